@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prepared_corpus import CACHE, empty
-from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
+from side_by_side import Measurement, Rounds, Side, Turns, has_gpu, measure, num_cores, report, summarise
 
 from domainbert.base.paths import resolve_path
 from domainbert.tasks.ner.config import Ner
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY = 32, 3e-4, 0.1, 0.01
 _SHORTEST_PART, _LONGEST_PART = 10, 40  # steps
+_WORKERS_ON_GPU = 4
 _NEVER = 10**9  # steps between checkpoints: the others write none
 BETAS, EPS = (0.9, 0.98), 1e-6
 PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
@@ -75,8 +76,11 @@ def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
     return Ner(format=NerFormat(repair=True), head=head)  # ECON-IE holds some stray I- tags
 
 
-def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
-    """The work of the stage `finetune`; the module's last hook of a step takes turns."""
+def train_domainbert(
+    turns: Turns, settings: Settings, num_workers: int | None = None, adapt: Callable[[Any], None] = lambda module: None
+) -> dict[str, Any]:
+    """Train as the stage `finetune`, after `adapt` has changed the LightningModule; its last hook of a step takes
+    turns."""
     import lightning
     import torch
 
@@ -115,13 +119,16 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
     schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
     objective = TakesTurns(model, task, optim, schedule, steps.total, validation, settings.seed, entries.row)
+    adapt(objective)
     order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
         [validation_batches(held_out, tokenizer)],
         lambda step: {},
     )
-    runtime = Runtime(empty(CACHE / "finetune"), settings.precision, None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
+    runtime = Runtime(
+        empty(CACHE / "finetune"), settings.precision, None, num_workers, ("jsonl", "tensorboard"), {}, _NEVER
+    )
     result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
@@ -147,6 +154,7 @@ def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
 
     bf16 = autocast_dtype("auto") is not None
     arguments = {"bf16": bf16, "optim": "adamw_torch_fused", "train_sampling_strategy": "group_by_length"}
+    arguments |= {"dataloader_num_workers": _WORKERS_ON_GPU} if has_gpu() else {}
     return _train_transformers(turns, settings, arguments)
 
 
@@ -318,6 +326,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", choices=("econ", "ncbi"), default="econ", help="ECON-IE or NCBI-disease")
     parser.add_argument("--model", default=_PUBLISHED, help="the model folder that all sides start from")
     parser.add_argument("--epochs", type=int, default=5, help="of the training")
+    parser.add_argument("--without-defaults", action="store_true", help="leave out the defaults of run_ner.py")
     parser.add_argument("--out", type=Path, help="default: results/BENCHMARK-DATA.json")
     return parser
 
@@ -334,13 +343,11 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def sides_of(settings: Settings) -> list[Side]:
+def sides_of(settings: Settings, without_defaults: bool = False) -> list[Side]:
     """domainbert first, then its peers."""
-    return [
-        Side("domainbert", train_domainbert, settings),
-        Side("run_ner, defaults", train_by_defaults, settings),
-        Side("run_ner, best setting", train_at_best, settings),
-    ]
+    defaults = [] if without_defaults else [Side("run_ner, defaults", train_by_defaults, settings)]
+    best = Side("run_ner, best setting", train_at_best, settings)
+    return [Side("domainbert", train_domainbert, settings), *defaults, best]
 
 
 def described(options: argparse.Namespace) -> dict[str, Any]:
@@ -356,10 +363,10 @@ def main() -> None:
     part = steps_of_a_round(settings.steps_per_epoch)
     count = options.epochs * (settings.steps_per_epoch // part)
     rounds = Rounds(count, 0, part - 1)  # the first step wakes the side up, after validation
-    measured, facts = measure(sides_of(settings), rounds, CACHE / "logs")
+    out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
+    measured, facts = measure(sides_of(settings, options.without_defaults), rounds, CACHE / "logs", partial=out)
     measurements = of_epochs(measured, settings.steps_per_epoch // part)
     equal = time_to_equal_f1(measurements, facts, settings.num_sentences)
-    out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
     told = described(options) | {"rounds": asdict(rounds)}
     report(out, "sentences", told, PACKAGES, measurements, facts, {"to_equal_f1": equal}, measured)
     for name, reached in equal["sides"].items():

@@ -68,6 +68,7 @@ def comparisons(device: torch.device) -> Iterator[tuple[str, Callable[[], Share]
                     name = f"attend {head_size}{' bias' * bias}{' window' * (window is not None)}, {precision}"
                     yield name, _attention(device, head_size, bias, window, precision)
     yield "dropout keeps its share, fp32", lambda: _dropout(device)
+    yield "attention dropout keeps its share, bf16", lambda: _attention_dropout(device)
     for file in sorted(EncoderConfig.files.glob("*tiny.yaml")):
         for precision in ("fp32", "bf16", "compiled"):
             yield f"{file.stem}, {precision}", _family(device, file.stem, precision)
@@ -88,6 +89,13 @@ def packed_rows() -> Packed:
     return Packed(ids * (segments > 0), positions, segments, None, segment_boundaries(segments))
 
 
+def on(device: torch.device, tokens: Packed) -> Packed:
+    """The rows on a device."""
+    return tokens._replace(
+        **{name: one.to(device) for name, one in tokens._asdict().items() if isinstance(one, Tensor)}
+    )
+
+
 def _attention(
     device: torch.device, head_size: int, biased: bool, window: int | None, precision: str
 ) -> Callable[[], Share]:
@@ -103,8 +111,7 @@ def _attention(
             with _autocast(where, precision):
                 dtype = torch.bfloat16 if precision == "bf16" else torch.float32
                 leaves = [one.to(where).requires_grad_() for one in inputs]
-                here = Packed(*(None if one is None else one.to(where) for one in tokens))
-                segments = choose_kernel(here, head_size, 0.0, biased=biased, window=window)
+                segments = choose_kernel(on(where, tokens), head_size, 0.0, biased=biased, window=window)
                 added = None if bias is None else bias.to(where)
                 mixed = attend(*(leaf.to(dtype) for leaf in leaves), segments, bias=added, window=window)
                 mixed = mixed.float() * real.to(where)
@@ -132,7 +139,7 @@ def _family(device: torch.device, encoder: str, precision: str) -> Callable[[], 
 
 def _outputs(model: EncoderWithHead, device: torch.device, precision: str) -> list[Tensor]:
     """Logits at every fifth token, and the gradients of all parameters."""
-    tokens = Packed(*(None if one is None else one.to(device) for one in packed_rows()))
+    tokens = on(device, packed_rows())
     positions = tokens.segment_ids.flatten().nonzero().flatten()[::5]
     called = torch.compile(model) if precision == "compiled" else model
     with _autocast(device, precision):
@@ -150,6 +157,21 @@ def _dropout(device: torch.device) -> Share:
     first, second = drop(ones, 0.1), drop(ones, 0.1)
     assert not torch.equal(first, second), "the same elements were dropped twice"
     return abs(float(first.mean()) - 1) / 100  # its standard deviation is 3e-4
+
+
+def _attention_dropout(device: torch.device) -> Share:
+    """The share of probabilities that are dropped, beside the rate. All scores are equal, and the values of a text of
+    128 tokens are 0 or 1 with one 1 in each column, so that an output tells whether a probability was dropped."""
+    rate, size = 0.1, 128
+    tokens = Packed(*(torch.ones(4, size, dtype=torch.long) for _ in range(3)))
+    tokens = on(device, tokens._replace(boundaries=segment_boundaries(tokens.segment_ids)))
+    values = torch.eye(size, device=device, dtype=torch.bfloat16).expand(4, 2, size, size)
+    equal = torch.zeros_like(values)
+    with _autocast(device, "bf16"):
+        mixed = attend(equal, equal, values, choose_kernel(tokens, size, rate), dropout=rate)
+    dropped = float((mixed == 0).float().mean())
+    assert abs(float(mixed.float().mean()) * size - 1) < 0.02, "what is left is scaled up"
+    return abs(dropped - rate)  # its standard deviation is 8e-4
 
 
 def _share(wanted: list[Tensor], found: list[Tensor]) -> Share:

@@ -15,7 +15,7 @@ from domainbert.stages.vocab import vocab
 
 CACHE = Path(__file__).parents[1] / "runs" / "benchmarks"
 VOCAB_SIZE = 16384
-_SAMPLE_VOCAB_SIZE = 1024  # the generated text has few distinct words; models get VOCAB_SIZE embeddings all the same
+_SAMPLE_VOCAB_SIZE = 1024  # the generated text has few distinct words
 
 
 def prepared_corpus() -> tuple[str, Path]:

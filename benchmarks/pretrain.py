@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
+from prepared_corpus import CACHE, prepared_corpus
 from pretraining import LEARNING_RATE, OBJECTIVES, SEED, WARMUP_STEPS, Settings, facts_of_training, named_encoder, train
-from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
+from side_by_side import Measurement, Rounds, Side, Turns, has_gpu, measure, num_cores, report, summarise
 
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
@@ -34,12 +34,13 @@ _LARGE = 768  # width from which on a step takes half the tokens, so that three 
 # Compiling comes with the first steps of the warm-up, allocating with the second. With the smaller encoders a Trainer
 # goes on getting faster for some two minutes.
 _WARM_UP_AND_STEPS = {0: (30, 5), 384: (15, 2), _LARGE: (4, 2)}  # by width
+_WORKERS_ON_GPU = 4
 _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "datasets", "numpy")
 
 
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     """The work of the stage `pretrain` by default; on a GPU with `compile: true`."""
-    return train(settings, turns.num_units, turns.done, CACHE / "domainbert")
+    return train(settings, turns.num_units, turns.done, CACHE / "domainbert", num_workers=None)
 
 
 def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
@@ -55,6 +56,7 @@ def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
         "bf16": autocast_dtype("auto") is not None,
         "optim": "adamw_torch_fused",
         "torch_compile": True,
+        "dataloader_num_workers": _WORKERS_ON_GPU if has_gpu() else 0,
         "remove_unused_columns": False,  # keeps special_tokens_mask, which the collator's docstring asks for
     }
     return _train_transformers(turns, settings, arguments)
@@ -107,7 +109,7 @@ def _their_config(config: EncoderConfig, tokenizer: Any) -> Any:
     """An architecture as transformers has it."""
     import transformers
 
-    fields = config.to_json() | {"vocab_size": VOCAB_SIZE, "pad_token_id": 0}
+    fields = config.to_json() | {"vocab_size": len(tokenizer), "pad_token_id": 0}
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
     return transformers.AutoConfig.for_model(**fields, **special)
 
@@ -207,30 +209,32 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
     parser.add_argument("--steps", type=int, help="optimiser steps of a measurement; None: as many as end in minutes")
     parser.add_argument("--dropout", type=float, default=0.1, help="of all sides; 0.1 is BERT's")
+    parser.add_argument("--without-defaults", action="store_true", help="leave out the Trainer's defaults")
     parser.add_argument("--out", type=Path, help="default: results/pretrain-ENCODER-LENGTH.json")
     options = parser.parse_args()
     name, prepared = prepared_corpus()
     width = named_encoder(options.encoder).sizes.hidden_size
     rows = (options.tokens or (4096 if width >= _LARGE else 8192)) // options.length
     settings = Settings(prepared, options.encoder, options.length, rows, options.dropout, OBJECTIVES[options.objective])
+    what = options.encoder if options.objective == "masked_lm" else f"{options.encoder}-{options.objective}"
+    out = options.out or Path(__file__).parent / "results" / f"pretrain-{what}-{options.length}.json"
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("Trainer, defaults", train_by_defaults, settings),
         Side("Trainer, best setting", train_at_best, settings),
     ]
+    sides = [side for side in sides if not (options.without_defaults and side.work is train_by_defaults)]
     warm_up, steps = next(of for least, of in sorted(_WARM_UP_AND_STEPS.items(), reverse=True) if width >= least)
     rounds = Rounds(options.rounds, warm_up, options.steps or steps)
     print(f"{options.encoder}, {settings.rows} rows of {settings.length}, {name} corpus, {num_cores()} cores")
-    measurements, facts = measure(sides, rounds, CACHE / "logs")
+    measurements, facts = measure(sides, rounds, CACHE / "logs", partial=out)
     sizes = {side: fact["parameters"] for side, fact in facts.items()}
     assert len(set(sizes.values())) == 1, f"the models differ: {sizes}"
-    described = {"corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
+    described = {"corpus": name, "rounds": asdict(rounds)}
     described |= {name: getattr(settings, name) for name in ("encoder", "length", "rows", "dropout")}
     described["objective"] = options.objective
     utilisation = model_flop_utilisation(measurements, facts)
     further = {"model_flop_utilisation": utilisation}
-    what = options.encoder if options.objective == "masked_lm" else f"{options.encoder}-{options.objective}"
-    out = options.out or Path(__file__).parent / "results" / f"pretrain-{what}-{options.length}.json"
     report(out, "tokens", described, _PACKAGES, measurements, facts, further)
     print("model FLOP utilisation: " + ", ".join(f"{name} {share:.1%}" for name, share in utilisation.items()))
 

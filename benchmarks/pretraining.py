@@ -58,8 +58,10 @@ def train(
     after_step: Callable[[float], None],
     out: Path,
     trainer_arguments: Mapping[str, Any] | None = None,
+    num_workers: int | None = 0,
+    adapt: Callable[[Any], None] = lambda module: None,
 ) -> dict[str, Any]:
-    """The work of the stage `pretrain` by default (on a GPU with `compile: true`), without validation and checkpoints.
+    """Train as the stage `pretrain` by default (on a GPU with `compile: true`), without validation and checkpoints.
 
     Args:
         settings: model, rows and corpus.
@@ -67,6 +69,8 @@ def train(
         after_step: called after each, with the tokens of all devices; training waits for it.
         out: folder for logs.
         trainer_arguments: as `trainer:` of the stage.
+        num_workers: as in the stage.
+        adapt: called with the LightningModule before the training.
 
     Returns:
         Facts for the JSON.
@@ -76,9 +80,10 @@ def train(
 
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
-    from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
+    from domainbert.pretraining.batches import ValidationRows, rows_of_corpus
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import ValidationText
+    from domainbert.pretraining.phases import PhasedRows, RowPhase
     from domainbert.pretraining.start import Start
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.callbacks import History, ProgressLines
@@ -108,8 +113,9 @@ def train(
     compile = torch.cuda.is_available()
     texts = [ValidationText("", 1.0, learnt.baselines(corpus))]
     module = Pretraining(learnt, models, settings.optim, schedule, num_steps, texts, compile=compile)
+    adapt(module)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
-    runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
+    runtime = Runtime(out, "auto", None, num_workers, ("jsonl", "tensorboard"), arguments)
     flops_per_token = learnt.flops_per_token(module.models, settings.length)
     throughput = throughput_of({0: flops_per_token}, runtime)
     callbacks = [
@@ -123,7 +129,7 @@ def train(
     trainer.fit(
         module,
         datamodule=TrainAndValidation(
-            lambda share, steps: TrainRows(rows, order, share, steps),
+            lambda share, steps: PhasedRows([RowPhase(range(num_steps), rows, order)], share, steps),
             [lambda share: ValidationRows(validation_rows, settings.rows, share)],
             num_steps,
             runtime.num_workers,

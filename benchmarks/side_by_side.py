@@ -5,6 +5,7 @@ Neither compilation nor loading is measured, and whatever slows the machine for 
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.metadata
 import json
 import multiprocessing
@@ -156,7 +157,11 @@ def _machine_cpu_seconds() -> float:
 
 
 def measure(
-    sides: Sequence[Side], rounds: Rounds, logs: Path, sample_memory: bool = False
+    sides: Sequence[Side],
+    rounds: Rounds,
+    logs: Path,
+    sample_memory: bool = False,
+    partial: Path | None = None,
 ) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
     """Run the sides in turn.
 
@@ -166,6 +171,7 @@ def measure(
         logs: folder for what the sides print.
         sample_memory: also measure each side together with the processes that it starts, by looking ten times a second
             while it works (see `PeakMemory`); that takes a few percent of a processor.
+        partial: file for the rounds measured so far, for a run that is cut off.
 
     Returns:
         All measurements, and for each side its facts with `peak_memory_bytes` (resident, of the side's own process,
@@ -177,20 +183,41 @@ def measure(
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(num_cores())
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # or the sides would go on without us
+    together = has_gpu()  # sides compile at the same time there; on a CPU one after the other, as they would share it
     workers = [_Worker(side, rounds, logs / f"{n}.log", sample_memory) for n, side in enumerate(sides)]
     try:
         for worker in workers:
             _say(f"warming up: {worker.side.name}")
             worker.start()
-        found = []
+            if not together:
+                worker.warm_up()
+        if together:
+            for worker in workers:
+                worker.warm_up()
+        found: list[Measurement] = []
         for number in range(rounds.count):
             for worker in workers:
                 found.append(worker.turn())
                 _say(f"round {number + 1} of {rounds.count}: {found[-1].side}: {found[-1].rate:,.0f} per second")
+            if partial is not None:
+                write_partial(partial, found)
         return found, {worker.side.name: worker.finish() for worker in workers}
     finally:
         for worker in workers:
             worker.stop()
+
+
+def has_gpu() -> bool:
+    """Whether torch finds a GPU; asked without starting CUDA in this process."""
+    return Path("/proc/driver/nvidia").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+
+
+def write_partial(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Write the measurements of the rounds done; `report` replaces the file when all are."""
+    sides = dict.fromkeys(one.side for one in measurements)
+    rates = {side: [one.rate for one in measurements if one.side == side] for side in sides}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"partial": True, "rates": rates}, indent=1) + "\n", encoding="utf-8")
 
 
 class _Worker:
@@ -206,6 +233,9 @@ class _Worker:
     def start(self) -> None:
         self._process.start()
         self._theirs.close()  # so that the end of the process ends `recv`
+
+    def warm_up(self) -> None:
+        """Wait until the side is ready for its first turn."""
         self._receive()
 
     def turn(self) -> Measurement:
@@ -222,6 +252,8 @@ class _Worker:
 
     def stop(self) -> None:
         if self._process.pid is not None:
+            if self._process.is_alive():
+                os.kill(self._process.pid, signal.SIGUSR1)  # its log shows where it was
             self._connection.close()  # so that a side which waits for its turn ends, whatever it makes of the signal
             self._process.terminate()
             self._process.join(_STOP_SECONDS)
@@ -242,6 +274,7 @@ def _work(side: Side, rounds: Rounds, connection: Connection, log: Path) -> None
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    faulthandler.register(signal.SIGUSR1)
     try:
         facts = side.work(Turns(side.name, rounds, connection), side.settings)
     except BaseException:
@@ -304,8 +337,18 @@ def report(
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """The installed versions of packages, and Python's."""
-    return {name: importlib.metadata.version(name) for name in packages} | {"python": platform.python_version()}
+    """The versions of packages, and Python's; domainbert need not be installed."""
+    return {name: _version(name) for name in packages} | {"python": platform.python_version()}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        if package != "domainbert":
+            return "not installed"
+        project = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+        return next(line.split('"')[1] for line in project.splitlines() if line.startswith("version = "))
 
 
 def write_result(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import lightning
 import numpy as np
@@ -104,6 +106,12 @@ def masked_lm_module(
 ) -> Pretraining:
     """Masked LM of one model, which validates the corpus' own text."""
     return Pretraining(reader.objective, {"model": model}, optim, schedule, num_steps, texts, seed)
+
+
+def logs_each_step() -> dict[str, Any]:
+    """Attributes of a Trainer by which every step is logged."""
+    loop = SimpleNamespace(epoch_loop=SimpleNamespace(_batches_that_stepped=0))
+    return {"fit_loop": loop, "log_every_n_steps": 1, "max_steps": 10}
 
 
 class Losses(lightning.Callback):

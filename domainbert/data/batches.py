@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from torch.utils.data import Dataset
 
 from domainbert.data.examples import Example, collate
@@ -21,6 +22,7 @@ class LabelledTrainBatches(Dataset[Batch]):
     ) -> None:
         self.examples, self.tokenizer = examples, tokenizer
         self.order, self.share, self.steps = order, share, steps
+        self._num_targets = np.asarray([sum(len(window.targets) for window in one.windows) for one in examples])
 
     def __len__(self) -> int:
         """Micro-batches of all the steps."""
@@ -32,7 +34,7 @@ class LabelledTrainBatches(Dataset[Batch]):
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         everything = self.order.batch(step)[1]
         items = self.share.of(everything, micro_batch).tolist()
-        targets = sum(len(window.targets) for i in everything.tolist() for window in self.examples[i].windows)
+        targets = int(self._num_targets[everything].sum())
         places = self.share.places(len(everything), micro_batch)
         batch = collate([self.examples[i] for i in items], items, self.tokenizer, places)
         counts = {"num_examples": len(everything), "num_targets": targets}

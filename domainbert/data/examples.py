@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,8 +164,13 @@ def _rows(lengths: Ints) -> tuple[int, list[list[int]]]:
         length = _up(int(lengths.sum()), 8)
         return length, pack_lengths(lengths, length)
     shortest = _up(max(int(lengths.max()), _SHORTEST_ROW), _STEP)
-    tried = ((length, pack_lengths(lengths, length)) for length in range(shortest, shortest + _STEP * _TRIED, _STEP))
-    return min(tried, key=lambda plan: len(plan[1]) * plan[0] * (_ELSE + plan[0]))
+    best, least = (0, list[list[int]]()), math.inf
+    for length in range(shortest, shortest + _STEP * _TRIED, _STEP):
+        cost = length * (_ELSE + length)  # of a row
+        if -(-int(lengths.sum()) // length) * cost < least:  # as few rows as there can be
+            rows = pack_lengths(lengths, length)
+            best, least = min((best, least), ((length, rows), len(rows) * cost), key=lambda plan: plan[1])
+    return best
 
 
 def _up(length: int, multiple: int) -> int:
@@ -178,9 +184,9 @@ def collate(
 
     Returns:
         `input_ids`, `position_ids`, `segment_ids` (R, S), of pairs `token_type_ids` too; `items` (E,); and for every
-        position that the head reads
-        (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
-        `Window`). With `places` (E,) in the global batch, for training, also `texts`, from `text_numbers`.
+        position that the head reads (N,): `positions` in the flattened tokens, `example` (its place in this batch),
+        `outputs` and `targets` (see `Window`). With `places` (E,) in the global batch, for training, also `texts`, from
+        `text_numbers`, and `longest`, the most outputs of an example.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.text for _, window in windows]
@@ -190,7 +196,7 @@ def collate(
     order = [i for row in rows for i in row]
     placed = [windows[i] for i in order]
     reads = [len(window.positions) for _, window in placed]
-    batch = {
+    batch: Batch = {
         "input_ids": packed.input_ids,
         "position_ids": packed.position_ids,
         "segment_ids": packed.segment_ids,
@@ -205,4 +211,5 @@ def collate(
         batch["token_type_ids"] = packed.token_type_ids
     if places is not None:
         batch["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
+        batch["longest"] = max(example.num_outputs for example in examples)
     return batch

@@ -84,9 +84,7 @@ class RowPlan:
 
     def pieces_of(self, rows: Ints) -> Ints:
         """The numbers of the pieces that stand in some rows, row by row: (pieces in them,)."""
-        firsts = self.row_offsets[rows]
-        counts = self.row_offsets[rows + 1] - firsts
-        return np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        return stretches(self.row_offsets[rows], self.row_offsets[rows + 1] - self.row_offsets[rows])
 
     @property
     def fullness(self) -> float:
@@ -175,8 +173,8 @@ def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
 def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
     """A number for each text of a micro-batch, the same however the global batch is divided: (texts,). Of its rows or
     examples, `places` (items,) are those in the global batch, and `counts` (items,) the texts of each."""
-    within = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
-    return np.repeat(places, counts) * _MOST_TEXTS + within
+    per_item = np.asarray(counts, dtype=np.int64)
+    return np.repeat(places, per_item) * _MOST_TEXTS + stretches(np.zeros_like(per_item), per_item)
 
 
 @dataclass(frozen=True)
@@ -191,22 +189,54 @@ class PackedRows:
 
 
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
-    """Lay texts, or pairs of texts, out in the rows given, each `length` tokens, between their special tokens."""
-    input_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
-    position_ids, segment_ids, token_type_ids = (np.zeros((len(rows), length), dtype=np.int64) for _ in range(3))
-    firsts: list[int] = []
-    counting = np.arange(length)
-    for r, texts in enumerate(rows):
-        start = 0
-        for number, text in enumerate(texts, start=1):
-            ids, types = template.frame(*text) if isinstance(text, tuple) else template.frame(text)
-            stop = start + len(ids)
-            input_ids[r, start:stop], token_type_ids[r, start:stop] = ids, types
-            position_ids[r, start:stop] = counting[: stop - start]
-            segment_ids[r, start:stop] = number
-            firsts.append(r * length + start)
-            start = stop
-    return PackedRows(input_ids, position_ids, segment_ids, token_type_ids, np.asarray(firsts, dtype=np.int64))
+    """Lay out texts, or pairs of texts, in rows of `length` tokens, each between its special tokens.
+
+    Each part of the template is written for all texts at once: a loop over the texts takes three times as long.
+    """
+    texts = [text for row in rows for text in row]
+    is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
+    parts_of = {pair: template.parts(pair) for pair in np.unique(is_pair).tolist()}
+    pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
+    sizes = {"A": _sizes([first for first, _ in pairs]), "B": _sizes([second for _, second in pairs])}
+    framing = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
+    totals = sizes["A"] + sizes["B"] + framing
+    per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
+    before = np.cumsum(totals) - totals  # (texts,) tokens of all texts before each
+    row_starts = np.concatenate([before, [totals.sum()]])[np.cumsum(per_row) - per_row]
+    firsts = np.repeat(np.arange(len(rows)) * length - row_starts, per_row) + before
+
+    input_ids = np.full(len(rows) * length, pad_id, dtype=np.int64)
+    position_ids, segment_ids, token_type_ids = (np.zeros(len(rows) * length, dtype=np.int64) for _ in range(3))
+    for pair, parts in parts_of.items():
+        here = np.flatnonzero(is_pair == pair)
+        starts = firsts[here]
+        for token, token_type in parts:
+            if isinstance(token, str):
+                counts = sizes[token][here]
+                places = stretches(starts, counts)
+                input_ids[places] = np.concatenate([pairs[text][token == "B"] for text in here.tolist()])
+            else:
+                counts, places = np.ones_like(starts), starts
+                input_ids[places] = token
+            if token_type:
+                token_type_ids[places] = token_type
+            starts = starts + counts
+    places = stretches(firsts, totals)
+    position_ids[places] = places - np.repeat(firsts, totals)
+    segment_ids[places] = np.repeat(stretches(np.ones_like(per_row), per_row), totals)
+    ids, position, segment, types = (
+        values.reshape(len(rows), length) for values in (input_ids, position_ids, segment_ids, token_type_ids)
+    )
+    return PackedRows(ids, position, segment, types, firsts)
+
+
+def stretches(starts: Ints, counts: Ints) -> Ints:
+    """Return `start`, `start` + 1, ... for each start, as many as its count, one after the other: (sum of counts,)."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
+
+def _sizes(texts: Sequence[NDArray[np.integer]]) -> Ints:
+    return np.asarray([len(text) for text in texts], dtype=np.int64)
 
 
 def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +41,7 @@ class PreparedSplit:
         ids = [batch.column("input_ids") for batch in batches]
         self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
         self._bits = [_bits(batch.column("starts_word")) for batch in batches]
-        self._chunk_starts = np.cumsum([0, *map(len, self._chunks)], dtype=np.int64)  # (chunks + 1,)
+        self._chunk_starts = [0, *itertools.accumulate(map(len, self._chunks))]  # a list, which bisect searches fast
         # (documents,) tokens of each, int64
         self.lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(column.offsets.to_numpy()) for column in ids)])
         characters = (batch.column("num_characters").to_numpy() for batch in batches)
@@ -60,7 +62,7 @@ class PreparedSplit:
     @property
     def num_tokens(self) -> int:
         """Tokens of all documents."""
-        return int(self._chunk_starts[-1])
+        return self._chunk_starts[-1]
 
     @property
     def tokens_per_character(self) -> float:
@@ -110,12 +112,12 @@ class PreparedSplit:
 
     def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """The record batches that hold tokens `start` to before `stop`, and from where to where in each."""
-        if not 0 <= start <= stop <= self.num_tokens:
+        if not 0 <= start <= stop <= self._chunk_starts[-1]:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
-        first = min(int(np.searchsorted(self._chunk_starts, start, side="right")), len(self._chunks)) - 1
-        last = max(int(np.searchsorted(self._chunk_starts, stop, side="left")), first + 1)
+        first = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1
+        last = max(bisect_left(self._chunk_starts, stop), first + 1)
         for number in range(first, last):
-            begin = int(self._chunk_starts[number])
+            begin = self._chunk_starts[number]
             yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
 
     def documents(self, enough: int) -> Iterator[np.ndarray]:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import Example, collate
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Batch, Share
+from domainbert.data.types import IGNORED, Batch, Share
 from domainbert.distillation.losses import Places
 from domainbert.distillation.soft_labels import MeanLabels
 from domainbert.pretraining.batches import TrainRows
@@ -38,8 +38,14 @@ def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]
     }
 
 
+def token_places(batch: Batch) -> dict[str, NDArray[np.int64]]:
+    """The `real_places` and `first_places` of a batch of arrays, see `Places`."""
+    real = np.flatnonzero(batch["segment_ids"])
+    return {"real_places": real, "first_places": real[batch["position_ids"].ravel()[real] == 0]}
+
+
 class CountedRows(Dataset[Batch]):
-    """Micro-batches of masked LM with the counts of their global batches."""
+    """Micro-batches of masked LM with the counts of their global batches, and without unused places to predict."""
 
     def __init__(self, batches: TrainRows) -> None:
         self.batches = batches
@@ -52,7 +58,9 @@ class CountedRows(Dataset[Batch]):
         """Micro-batch `index`."""
         batch, plan = self.batches[index], self.batches.reader.plan
         pieces = plan.pieces_of(self.batches.order.batch(batch["step"])[1])
-        return batch | segment_counts(plan.lengths[pieces] + plan.extra)
+        used = batch["targets"] != IGNORED
+        batch |= {name: batch[name][used] for name in ("positions", "targets")}
+        return batch | token_places(batch) | segment_counts(plan.lengths[pieces] + plan.extra)
 
 
 class DistillationBatches(LabelledTrainBatches):
@@ -93,7 +101,7 @@ class DistillationBatches(LabelledTrainBatches):
         place = output_index(batch["example"], batch["outputs"], sizes)
         examples = np.full(sum(sizes), -1)
         examples[place[place >= 0]] = batch["example"][place >= 0]
-        batch |= {"output_index": place, "output_example": examples}
+        batch |= token_places(batch) | {"output_index": place, "output_example": examples}
         if self.logits is not None:
             batch["teacher_logits"] = self.logits.rows(numbers)
         return batch | _counts(*everything) | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}

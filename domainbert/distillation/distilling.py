@@ -100,7 +100,9 @@ class CorpusDistillation(Distilling):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the sums."""
-        targets = (batch["targets"] != IGNORED).sum()
+        used = batch["targets"] != IGNORED
+        batch |= {name: batch[name][used] for name in ("positions", "targets")}
+        targets = used.sum()
         sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
         sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
         if SPARE in batch:
@@ -117,20 +119,21 @@ class CorpusDistillation(Distilling):
         self.log("validation/loss", self.losses.total(means))
 
     def _sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        used = (batch["targets"] != IGNORED).nonzero().flatten()
-        positions, reads = batch["positions"][used], self.losses.reads
+        positions, reads = batch["positions"], self.losses.reads
         wanted = positions if reads & {"predicted", "hard"} else None
-        student = observe(self.model, batch, self.losses.layers(0), wanted, "all" in reads)
+        places = Places.of(batch)
+        every = places.real_places if "all" in reads else None
+        student = observe(self.model, batch, self.losses.layers(0), wanted, every)
         if "hard" in reads:
             assert student.logits is not None
-            hard = functional.cross_entropy(student.logits.float(), batch["targets"][used], reduction="sum")
+            hard = functional.cross_entropy(student.logits.float(), batch["targets"], reduction="sum")
             student = replace(student, hard_loss=hard)
         teacher = None
         if self.losses.needs_teacher:
-            asked = self.losses.layers(1), positions if "predicted" in reads else None, "all" in reads
+            asked = self.losses.layers(1), positions if "predicted" in reads else None, every
             with torch.no_grad():
                 teacher = mean_outputs([observe(one, batch, *asked) for one in self.teachers])
-        return self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
+        return self.losses.sums(student, teacher, places)
 
 
 class TaskDistillation(Distilling, FineTuning):
@@ -167,7 +170,7 @@ class TaskDistillation(Distilling, FineTuning):
         student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None)
         student = self._outputs(student, batch)
         teacher = self._ask(batch) if self.losses.needs_teacher else None
-        sums = self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
+        sums = self.losses.sums(student, teacher, Places.of(batch))
         means = self.losses.means(sums, batch | {"num_targets": batch[self.task.counted]})
         return self.note_loss(self.losses.total(means), means)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from domainbert.encoders.packed import select
 from domainbert.encoders.recording import Projections
 from domainbert.training.divergence import full, softmax_divergence
 
@@ -48,10 +49,19 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Places:
-    """Places in packed rows where the losses look: of (B, S) tokens, whose positions restart with each segment."""
+    """Places in packed rows where the losses look: of (B, S) tokens, whose positions restart with each segment.
+
+    `given` are `real_places` and `first_places` of the batch, where it has them: a GPU is waited for to find them.
+    """
 
     position_ids: Tensor
     segment_ids: Tensor
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any]) -> Places:
+        """Return the places of a batch."""
+        return cls(batch["position_ids"], batch["segment_ids"], batch)
 
     @property
     def real(self) -> Tensor:
@@ -73,9 +83,17 @@ class Places:
         return hidden.unsqueeze(1)
 
     @cached_property
-    def first(self) -> Tensor:
+    def first_places(self) -> Tensor:
         """(segments,) the first token of each segment in the flattened rows: its [CLS]."""
-        return ((self.position_ids == 0) & self.real).flatten().nonzero().flatten()
+        return self._place("first_places", (self.position_ids == 0) & self.real)
+
+    @cached_property
+    def real_places(self) -> Tensor:
+        """(tokens,) the tokens in the flattened rows that are not padding."""
+        return self._place("real_places", self.real)
+
+    def _place(self, name: str, chosen: Tensor) -> Tensor:
+        return self.given[name] if name in self.given else chosen.flatten().nonzero().flatten()
 
 
 class DistillationLoss(nn.Module, ABC):
@@ -186,7 +204,7 @@ class HiddenLoss(LayerLoss):
 
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
         """See `LayerLoss.of_layer`: (N, H), those of tokens that are not padding."""
-        return full(outputs.hidden[layer][places.real])
+        return full(select(outputs.hidden[layer], places.real_places))
 
 
 class HiddenCosineLoss(HiddenLoss):
@@ -221,7 +239,7 @@ class PatientCLSLoss(HiddenLoss):
 
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
         """See `LayerLoss.of_layer`: (segments, H)."""
-        return full(outputs.hidden[layer].flatten(0, 1)[places.first])
+        return full(select(outputs.hidden[layer], places.first_places))
 
     def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
@@ -291,4 +309,4 @@ def row_divergence(
     hidden = places.hidden_pairs(window)
     own = student.masked_fill(hidden, _NEVER)
     source = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
-    return softmax_divergence(source, own).mean(dim=1)[places.real].sum()
+    return softmax_divergence(source, own).mean(dim=1).flatten().index_select(0, places.real_places).sum()

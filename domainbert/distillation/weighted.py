@@ -14,7 +14,7 @@ from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Reads, Unit
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, select
 from domainbert.encoders.recording import record
 
 Batch = Mapping[str, Tensor]
@@ -89,7 +89,7 @@ def sizes_of(encoder: Encoder) -> Sizes:
 
 
 def observe(
-    model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool = False
+    model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: Tensor | None = None
 ) -> Outputs:
     """Run a student or teacher and keep what losses look at.
 
@@ -97,13 +97,13 @@ def observe(
         batch: with what `Packed.of` reads.
         layers: those whose projections are wanted.
         positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
-        every: whether they are wanted at all tokens that are not padding.
+        every: (tokens,) the tokens that are not padding, if logits are wanted at all of them.
     """
     tokens = Packed.of(batch)
     recording = record(model.encoder, tokens, layers)
     last = recording.hidden[-1]
     logits = None if positions is None else model.read(model.states(last, tokens, positions))
-    all_logits = model.read(last[batch["segment_ids"] > 0]) if every else None
+    all_logits = None if every is None else model.read(select(last, every))
     return Outputs(recording.hidden, recording.projections, logits, all_logits)
 
 

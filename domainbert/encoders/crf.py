@@ -25,6 +25,7 @@ class Crf(nn.Module):
         self.transitions = nn.Parameter(torch.zeros(num_labels, num_labels))
         self.start = nn.Parameter(torch.zeros(num_labels))
         self.end = nn.Parameter(torch.zeros(num_labels))
+        self._allowed: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
         self.constrain(["O"] * num_labels)
 
     def constrain(self, labels: Sequence[str]) -> None:
@@ -44,14 +45,22 @@ class Crf(nn.Module):
 
         numbers = range(len(labels))
         # no buffers: torch cannot load a sharded module that has one
+        self._allowed = {}
         self.allowed = torch.tensor([[follows(a, b) for b in numbers] for a in numbers])
         self.allowed_first = torch.tensor([not one for one in continues])
         self.allowed_last = torch.tensor([not one for one in is_open])
 
+    def _allowed_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """`allowed_first`, `allowed` and `allowed_last` on a device; copied there once."""
+        if device not in self._allowed:
+            masks = (self.allowed_first, self.allowed, self.allowed_last)
+            first, allowed, last = (mask.to(device) for mask in masks)
+            self._allowed[device] = first, allowed, last
+        return self._allowed[device]
+
     def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """Whether a label sequence of each sentence takes no step that `constrain` forbids: (E, L), (E,) -> (E,)."""
-        masks = (self.allowed_first, self.allowed, self.allowed_last)
-        first, allowed, last = (mask.to(labels.device) for mask in masks)
+        first, allowed, last = self._allowed_on(labels.device)
         ended = ~_inside(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
         steps = (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
         return first[labels[:, 0]] & steps & last[_last(labels, lengths)]
@@ -63,6 +72,7 @@ class Crf(nn.Module):
                 parameter.copy_(parameter[order])
             self.transitions.copy_(self.transitions[order][:, order])
         places = order.to(self.allowed.device)
+        self._allowed = {}
         self.allowed, self.allowed_first = self.allowed[places][:, places], self.allowed_first[places]
         self.allowed_last = self.allowed_last[places]
 
@@ -120,8 +130,9 @@ class Crf(nn.Module):
 
         What `constrain` forbids has one that no path takes. They are of the device and the type of `like`.
         """
-        masked = ((self.start, self.allowed_first), (self.transitions, self.allowed), (self.end, self.allowed_last))
-        start, moves, end = (values.to(like).masked_fill(~mask.to(like.device), NEVER) for values, mask in masked)
+        scores = (self.start, self.transitions, self.end)
+        masked = zip(scores, self._allowed_on(like.device), strict=True)
+        start, moves, end = (values.to(like).masked_fill(~mask, NEVER) for values, mask in masked)
         return start, moves, end
 
 
@@ -131,8 +142,30 @@ def _inside(lengths: Tensor, longest: int) -> Tensor:
 
 
 def _last(labels: Tensor, lengths: Tensor) -> Tensor:
-    """The label of each sentence's last word: (E, L), (E,) -> (E,)."""
-    return labels.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
+    """The label of each sentence's last word, or the first label of an empty sentence: (E, L), (E,) -> (E,)."""
+    return labels.gather(1, (lengths - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+
+
+class SizedGrid:
+    """The words of a packed batch as sentences (E, L) whose sizes are known, so that a GPU need not be waited for.
+
+    Args:
+        example: (N,) the sentence of each position that the head reads.
+        outputs: (N,) the word it decides, or -1.
+        size: E; a sentence without words has a row of length 0.
+        longest: L, words of the longest sentence at least.
+    """
+
+    def __init__(self, example: Tensor, outputs: Tensor, size: int, longest: int) -> None:
+        self.shape, decides = (size, longest), outputs >= 0
+        self.places = example, outputs.where(decides, longest)  # other positions go to a column that is cut off
+        self.lengths = example.new_zeros(size).index_add(0, example, decides.long())
+
+    def fill(self, values: Tensor) -> Tensor:
+        """Values (N, ...) of positions as (E, L, ...); 0 where a sentence has ended."""
+        size, longest = self.shape
+        filled = values.new_zeros(size, longest + 1, *values.shape[1:])
+        return filled.index_put(self.places, values)[:, :longest]
 
 
 class WordGrid:

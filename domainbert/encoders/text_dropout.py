@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from domainbert.base.counter_random import random_bits, skipped, streams
 from domainbert.encoders.packed import filled_up, segment_starts
+
+Ints = NDArray[np.int64]
 
 _LANES = 4  # 16-bit numbers in one of 64 bits
 
@@ -30,19 +32,32 @@ class TextDraws:
         seeds: random numbers, one for each text, row by row.
     """
 
-    def __init__(self, segment_ids: Tensor, positions: Tensor, seeds: Sequence[int]) -> None:
+    def __init__(self, segment_ids: Tensor, positions: Tensor, seeds: NDArray[np.uint64]) -> None:
         batch, length = segment_ids.shape
-        self.shape = batch, length
-        first = segment_starts(segment_ids)
-        real = segment_ids.flatten()[first] > 0
-        starts = first[real]
-        if len(starts) != len(seeds):
-            raise ValueError(f"{len(seeds)} seeds for {len(starts)} texts")
-        self.positions = positions
-        self._sizes = torch.diff(first, append=first.new_tensor([batch * length])).numpy()  # of padding, too
-        self._first, self._real, self._starts = first.numpy(), real.numpy(), starts.numpy()
-        self._seeds = np.zeros(len(first), dtype=np.uint64)
-        self._seeds[self._real] = np.asarray(seeds, dtype=np.uint64)
+        self.shape, self.positions = (batch, length), positions
+        self._segment_ids, self._given = segment_ids, seeds
+
+    @cached_property
+    def _first(self) -> Ints:
+        """First place of each segment, padding too, in the flattened tokens. Nothing asks for it without dropout."""
+        return segment_starts(self._segment_ids).numpy()
+
+    @cached_property
+    def _sizes(self) -> Ints:
+        return np.diff(self._first, append=self._segment_ids.numel())
+
+    @cached_property
+    def _real(self) -> NDArray[np.bool_]:
+        return self._segment_ids.flatten().numpy()[self._first] > 0
+
+    @cached_property
+    def _seeds(self) -> NDArray[np.uint64]:
+        """The seed of each segment; 0 for padding."""
+        if self._real.sum() != len(self._given):
+            raise ValueError(f"{len(self._given)} seeds for {self._real.sum()} texts")
+        seeds = np.zeros(len(self._first), dtype=np.uint64)
+        seeds[self._real] = self._given
+        return seeds
 
     def bits(self, shape: torch.Size, positions: Tensor | None = None) -> NDArray[np.int16]:
         """Random bits for a tensor of this shape; `ValueError` if it is not one of these texts.
@@ -80,7 +95,7 @@ class TextDraws:
             return drawn.reshape(batch, heads, length, widths[0])  # each row is one text
         bits = np.zeros((batch, heads, length, -(-length // _LANES) * _LANES), dtype=np.int16)
         stops = np.cumsum(counts)
-        for start, size, width, stop, count in zip(self._starts, sizes, widths, stops, counts, strict=True):
+        for start, size, width, stop, count in zip(self._first[self._real], sizes, widths, stops, counts, strict=True):
             row, first = divmod(int(start), length)
             here = slice(first, first + size)
             bits[row, :, here, here] = drawn[stop - count : stop].reshape(heads, size, width)[..., :size]

@@ -75,8 +75,7 @@ class Masker:
         """
         rows, columns = input_ids.shape
         counters = (key.seed, key.epochs[:, None], key.rows[:, None], np.arange(columns)[None, :])
-        specials = np.asarray(sorted(self.special_ids))
-        maskable = ~np.isin(input_ids, specials)
+        maskable = self._is_ordinary[input_ids]
         wanted = self.num_masked(maskable.sum(axis=1), key.progress)
         if self.config.whole_word or self.config.spans is not None:
             chosen, deciding = self._choose_together(starts_word, maskable, wanted, counters)
@@ -90,7 +89,7 @@ class Masker:
         slot = np.arange(len(row)) - np.concatenate([[0], np.cumsum(wanted)])[row]
         positions[row, slot] = column
         labels[row, slot] = input_ids[row, column]
-        return MaskedRows(self._hide(input_ids, chosen, specials, counters, deciding), positions, labels)
+        return MaskedRows(self._hide(input_ids, row, column, counters, deciding), positions, labels)
 
     def _choose_together(
         self, starts_word: Bools, maskable: Bools, wanted: Ints, counters: Counters
@@ -103,13 +102,30 @@ class Masker:
         begins = choose_spans(starts, maskable, lengths, _random_order(starts, counters), wanted)
         return begins >= 0, begins if self.config.spans == "geometric" else counters[3]
 
-    def _hide(self, input_ids: Ints, chosen: Bools, specials: Ints, counters: Counters, deciding: Ints) -> Ints:
-        ordinary = np.setdiff1d(np.arange(self.vocab_size), specials)
-        action = uniform(random_bits(_ACTION, *counters[:3], deciding))
-        replacement = ordinary[(random_bits(_REPLACE, *counters) % np.uint64(len(ordinary))).astype(np.int64)]
-        hidden = chosen & (action < self.config.mask_share)
-        replaced = chosen & ~hidden & (action < self.config.mask_share + self.config.random_share)
-        return np.where(hidden, self.mask_id, np.where(replaced, replacement, input_ids))
+    @cached_property
+    def _is_ordinary(self) -> Bools:
+        """(V,) False for the special entries."""
+        ordinary = np.ones(self.vocab_size, dtype=np.bool_)
+        ordinary[sorted(self.special_ids)] = False
+        return ordinary
+
+    @cached_property
+    def _ordinary(self) -> Ints:
+        """The entries that may replace a token, ascending."""
+        return np.flatnonzero(self._is_ordinary)
+
+    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciding: Ints) -> Ints:
+        """Return the ids (R, S) with the chosen places (N,) hidden, replaced or kept."""
+        seed, epochs, rows, _ = counters
+        own = seed, epochs[row, 0], rows[row, 0]
+        deciders = np.broadcast_to(deciding, input_ids.shape)[row, column]
+        action = uniform(random_bits(_ACTION, *own, deciders))
+        number = random_bits(_REPLACE, *own, column) % np.uint64(len(self._ordinary))
+        replaced = action < self.config.mask_share + self.config.random_share
+        ids = np.where(replaced, self._ordinary[number.astype(np.int64)], input_ids[row, column])
+        found = input_ids.copy()
+        found[row, column] = np.where(action < self.config.mask_share, self.mask_id, ids)
+        return found
 
 
 def frequency_weights(counts: Ints, power: float) -> Floats:
@@ -118,22 +134,32 @@ def frequency_weights(counts: Ints, power: float) -> Floats:
     return np.maximum(counts, 1.0) ** -power
 
 
-def _random_order(places: Bools, counters: Counters, weights: Floats | None = None) -> Ints:
-    """(R, S) the places of each row, those that are true in random order before the others.
+def _times(places: Bools, counters: Counters, weights: Floats | None = None) -> Floats:
+    """(R, S) random numbers by which the places of a row are taken, the lowest first; infinite where `places` is false.
 
     With weights (R, S) the next one is always drawn in proportion to those that are left: by exponential times to wait
     for each, whose rates are the weights (Efraimidis and Spirakis 2006).
     """
     draws = uniform(random_bits(_CHOOSE, *counters))
-    times = draws if weights is None else -np.log1p(-draws) / weights
-    return np.argsort(np.where(places, times, np.inf), axis=1, kind="stable")
+    return np.where(places, draws if weights is None else -np.log1p(-draws) / weights, np.inf)
+
+
+def _random_order(places: Bools, counters: Counters) -> Ints:
+    """(R, S) the places of each row, those that are true in random order before the others."""
+    return np.argsort(_times(places, counters), axis=1, kind="stable")
 
 
 def _choose_pieces(maskable: Bools, wanted: Ints, counters: Counters, weights: Floats | None = None) -> Bools:
-    """(R, S) true at `wanted[r]` of the maskable places of each row, in random order."""
-    order = _random_order(maskable, counters, weights)
-    chosen = np.zeros(order.shape, dtype=bool)
-    np.put_along_axis(chosen, order, np.arange(order.shape[1])[None, :] < wanted[:, None], axis=1)
+    """(R, S) true at `wanted[r]` of the maskable places of each row, those with the lowest times.
+
+    Sorting values is several times as fast as sorting places; only equal times need the places.
+    """
+    times = _times(maskable, counters, weights)
+    last = np.take_along_axis(np.sort(times, axis=1), np.maximum(wanted - 1, 0)[:, None], axis=1)
+    chosen = (times <= last) & (wanted > 0)[:, None]
+    for row in np.flatnonzero(chosen.sum(axis=1) != wanted).tolist():
+        chosen[row] = False
+        chosen[row, np.argsort(times[row], kind="stable")[: wanted[row]]] = True
     return chosen
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows
+from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, stretches
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch
 from domainbert.encoders.config import EncoderConfig
@@ -122,15 +122,15 @@ class Objective(ABC, Generic[Config]):
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, as the plan lays them out."""
         pieces = plan.pieces_of(key.rows)
-        starts = plan.starts[pieces]
-        every = iter(zip(starts.tolist(), (starts + plan.lengths[pieces]).tolist(), strict=True))
+        starts, lengths = plan.starts[pieces], plan.lengths[pieces]
+        bounds = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
+        texts = iter([split.take(*bound) for bound in bounds])
         counts = (plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]).tolist()
-        places = [list(itertools.islice(every, count)) for count in counts]
-        texts = [[split.take(*place) for place in row] for row in places]
-        packed = fill_rows(texts, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
+        rows = [list(itertools.islice(texts, count)) for count in counts]
+        packed = fill_rows(rows, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        for (start, stop), first in zip((p for row in places for p in row), packed.first_positions + 1, strict=True):
-            starts_word[first : first + stop - start] = split.take_starts(start, stop)
+        places = stretches(packed.first_positions + 1, lengths)
+        starts_word[places] = np.concatenate([split.take_starts(*bound) for bound in bounds])
         return CorpusRows(packed, starts_word.reshape(packed.input_ids.shape))
 
     @abstractmethod

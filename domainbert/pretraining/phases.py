@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch.utils.data import Dataset
 
 from domainbert.data.order import GlobalOrder
@@ -68,6 +69,13 @@ def described(phases: Sequence[RowPhase]) -> list[str]:
     return lines
 
 
+def most_texts(phase: RowPhase, share: Share) -> int:
+    """Return how many segments a micro-batch of a phase has at most: texts, and the padding of each row."""
+    rows = share.micro_batch_size(phase.order.batch_size)
+    texts = np.diff(phase.reader.plan.row_offsets)
+    return rows + int(np.partition(texts, -rows)[-rows:].sum() if len(texts) > rows else texts.max() * rows)
+
+
 class PhasedRows(Dataset[Batch]):
     """Micro-batch i of training, for any i: that of the phase which its step belongs to.
 
@@ -84,8 +92,13 @@ class PhasedRows(Dataset[Batch]):
         steps: range,
         batches: Callable[[TrainRows], Dataset[Batch]] = lambda rows: rows,
     ) -> None:
-        self.share, self.steps = share, steps
+        self.phases, self.share, self.steps = phases, share, steps
         self.rows = {phase.steps: batches(TrainRows(phase.reader, phase.order, share, steps)) for phase in phases}
+
+    @property
+    def most_texts(self) -> int:
+        """Texts in a micro-batch at most, and the padding at the end of its rows."""
+        return max(most_texts(phase, self.share) for phase in self.phases)
 
     def __len__(self) -> int:
         """Micro-batches of all the steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
@@ -18,6 +18,8 @@ from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.stage import stage
 from domainbert.stages.warnings import say
 from domainbert.training.config import CorpusTraining
+
+_STEPS_TO_COMPILE = 500  # from which on `compile: auto` pays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,8 +65,9 @@ class Pretrain(CorpusTraining):
     seed: Seed = 0
     """Seed of the weights, the order, the masks and the dropout; to continue on the same corpus, take another one."""
 
-    compile: bool = field(default=False, metadata=SPEED_ONLY)
-    """Run the model through `torch.compile`, for a GPU: half a minute to start. On a CPU it gains nothing."""
+    compile: bool | Literal["auto"] = field(default="auto", metadata=SPEED_ONLY)
+    """Run the model through `torch.compile`, which takes up to a minute; `auto` does so on a GPU in a training of at
+    least 500 steps. On a CPU it gains nothing."""
 
     def __post_init__(self) -> None:
         """Check that the start and the masking are said once, and that the encoder has positions for a row."""
@@ -76,6 +79,14 @@ class Pretrain(CorpusTraining):
             raise DomainbertError("masking: given beside an objective; expected it among the objective's own settings")
         super().__post_init__()
         check_length(self.row_length, self.encoder)
+
+
+def _compiles(settings: Pretrain, num_steps: int) -> bool:
+    from domainbert.training.precision import trains_on_gpu
+
+    if settings.compile == "auto":
+        return num_steps >= _STEPS_TO_COMPILE and trains_on_gpu((settings.trainer or {}).get("accelerator"))
+    return settings.compile
 
 
 @stage
@@ -111,7 +122,9 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     say(often)
     models = {name: one.model for name, one in built.items()}
     how = (settings.optim, settings.schedule, steps.total)
-    module = Pretraining(learnt, models, *how, texts, settings.seed, settings.embedding_steps, settings.compile)
+    module = Pretraining(
+        learnt, models, *how, texts, settings.seed, settings.embedding_steps, _compiles(settings, steps.total)
+    )
     fitted, throughput = fit_rows("pretrain", module, train, validations, steps, settings.runtime(out))
     _say(fitted, list(settings.held_out or {}))
     facts, warnings = learnt.judge(corpus, fitted.validation)

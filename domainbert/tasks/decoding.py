@@ -22,7 +22,7 @@ def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
     """Logits (windows, labels) averaged over the windows of each text: (E, labels) in fp32."""
     example, size = batch["example"], len(batch["items"])
     summed = torch.zeros(size, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    counts = torch.bincount(example, minlength=size).unsqueeze(-1)
+    counts = torch.zeros_like(summed[:, :1]).index_add(0, example, torch.ones_like(logits[:, :1], dtype=torch.float32))
     return summed.index_add(0, example, logits.float()) / counts
 
 
@@ -31,10 +31,10 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
 
     `index` (N,) is an `output_index`, and `num_outputs` counts those of all examples.
     """
-    decides = (index >= 0).nonzero().flatten()
-    summed = torch.zeros(num_outputs, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    summed = summed.index_add(0, index[decides], logits[decides].float())
-    return summed / torch.bincount(index[decides], minlength=num_outputs).clamp(min=1).unsqueeze(-1)
+    place = index.where(index >= 0, num_outputs)  # a place behind the last output: a GPU need not be waited for
+    summed = torch.zeros(num_outputs + 1, logits.shape[-1], dtype=torch.float32, device=logits.device)
+    counts = torch.zeros_like(summed[:, :1]).index_add(0, place, torch.ones_like(logits[:, :1], dtype=torch.float32))
+    return (summed.index_add(0, place, logits.float()) / counts.clamp(min=1))[:num_outputs]
 
 
 def valid_field(labels: Sequence[str]) -> Crf:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.data.types import IGNORED
-from domainbert.encoders.crf import Crf, WordGrid
+from domainbert.encoders.crf import Crf, SizedGrid
 from domainbert.tasks.task import Batch
 
 
@@ -21,9 +21,9 @@ def word_loss(logits: Tensor, batch: Batch, crf: Crf | None = None) -> Tensor:
     others = targets.masked_fill(batch["outputs"] >= 0, IGNORED)
     with torch.autocast(logits.device.type, enabled=False):
         summed = functional.cross_entropy(logits.float(), others, ignore_index=IGNORED, reduction="sum")
-        if bool(words.any()):
-            chosen = WordGrid(batch["example"], batch["outputs"].masked_fill(~words, -1))
-            emissions, labels = chosen.fill(logits.float()), chosen.fill(targets)
-            likelihood = crf.score(emissions, labels, chosen.lengths)
-            summed = summed + (crf.log_partition(emissions, chosen.lengths) - likelihood).sum()
-    return summed
+        longest = batch["longest"] if "longest" in batch else max(0, int(batch["outputs"].max())) + 1
+        sizes = (len(batch["items"]), longest)
+        chosen = SizedGrid(batch["example"], batch["outputs"].masked_fill(~words, -1), *sizes)
+        emissions, labels = chosen.fill(logits.float()), chosen.fill(targets)
+        losses = crf.log_partition(emissions, chosen.lengths) - crf.score(emissions, labels, chosen.lengths)
+    return summed + losses.where(chosen.lengths > 0, 0.0).sum()

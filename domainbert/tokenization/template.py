@@ -53,7 +53,7 @@ class Template:
 
     def extra(self, pair: bool = False) -> int:
         """Number of special tokens that are added to a text, or to a pair of texts."""
-        return len(self._parts(pair)) - 1 - pair
+        return len(self.parts(pair)) - 1 - pair
 
     @property
     def between(self) -> int:
@@ -63,10 +63,11 @@ class Template:
     @property
     def separators(self) -> list[int]:
         """The special tokens between the texts of a pair."""
-        tokens = [part.token for part in self._parts(pair=True)]
+        tokens = [part.token for part in self.parts(pair=True)]
         return [token for token in tokens[tokens.index("A") + 1 : tokens.index("B")] if isinstance(token, int)]
 
-    def _parts(self, pair: bool) -> tuple[Part, ...]:
+    def parts(self, pair: bool = False) -> tuple[Part, ...]:
+        """Special tokens and places of the texts, in order, around a text or a pair of texts."""
         if pair and not self.pair:
             raise DomainbertError("the tokenizer's post-processor frames single texts only; expected one for pairs too")
         return self.pair if pair else self.single
@@ -83,7 +84,7 @@ class Template:
         (n + extra(),) or (n + m + extra(pair=True),)."""
         import numpy as np  # a recipe is checked without it
 
-        parts = self._parts(second is not None)
+        parts = self.parts(second is not None)
         texts = {"A": first, "B": () if second is None else second}
         pieces = [texts[token] if isinstance(token, str) else (token,) for token, _ in parts]
         ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])

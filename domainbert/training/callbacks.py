@@ -15,15 +15,16 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.progress import Progress
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.training.lightning_internals import validate_now
+from domainbert.training.lightning_internals import is_logged_step, validate_now
+from domainbert.training.logged_steps import log_step, may_read
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
+_THROUGHPUT = ("throughput/tokens_per_second", "throughput/model_flop_utilisation")
 _TOLD = {
     "train/loss": "loss {:.3f}",
     "validation/loss": "validation loss {:.3f}",
-    "throughput/tokens_per_second": "{:,.0f} tokens/s",
-    "throughput/model_flop_utilisation": "MFU {:.0%}",
+    **dict(zip(_THROUGHPUT, ("{:,.0f} tokens/s", "MFU {:.0%}"), strict=True)),
 }
 
 
@@ -55,7 +56,7 @@ class ProgressLines(Callback):
         if headline is not None and headline != LOSS:
             self.told[headline.monitor] = f"validation {headline.name} {{:.4f}}"
         self._progress: Progress | None = None  # the first process has one
-        self._steps = 0
+        self._steps, self._note = 0, ""
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Start the clock."""
@@ -63,11 +64,14 @@ class ProgressLines(Callback):
         if trainer.is_global_zero:
             self._progress = Progress(self.label, self.num_steps, "steps", start=self._steps)
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Advance by the optimiser steps that were made."""
-        if self._progress is not None and trainer.global_step > self._steps:
-            self._progress.advance(trainer.global_step - self._steps, lambda: self._describe(trainer))
-            self._steps = trainer.global_step
+        if self._progress is None or trainer.global_step == self._steps:
+            return
+        if is_logged_step(trainer):
+            self._describe(trainer, pl_module)
+        self._progress.advance(trainer.global_step - self._steps, lambda: self._describe(trainer, pl_module))
+        self._steps = trainer.global_step
 
     def on_train_end(self, *_: Any) -> None:
         """Print the closing line."""
@@ -79,11 +83,15 @@ class ProgressLines(Callback):
         if self._progress is not None:
             self._progress.abandon()
 
-    def _describe(self, trainer: Trainer) -> str:
-        metrics, phase = trainer.callback_metrics, bisect(self.starts, trainer.global_step - 1)
-        told = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
-        told += [text.format(float(metrics[name])) for name, text in self.told.items() if name in metrics]
-        return ", ".join(told)
+    def _describe(self, trainer: Trainer, module: Any) -> str:
+        """Phase, loss and metrics; those of an earlier step where reading them would wait for a GPU."""
+        if may_read(trainer, module.step_loss):
+            metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
+            phase = bisect(self.starts, trainer.global_step - 1)
+            parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
+            parts += [text.format(float(metrics[name])) for name, text in self.told.items() if name in metrics]
+            self._note = ", ".join(parts)
+        return self._note
 
 
 class Throughput(Remembering):
@@ -129,8 +137,8 @@ class Throughput(Remembering):
             self.tokens += tokens
             self.seconds += now - self._since
             self.flops += tokens * self.flops_per_token[max(start for start in self.flops_per_token if start <= step)]
-            pl_module.log("throughput/tokens_per_second", self.tokens_per_second)
-            pl_module.log("throughput/model_flop_utilisation", self.model_flop_utilisation)
+            measured = (self.tokens_per_second, self.model_flop_utilisation)
+            log_step(pl_module, dict(zip(_THROUGHPUT, measured, strict=True)))
         self._since = now
 
     def on_validation_end(self, *_: Any) -> None:

@@ -37,7 +37,7 @@ class Runtime:
     out: Path
     precision: Precision
     micro_batch_size: MicroBatchSize
-    num_workers: int
+    num_workers: int | None
     loggers: Sequence[LoggerName]
     trainer: Mapping[str, Any]
     checkpoint_every: int | None = None
@@ -58,8 +58,9 @@ class Training:
     """Keep only what goes into each layer, and compute the layer again in the backward pass: a third more arithmetic, a
     fraction of the memory, and the same result."""
 
-    num_workers: Workers = field(default=0, metadata=SPEED_ONLY)
-    """Processes that build batches beside the training process."""
+    num_workers: Workers | None = field(default=None, metadata=SPEED_ONLY)
+    """Processes that build batches beside the training process; None builds them in a thread on a GPU, and in turn with
+    the steps on a CPU. The batches do not depend on it."""
 
     loggers: tuple[LoggerName, ...] = field(default=("jsonl", "tensorboard"), metadata=SPEED_ONLY)
     """Destinations of metrics; `wandb` and `mlflow` need the extra of that name."""

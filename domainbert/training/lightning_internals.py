@@ -54,6 +54,13 @@ def begin_at(trainer: lightning.Trainer, step: int) -> None:
     loop._batches_that_stepped = step
 
 
+def is_logged_step(trainer: lightning.Trainer) -> bool:
+    """Return whether loggers get the metrics of the current optimizer step; they always get those of the last one."""
+    step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
+    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    return step == trainer.max_steps or (every > 0 and step % every == 0)
+
+
 def validate_now(trainer: lightning.Trainer) -> None:
     """Run the validation loop as Lightning does between two steps; loggers, which count steps, get nothing of it."""
     loggers, trainer.loggers = trainer.loggers, []

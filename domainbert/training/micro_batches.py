@@ -157,7 +157,7 @@ def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int)
     """Loss of the first of `accumulation` micro-batches of a step, as in training, but that it is not noted."""
     data = cast(TrainAndValidation, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
-    batch = data.on_before_batch_transfer(default_convert(data.train(share, range(step, data.num_steps))[0]), 0)
+    batch = default_convert(data.for_device(data.train(share, range(step, data.num_steps)))[0])
     batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
     device = trainer.strategy.root_device
     generators = [device] if device.type == "cuda" else []

@@ -20,6 +20,7 @@ from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
+from domainbert.training.logged_steps import log_step
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import build_optimizer
 from domainbert.training.schedules import build_schedule
@@ -66,6 +67,7 @@ class TrainedModule(lightning.LightningModule):
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
         self._parts: list[Mapping[str, Tensor]] = []  # the terms of these losses, by name
         self._draws: TextDraws | None = None
+        self._all_parameters: list[nn.Parameter] = []  # listing them takes a millisecond, so not in each step
 
     @property
     def models(self) -> dict[str, EncoderWithHead]:
@@ -92,7 +94,8 @@ class TrainedModule(lightning.LightningModule):
         fused = self.trainer.precision != "16-mixed"
         models = list(self.models.values())
         known = {parameter for model in models for parameter in model.parameters()}
-        extra = [parameter for parameter in self.parameters() if parameter not in known]
+        self._all_parameters = [*self.parameters()]
+        extra = [parameter for parameter in self._all_parameters if parameter not in known]
         optimizer = build_optimizer(models, self.optim, fused, extra)
         schedule = build_schedule(optimizer, self.schedule, self.num_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -102,9 +105,12 @@ class TrainedModule(lightning.LightningModule):
         is divided changes nothing. On a GPU it is one of seed, step, micro-batch and process."""
         on_cpu = batch["input_ids"].device.type == "cpu"
         share = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
-        torch.manual_seed(int(random_bits(self.seed, _DROPOUT, batch["step"], *share)))
+        seed = int(random_bits(self.seed, _DROPOUT, batch["step"], *share))
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every kind of accelerator: a millisecond
+        if not on_cpu:
+            torch.cuda.manual_seed(seed)
         if on_cpu:
-            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy()).tolist()
+            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy())
             self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
         draw_by_text(self._draws)
 
@@ -119,7 +125,7 @@ class TrainedModule(lightning.LightningModule):
         Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
         optimiser passes over parameters without one; AdamW on a GPU is told there. The schedule and the data go on.
         """
-        norm = clip_grad_norm_(self.parameters(), self.optim.max_grad_norm or float("inf"))
+        norm = clip_grad_norm_(self._all_parameters, self.optim.max_grad_norm or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         loss = torch.stack(self._losses).sum()
         self._losses.clear()
@@ -133,11 +139,8 @@ class TrainedModule(lightning.LightningModule):
             optimizer.zero_grad(set_to_none=True)
         self.step_parts = self._summed_parts()
         self.last_parts |= self.step_parts
-        for name, value in self.last_parts.items():
-            self.log(f"train/{name}", value)
-        self.log("train/loss", self.step_loss)
-        self.log("train/grad_norm", norm)
-        self.log("train/lr", optimizer.param_groups[0]["lr"])
+        values = {**self.last_parts, "loss": self.step_loss, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
+        log_step(self, {f"train/{name}": value for name, value in values.items()})
 
     def _summed_parts(self) -> dict[str, Tensor]:
         """The terms of the loss over the whole global batch."""

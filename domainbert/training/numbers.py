@@ -14,10 +14,11 @@ from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
 from domainbert.training.callbacks import Remembering
+from domainbert.training.logged_steps import may_read
 from domainbert.training.module import TrainedModule
 
 _IN_A_ROW = 3
-_STEPS_AT_ONCE = 20  # a GPU has to be waited for to see its numbers; a CPU's are there
+_MOST_UNSEEN = 1000  # steps; more only where logging is off
 _MEMORY = 100  # steps over which the running mean and deviation of the loss forget
 _DEVIATIONS = 6.0  # of a loss above its running mean that make a spike
 
@@ -28,8 +29,8 @@ class NumberWatch(Remembering):
     A skipped step changes no weight (see `TrainedModule`); the terms of its loss that were not finite are named, or
     that it was the loss or the gradient. A spike is a loss more than six standard deviations above the mean, both
     running averages over about 100 steps whose losses have the same terms; it is reported and changes nothing. On a GPU
-    all this is seen up to 20 steps later. `items_of_step` says what the global batch of a step (from 0) consisted of,
-    as plain values, for `non_finite.json` in `out`.
+    the numbers are read in the next step that is logged. `items_of_step` says what the global batch of a step (from 0)
+    consisted of, as plain values, for `non_finite.json` in `out`.
     """
 
     remembered = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")
@@ -65,7 +66,7 @@ class NumberWatch(Remembering):
         module = cast(TrainedModule, pl_module)
         measured = [module.step_loss, module.step_skipped, *module.step_parts.values()]
         self._unseen.append((trainer.global_step, [*module.step_parts], measured))
-        if _at_hand(module.step_loss) or len(self._unseen) >= _STEPS_AT_ONCE:
+        if may_read(trainer, module.step_loss) or len(self._unseen) >= _MOST_UNSEEN:
             self._see()
 
     def on_train_end(self, *_: Any) -> None:
@@ -119,7 +120,3 @@ def _not_finite(loss: float, terms: Mapping[str, float]) -> list[str]:
     """The terms of a loss that are not finite; else the loss, where it is not, or the gradient."""
     found = [name for name, value in terms.items() if not math.isfinite(value)]
     return found or ["gradient" if math.isfinite(loss) else "loss"]
-
-
-def _at_hand(value: Tensor) -> bool:
-    return value.device.type == "cpu"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.processors import num_cores
 from domainbert.tuning.config import URL
 
 THREADS = "OMP_NUM_THREADS"
@@ -32,8 +33,7 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
         visible, number = _visible(os.environ), gpus[slot % len(gpus)]
         environment[_VISIBLE] = str(number) if visible is None else visible[number]
     if num_slots > 1:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        environment.setdefault(THREADS, str(max(1, cores // num_slots)))
+        environment.setdefault(THREADS, str(max(1, num_cores() // num_slots)))
     return environment
 
 

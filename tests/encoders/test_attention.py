@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.attention.varlen import varlen_attn
 
 from domainbert.encoders import attention
 from domainbert.encoders.attention import (
@@ -187,7 +186,7 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None, causal=False
 def test_bias_window_scale_and_causal_masks(kernel, biased, window, scale, causal, monkeypatch):
     """Outputs and gradients, those of the bias too, of each kernel."""
     monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
+    monkeypatch.setattr(attention, "flash_attention", by_the_definition)
     inputs = [head.requires_grad_() for head in random_heads()]
     bias = None if biased is None else torch.randn(*biased, 8, 8, generator=torch.Generator().manual_seed(1))
     inputs += [] if bias is None else [bias.requires_grad_()]
@@ -216,22 +215,22 @@ def segmented(draw):
     return torch.tensor(rows)
 
 
-def by_the_definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)):
-    """What `varlen_attn` promises: (T, heads, D), each sequence between two boundaries by itself."""
+def by_the_definition(query, key, value, boundaries, longest, window, scale, dropout):
+    """Flash attention written out: (T, heads, D), each sequence between two boundaries by itself."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    assert query.shape == key.shape == value.shape and query.shape[0] == cu_seq_q[-1]
-    assert cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32 and max_q == max_k
+    assert query.shape == key.shape == value.shape and query.shape[0] == boundaries[-1]
+    assert boundaries.dtype == torch.int32
     output = torch.zeros_like(query)
-    for start, stop in zip(cu_seq_q[:-1].tolist(), cu_seq_q[1:].tolist(), strict=True):
-        assert 0 <= stop - start <= max_q
+    for start, stop in zip(boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True):
+        assert 0 <= stop - start <= longest
         if start < stop:
             own = [tensor[start:stop].transpose(0, 1) for tensor in (query, key, value)]
             scores = own[0] @ own[1].transpose(1, 2) * scale
-            if window_size != (-1, -1):
-                before, behind = (max_q if side == -1 else side for side in window_size)
+            if window != (None, None):
+                before, behind = (longest if side is None else side for side in window)
                 seen = torch.ones_like(scores, dtype=torch.bool).triu(-before).tril(behind)
                 scores = scores.masked_fill(~seen, float("-inf"))
-            mixed = torch.softmax(scores, dim=-1) @ own[2]
+            mixed = torch.nn.functional.dropout(torch.softmax(scores, dim=-1), dropout) @ own[2]
             output = output.index_copy(0, torch.arange(start, stop), mixed.transpose(0, 1))
     return output
 
@@ -241,12 +240,12 @@ def text_by_text(monkeypatch):
     """As on a GPU, with the definition for a kernel; gives the boundaries it was called with."""
     seen = []
 
-    def kernel(query, key, value, cu_seq_q, *rest, window_size=(-1, -1)):
-        seen.append(cu_seq_q)
-        return by_the_definition(query, key, value, cu_seq_q, *rest, window_size=window_size)
+    def kernel(query, key, value, boundaries, *rest):
+        seen.append(boundaries)
+        return by_the_definition(query, key, value, boundaries, *rest)
 
-    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
+    monkeypatch.setattr(attention, "flash_attention", kernel)
     return seen
 
 
@@ -279,7 +278,7 @@ def test_text_by_text_is_attention_with_the_mask(segment_ids, seed):
     heads = [torch.randn(batch, 2, length, 4, generator=generator, requires_grad=True) for _ in range(3)]
     boundaries = segment_boundaries(segment_ids)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
+        patch.setattr(attention, "flash_attention", by_the_definition)
         found = attend(*heads, Segments(None, boundaries))
     wanted = attend(*heads, Segments(segment_mask(segment_ids)))
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
@@ -307,11 +306,11 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
     ]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
-    if training:  # attention dropout, which the kernel does not have, is above 0 then
+    if training:  # with attention dropout, too
         text_by_text.clear()
         encoder.attention_dropout = 0.1
         encoder.train()(rows._replace(boundaries=boundaries))
-        assert not text_by_text
+        assert len(text_by_text) == (0 if reference.biased else 3)
 
 
 def test_which_kernel_a_batch_takes(monkeypatch):
@@ -325,20 +324,12 @@ def test_which_kernel_a_batch_takes(monkeypatch):
         return [one is not None for one in parts]
 
     assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
-    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
+    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
     assert chosen(boundaries, 64, 0.0) == chosen(boundaries, 8, 0.0) == chosen(boundaries, 256, 0.0) == by_boundaries
-    assert chosen(None, 64, 0.0) == chosen(boundaries, 64, 0.1) == by_mask
+    assert chosen(boundaries, 64, 0.1) == by_boundaries and chosen(None, 64, 0.0) == by_mask
     assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
     assert chosen(boundaries, 64, 0.0, biased=True) == by_mask
     assert chosen(boundaries, 64, 0.0, window=4) == chosen(boundaries, 64, 0.0, causal=True) == by_boundaries
-
-    def without_window(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None):
-        """As torch 2.10 has it."""
-
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", without_window)
-    assert chosen(boundaries, 64, 0.0, window=4) == [True, False, True, False]
-    assert chosen(boundaries, 64, 0.0, causal=True) == by_mask
-    assert chosen(boundaries, 64, 0.0) == by_boundaries
 
 
 @pytest.mark.parametrize(
@@ -357,16 +348,16 @@ def test_what_a_gpu_needs_for_it(monkeypatch, dtype, capability, built, wanted):
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: built)
-    assert attention._has_varlen(torch.device("cuda", 0)) == wanted
-    assert not attention._has_varlen(torch.device("cpu"))
+    assert attention._has_flash(torch.device("cuda", 0)) == wanted
+    assert not attention._has_flash(torch.device("cpu"))
 
 
 def test_the_kernel_takes_what_it_is_called_with():
-    """Shapes alone, on torch's own `varlen_attn`."""
+    """Shapes alone, on torch's own operator."""
     heads = [torch.empty(2, 8, 3, 3, 16, device="meta", requires_grad=True)[:, :, n].transpose(1, 2) for n in range(3)]
     boundaries = torch.empty(9, dtype=torch.int32, device="meta")
     mixed = attend(*heads, Segments(None, boundaries))
-    assert mixed.shape == heads[0].shape == (2, 3, 8, 16) and varlen_attn.__module__.endswith("varlen")
+    assert mixed.shape == heads[0].shape == (2, 3, 8, 16)
     gradients = torch.autograd.grad(mixed.sum(), heads)
     assert [gradient.shape for gradient in gradients] == [heads[0].shape] * 3
 

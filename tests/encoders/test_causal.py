@@ -43,8 +43,8 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Each way to compute attention; the mask of the first is that of prediction."""
     monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", {4: 0 if request.param == "fused" else 256, 8: 256})
     if request.param == "text by text":
-        monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
-        monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
+        monkeypatch.setattr(attention, "_has_flash", lambda device: True)
+        monkeypatch.setattr(attention, "flash_attention", by_the_definition)
     name: str = request.param
     return name
 

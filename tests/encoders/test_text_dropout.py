@@ -91,4 +91,4 @@ def test_it_ends_with_who_asked_for_it():
     del draws
     assert random_int16(torch.Size([2, 4, 8])).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="1 seeds for 2 texts"):
-        TextDraws(layout([[2, 2]], 4), torch.tensor([0]), [1])
+        TextDraws(layout([[2, 2]], 4), torch.tensor([0]), [1]).bits(torch.Size([1, 4, 8]))

@@ -19,7 +19,7 @@ from domainbert.data.prepared import open_prepared
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.models.static_embeddings import count_contexts, put_in, static_embeddings
 from domainbert.stages.prepare import prepare
-from domainbert.stages.pretrain import Pretrain, pretrain
+from domainbert.stages.pretrain import Pretrain, _compiles, pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Budget
@@ -272,3 +272,23 @@ def test_a_text_of_unknown_tokens_is_refused(runs, tmp_path):
         runs.pretrain("unknown", prepared=[tmp_path / "other"], max_steps=1)
     with pytest.raises(DomainbertError, match=f"held_out.other: {unknown}"):
         runs.pretrain("unknown held out", held_out={"other": tmp_path / "other"}, max_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps", "gpu", "accelerator", "wanted"),
+    [
+        ("auto", 500, True, None, True),
+        ("auto", 499, True, None, False),
+        ("auto", 500, False, None, False),
+        ("auto", 500, True, "cpu", False),
+        (True, 1, False, None, True),
+        (False, 5000, True, None, False),
+    ],
+)
+def test_compile_auto_is_for_long_trainings_on_a_gpu(monkeypatch, asked, steps, gpu, accelerator, wanted):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    trainer = {} if accelerator is None else {"accelerator": accelerator}
+    settings = Pretrain(
+        prepared=(Path("p"),), encoder=BertConfig(), budget=Budget(max_steps=steps), compile=asked, trainer=trainer
+    )
+    assert _compiles(settings, steps) == wanted

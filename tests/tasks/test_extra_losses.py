@@ -37,7 +37,7 @@ from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.task import Task
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from tests.tiny_training import CONFIG
+from tests.tiny_training import CONFIG, logs_each_step
 
 EPSILON, ALPHA = 0.7, 0.4
 TAGS, CLASSES = ("O", "B-p", "I-p"), ("x", "y", "z")
@@ -76,7 +76,7 @@ def batches(case, size: int, accumulation: int = 1, examples=None) -> list[dict[
     share, order = Share(0, 1, accumulation), GlobalOrder(size, size, 0)
     made = LabelledTrainBatches(examples or case.examples, case.tokenizer, order, share, range(1))
     tensors = [{name: torch.from_numpy(np.asarray(value)) for name, value in made[n].items()} for n in range(len(made))]
-    return [one | {name: int(one[name]) for name in ("step", "micro_batch")} for one in tensors]
+    return [one | {name: int(one[name]) for name in ("step", "micro_batch", "longest")} for one in tensors]
 
 
 def train_step(case, model, accumulation: int = 1, **settings) -> tuple[dict[str, float], dict[str, Tensor]]:
@@ -88,6 +88,7 @@ def train_step(case, model, accumulation: int = 1, **settings) -> tuple[dict[str
         accumulate_grad_batches=accumulation,
         precision="32-true",
         strategy=SimpleNamespace(reduce=lambda value, reduce_op: value),
+        **logs_each_step(),
     )
     logged: dict[str, Tensor] = {}
     module.log = logged.__setitem__

@@ -25,7 +25,7 @@ class Scored(lightning.LightningModule):
     def __init__(self, scores) -> None:
         super().__init__()
         self.steps = torch.nn.Parameter(torch.zeros(()))
-        self.scores = iter(scores)
+        self.scores, self.step_loss = iter(scores), torch.tensor(0.5)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=1.0)
@@ -161,11 +161,11 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
     )
     assert lines.label == ("pretrain", 4, "steps", 0) and lines.closed == 1
     assert [count for count, _ in lines.advanced] == [1, 1, 1, 1]
-    assert lines.advanced[2][1] == "validation macro F1 0.2500"
+    assert lines.advanced[2][1] == "loss 0.500, validation macro F1 0.2500"
     lines.advanced.clear()
     fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4, [0, 3], F1)], 4, accumulation=accumulation)
     assert [told for _, told in lines.advanced[2:]] == [
-        f"phase {phase} of 2, validation macro F1 0.2500" for phase in (1, 2)
+        f"phase {phase} of 2, loss 0.500, validation macro F1 0.2500" for phase in (1, 2)
     ]
 
 

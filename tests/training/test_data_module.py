@@ -3,14 +3,23 @@ from __future__ import annotations
 from copy import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import SPARE, Share
+from domainbert.encoders.attention import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.data_module import SameNumber, TrainAndValidation, told_by_workers
+from domainbert.pretraining.phases import PhasedRows, RowPhase
+from domainbert.training.data_module import (
+    BuiltAhead,
+    SameNumber,
+    TrainAndValidation,
+    WithBoundaries,
+    told_by_workers,
+)
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
@@ -31,7 +40,7 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
     loader = data.train_dataloader()
     assert not loader.pin_memory
     found = list(loader)
-    assert data.on_before_batch_transfer(found[0], 0) is found[0]
+    assert "boundaries" not in found[0]
     assert len(loader) == len(found) == 2 * (5 - first)
     assert [(batch["step"], batch["micro_batch"]) for batch in found[-3:]] == [(3, 1), (4, 0), (4, 1)]
     for index, batch in enumerate(found):
@@ -72,7 +81,7 @@ def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers
             data.val_dataloader()
 
 
-def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeypatch):
+def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers):
     data = TrainAndValidation(
         lambda share, steps: TrainRows(readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps),
         [lambda share: ValidationRows(readers[1], 4, share)],
@@ -83,13 +92,61 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
     data.trainer = SimpleNamespace(
         global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu
     )
-    assert data.train_dataloader().pin_memory and data.val_dataloader()[0].pin_memory
-    pinned = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
-    batch = {"segment_ids": torch.tensor([[1, 1, 2, 2], [1, 1, 1, 0]]), "step": 3}
-    moved = data.on_before_batch_transfer(batch, 0)
-    assert moved["boundaries"].tolist() == [0, 2, 4, 7, 8] and moved.keys() == {"segment_ids", "step", "boundaries"}
-    assert len(pinned) == 1 and "boundaries" not in batch
+    for loader in (data.train_dataloader(), *data.val_dataloader()):
+        batch, plain = loader.dataset[0], loader.dataset.batches[0]
+        assert loader.pin_memory and loader.num_workers == 0
+        assert batch.keys() - plain.keys() == {"boundaries"}
+        assert torch.equal(batch["boundaries"], segment_boundaries(torch.from_numpy(plain["segment_ids"])))
+    phases = PhasedRows(
+        [RowPhase(range(5), readers[0], GlobalOrder(readers[0].plan.num_rows, 8, 2))], Share(), range(5)
+    )
+    texts = np.diff(readers[0].plan.row_offsets)
+    most = 8 + sum(sorted(texts.tolist())[-8:])  # the fullest rows, and padding behind each
+    assert phases.most_texts == most
+    rooms = {len(WithBoundaries(phases)[index]["boundaries"]) for index in range(5)}
+    assert rooms == {1 + (1 << (most - 1).bit_length())}, "one shape"
+    data.num_workers = None
+    assert all(isinstance(loader, BuiltAhead) for loader in (data.train_dataloader(), *data.val_dataloader()))
+    data.trainer.strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    assert not isinstance(data.train_dataloader(), BuiltAhead)
+
+
+class Counting(torch.utils.data.Dataset):
+    """Notes which batches were built."""
+
+    def __init__(self, size, broken=-1):
+        self.size, self.broken, self.built = size, broken, []
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        if index == self.broken:
+            raise DomainbertError(f"part {index}: missing")
+        self.built.append(index)
+        return {"number": index}
+
+
+def test_a_thread_builds_two_batches_ahead_in_order():
+    batches = Counting(6)
+    loader = BuiltAhead(batches, batch_size=None)
+    seen = []
+    for batch in loader:
+        seen.append(batch["number"])
+        assert len(batches.built) <= min(6, len(seen) + 2)
+    assert seen == batches.built == list(range(6)) and len(loader) == 6
+    assert [batch["number"] for batch in loader] == list(range(6)), "again"
+
+
+def test_an_error_of_the_thread_comes_where_the_batch_would_and_leaving_early_ends_it():
+    loader, seen = BuiltAhead(Counting(6, broken=2), batch_size=None), []
+    with pytest.raises(DomainbertError, match="part 2: missing"):
+        seen.extend(batch["number"] for batch in loader)
+    batches = Counting(6)
+    for batch in BuiltAhead(batches, batch_size=None):
+        assert batch == {"number": 0}
+        break
+    assert len(batches.built) <= 3
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -160,9 +160,9 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The optimiser is told on the device what to skip, and numbers are looked at every 20 steps."""
+    """The optimiser is told on the device what to skip, and numbers are not read between logged steps."""
     monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
-    monkeypatch.setattr("domainbert.training.numbers._at_hand", lambda value: False)
+    monkeypatch.setattr("domainbert.training.numbers.may_read", lambda trainer, value: False)
 
 
 @pytest.mark.parametrize("optim", OPTIMISERS)
@@ -196,7 +196,7 @@ def test_a_gpu_that_is_looked_at_later_ends_the_training_nevertheless(
     message = r"steps 3 to 5: loss or gradient was not finite 3 times in a row"
     with pytest.raises(TrainingFailed, match=message):  # at the end of the training
         fit(offset=dict.fromkeys((2, 3, 4), NAN))
-    monkeypatch.setattr("domainbert.training.numbers._STEPS_AT_ONCE", 6)
+    monkeypatch.setattr("domainbert.training.numbers._MOST_UNSEEN", 6)
     with pytest.raises(TrainingFailed, match=message):
         fit(num_steps=30, offset=dict.fromkeys(range(2, 30), NAN))
     assert [one["step"] for one in json.loads((tmp_path / "non_finite.json").read_text())] == [3, 4, 5]

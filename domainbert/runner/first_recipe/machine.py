@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from domainbert.base.processors import num_cores
+
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 
@@ -34,9 +36,8 @@ def this_machine() -> Machine:
 
     from domainbert.training.precision import resolve_precision
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    return Machine(cores, _memory() / 2**30, gpu, resolve_precision("auto") == "bf16-mixed")
+    return Machine(num_cores(), _memory() / 2**30, gpu, resolve_precision("auto") == "bf16-mixed")
 
 
 def _memory() -> int:

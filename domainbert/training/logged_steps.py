@@ -1,0 +1,26 @@
+"""Logging in the steps that are logged, and never of Python floats, so that no other step waits for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from lightning import LightningModule, Trainer
+from torch import Tensor
+
+from domainbert.training.lightning_internals import is_logged_step
+
+
+def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> None:
+    """Log values of the current optimizer step, by name, if this step is logged (`log_every_n_steps`) or the last.
+
+    Lightning copies a float to the device of the module from pageable memory, which waits for all queued kernels.
+    """
+    if is_logged_step(module.trainer):
+        for name, value in values.items():
+            module.log(name, value if isinstance(value, Tensor) else torch.tensor(value))
+
+
+def may_read(trainer: Trainer, value: Tensor) -> bool:
+    """Return whether reading `value` delays nothing: it is on the CPU, or the current step is logged anyway."""
+    return value.device.type == "cpu" or is_logged_step(trainer)
