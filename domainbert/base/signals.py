@@ -13,6 +13,7 @@ from domainbert.base.errors import TrainingStopped
 
 TRY_AGAIN = 75  # exit code of a process that can be resumed: EX_TEMPFAIL of sysexits.h
 _MOST_SECONDS, _POLL_SECONDS = 20.0, 0.5
+_asked = 0  # number of a signal that came outside of a training
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
@@ -42,25 +43,27 @@ def noting_signals() -> Iterator[None]:
 
 def stop_if_asked() -> None:
     """Raise `TrainingStopped` if a signal has come; called at the end of each item. Does nothing in a training, whose
-    steps obey."""
-    _stop_if(StopSignals.received if signal.getsignal(signal.SIGTERM) is _note else 0)
+    steps obey, and for a signal that came in its last step: what was trained is saved first."""
+    _stop_if(_asked if signal.getsignal(signal.SIGTERM) is _note else 0)
 
 
 def _stop_if(number: int) -> None:
+    global _asked
     if number:
-        StopSignals.received = 0
+        StopSignals.received = _asked = 0
         raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    StopSignals.received = number
+    global _asked
+    StopSignals.received = _asked = number
 
 
 def _watch(ended: threading.Event) -> None:
     """End the process if a signal stays unobeyed. The thread is there before: a handler cannot start one safely."""
     seconds = 0.0
     while not ended.wait(_POLL_SECONDS):
-        waits = StopSignals.received and signal.getsignal(signal.SIGTERM) is _note
+        waits = _asked and signal.getsignal(signal.SIGTERM) is _note
         seconds = seconds + _POLL_SECONDS if waits else 0.0
         if seconds >= _MOST_SECONDS:
             os._exit(TRY_AGAIN)

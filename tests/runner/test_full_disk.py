@@ -33,7 +33,7 @@ class FullDisk:
 
         def open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
             opened = real(file, mode, *arguments, **options)
-            self.full |= "w" in mode and Path(str(file)).name.startswith(self.name)
+            self.full |= "w" in mode and Path(str(file)).name.lstrip(".").startswith(self.name)
             return _Full(opened) if self.full and "w" in mode else opened
 
         patch.setattr(builtins, "open", open)
