@@ -2,7 +2,7 @@
 
 A folder, named by what made it, holds
 
-    soft_labels.json    number of outputs, of labels, and how many of these are kept
+    soft_labels.json    number of outputs, of labels, how many of these are kept, and the hashes of the other files
     logits.npy          (outputs, kept) half precision, memory-mapped; the largest first where not all are kept
     labels.npy          (outputs, kept) which labels these are; only where not all are kept
     rest.npy            (outputs,) log-probability of all the others together; likewise
@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import told_if_full, write_json
-from domainbert.base.hashes import hash_json
+from domainbert.base.files import told_if_full
+from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 
 _FACTS = "soft_labels.json"
 _LOCKS = ".locks"
@@ -43,12 +44,14 @@ class SoftLabels:
     def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
         try:
             self.facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            if changed := damages(folder, self.facts, FileHashes(), record=_FACTS):
+                raise ValueError(in_short(changed))
             self.logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
             self.labels = self.rest = None
             if self.facts["kept"] < self.facts["num_labels"]:
                 self.labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
                 self.rest = np.load(folder / "rest.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DomainbertError(f"{folder}: not readable soft labels: {error}; delete the folder") from error
         self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
         if len(self.logits) != self.starts[-1]:
@@ -99,7 +102,7 @@ def cached_labels(
         top_k: how many logits to keep of each.
         ask: gives every output once, in any order.
     """
-    folder = cache / hash_json({**key, "top_k": min(top_k, num_labels), "version": 1})[:32]
+    folder = cache / hash_json({**key, "top_k": min(top_k, num_labels), "version": 2})[:32]
     (cache / _LOCKS).mkdir(parents=True, exist_ok=True)
     with open(cache / _LOCKS / folder.name, "w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -134,7 +137,8 @@ def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: I
     assert written == num_outputs, f"{written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()
-    write_json(folder / _FACTS, {"num_outputs": num_outputs, "num_labels": num_labels, "kept": kept})
+    facts = {"num_outputs": num_outputs, "num_labels": num_labels, "kept": kept}
+    write_record(folder / _FACTS, facts, record_outputs(folder))
 
 
 def _largest(values: NDArray[np.float32], kept: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

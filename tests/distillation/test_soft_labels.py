@@ -128,6 +128,20 @@ def test_damage_is_named(tmp_path):
         SoftLabels(folder, SIZES)
 
 
+@pytest.mark.parametrize("name", ["logits.npy", "labels.npy", "rest.npy", "soft_labels.json"])
+def test_changed_content_of_the_same_size_is_noticed(tmp_path, name):
+    cached_labels(tmp_path, {}, SIZES, 6, 2, blocks)
+    (folder,) = tmp_path.glob("[!.]*")
+    content = bytearray((folder / name).read_bytes())
+    if name == "soft_labels.json":
+        content = content.replace(b'"kept": 2', b'"kept": 3')
+    else:
+        content[-4:] = bytes(4)
+    (folder / name).write_bytes(content)
+    with pytest.raises(DomainbertError, match=f"not readable soft labels: {name} has changed; delete the folder"):
+        cached_labels(tmp_path, {}, SIZES, 6, 2, blocks)
+
+
 def test_output_index_counts_through_the_examples():
     index = output_index(np.array([0, 0, 1, 0, 3]), np.array([0, -1, 0, 2, 0]), SIZES)
     assert index.tolist() == [0, -1, 3, 2, 4]
