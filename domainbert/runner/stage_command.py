@@ -14,10 +14,11 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
-from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED
+from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
     FolderState,
+    Job,
     Job,
     compared_state,
     folder_state,
@@ -174,7 +175,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         refuse_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force:
-        _check_free(job.out, state, may_drop="resume" in typed.flags)
+        _check_free(job, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems)
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
@@ -183,8 +184,10 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
 
-def _check_free(out: Path, state: FolderState, may_drop: bool) -> None:
-    """Raise `DomainbertError` if the folder holds files that must not be replaced without --force."""
+def _check_free(job: Job, state: FolderState, may_drop: bool) -> None:
+    """Raise `DomainbertError` if the folder holds files that must not be replaced without --force: predictions, say,
+    that a stage kept when it failed and that nothing resumes."""
+    out, kept = job.out, not job.trains and read_status(job.out).get("state") == "failed"
     if state.changed:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to resume, "
@@ -194,10 +197,14 @@ def _check_free(out: Path, state: FolderState, may_drop: bool) -> None:
         raise DomainbertError(
             f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
         )
-    nothing_lost = state.resumable and (may_drop or not state.drops)
+    nothing_lost = state.resumable and (may_drop or not (state.drops or kept))
     if state.empty or nothing_lost or state.reason in (NOT_FINISHED, BEING_WRITTEN):
         return
-    advice = "--resume auto to go on, or --force to replace it" if state.resumable else "or --force to replace it"
+    advice = (
+        "--resume auto to go on, or --force to replace it"
+        if state.resumable and not kept
+        else "or --force to replace it"
+    )
     raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")
 
 
