@@ -19,7 +19,6 @@ from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
     FolderState,
     Job,
-    Job,
     compared_state,
     folder_state,
     follow_job,
