@@ -71,7 +71,7 @@ def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
 
 
 def kept(path: Path, settings: Mapping[str, Any], key: str = "curves") -> dict[str, Any]:
-    """The trainings that an earlier run wrote under `key`; it must have had the same settings and versions of packages."""
+    """The trainings that an earlier run wrote under `key`, with the same settings and versions of packages."""
     if not path.is_file():
         return {}
     before = json.loads(path.read_text(encoding="utf-8"))

@@ -3,11 +3,11 @@
     python benchmarks/training_length.py [--model FOLDER] [--lr 3e-4] [--data econ ncbi] [--sizes 500 1000 2000]
         [--lengths 5-epochs-of-32 10-epochs-of-32 300-steps-of-16 600-steps-of-16 1200-steps-of-16] [--seeds 1]
 
-Each training set is a sample of the training and validation files of ECON-IE or NCBI-disease: blocks of ten consecutive
-sentences, because the files mark no documents. A quarter as many sentences choose the best epoch; 2,000 others, the same
-for all sizes and lengths of a seed, give the F1 by which lengths are compared. The test files are not read. The JSON is
-written after each training. Trainings in the JSON are skipped, and a later call with another model adds to it.
-`--report` prints the tables without training.
+Each training set is a sample of the training and validation files of ECON-IE or NCBI-disease: blocks of ten
+consecutive sentences, because the files mark no documents. A quarter as many sentences choose the best epoch; 2,000
+others, the same for all sizes and lengths of a seed, give the F1 by which lengths are compared. The test files are not
+read. The JSON is written after each training. Trainings in the JSON are skipped, and a later call with another model
+adds to it. `--report` prints the tables without training.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from finetune_ner import PACKAGES, PUBLISHED, data_files
 from side_by_side import write_result
 
 from domainbert.base.paths import resolve_path
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.files import read_ner
 
 BLOCK, HELD_OUT, VALIDATION_SHARE = 10, 2000, 0.25
 RESAMPLES = 2000
-LENGTHS = ("5-epochs-of-32", "10-epochs-of-32", "300-steps-of-16", "600-steps-of-16", "1200-steps-of-16")
+BASELINE = "5-epochs-of-32"  # the teacher of configs/presets/best-small-model.yaml
+LENGTHS = (BASELINE, "10-epochs-of-32", "300-steps-of-16", "600-steps-of-16", "1200-steps-of-16")
 _NEVER = 10**9  # steps between checkpoints
 
 Row = dict[str, Any]
@@ -146,13 +147,17 @@ def train(run: Run) -> Row:
     }
 
 
-def cells(rows: Sequence[Row]) -> dict[tuple[str, float], dict[tuple[str, int, int], dict[str, float]]]:
-    """Held-out F1 by model and learning rate, by set, size and seed, and by length."""
-    found: dict[tuple[str, float], dict[tuple[str, int, int], dict[str, float]]] = {}
+Cell = tuple[str, int, int]
+"""Set, size of the training set, and seed: what two lengths have in common when they are compared."""
+
+
+def scores_by_cell(rows: Sequence[Row]) -> dict[str, dict[Cell, dict[str, float]]]:
+    """Held-out F1 by model with its learning rates, by cell, and by length."""
+    scores: dict[str, dict[Cell, dict[str, float]]] = {}
     for row in rows:
-        cell = found.setdefault((row["model"], row["lr"]), {})
-        cell.setdefault((row["data"], row["size"], row["seed"]), {})[row["length"]] = row["held_out"]["f1"]
-    return found
+        cells = scores.setdefault(f"{row['model']}, lr {row['lr']:g}, head_lr {row['head_lr']:g}", {})
+        cells.setdefault((row["data"], row["size"], row["seed"]), {})[row["length"]] = row["held_out"]["f1"]
+    return scores
 
 
 def mean_and_bootstrap(differences: Sequence[float]) -> Row:
@@ -165,20 +170,19 @@ def mean_and_bootstrap(differences: Sequence[float]) -> Row:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """For each model: mean F1 by size and length, and each length minus the first of `LENGTHS`, over the same cells."""
-    found: Row = {}
-    for (model, lr), by_cell in cells(rows).items():
-        sizes = sorted({size for _, size, _ in by_cell})
-        lengths = sorted({length for scores in by_cell.values() for length in scores}, key=_order)
-        differences, means = {}, {}
-        for length in lengths:
+    """For each model: mean F1 by length and size, and each length minus `BASELINE` over the cells that have both."""
+    tables: Row = {}
+    for model, cells in scores_by_cell(rows).items():
+        means, differences = {}, {}
+        sizes = sorted({size for _, size, _ in cells})
+        for length in sorted({length for scores in cells.values() for length in scores}, key=_order):
             for name, wanted in {**{str(size): [size] for size in sizes}, "all": sizes}.items():
-                both = [s for (_, size, _), s in by_cell.items() if size in wanted and {length, LENGTHS[0]} <= s.keys()]
-                if both:
-                    means[f"{length}, {name}"] = float(np.mean([s[length] for s in both]))
-                    differences[f"{length}, {name}"] = mean_and_bootstrap([s[length] - s[LENGTHS[0]] for s in both])
-        found[f"{model}, lr {lr:g}"] = {"held_out_f1": means, f"minus {LENGTHS[0]}": differences}
-    return found
+                pairs = [s for (_, size, _), s in cells.items() if size in wanted and {length, BASELINE} <= s.keys()]
+                if pairs:
+                    means[f"{length}, {name}"] = float(np.mean([s[length] for s in pairs]))
+                    differences[f"{length}, {name}"] = mean_and_bootstrap([s[length] - s[BASELINE] for s in pairs])
+        tables[model] = {"held_out_f1": means, f"minus {BASELINE}": differences}
+    return tables
 
 
 def _order(length: str) -> tuple[int, str]:
@@ -188,8 +192,8 @@ def _order(length: str) -> tuple[int, str]:
 def print_report(found: Mapping[str, Any]) -> None:
     """Print the tables of `summary`, in percent."""
     for model, tables in found.items():
-        print(f"\n{model}: F1 on held-out sentences, difference to {LENGTHS[0]} and its 95 % interval over cells")
-        for name, row in tables[f"minus {LENGTHS[0]}"].items():
+        print(f"\n{model}: F1 on held-out sentences, difference to {BASELINE} and its 95 % interval over cells")
+        for name, row in tables[f"minus {BASELINE}"].items():
             low, high = row["interval"] or (float("nan"), float("nan"))
             line = f"{name:26} {100 * tables['held_out_f1'][name]:6.2f}  {100 * row['mean']:+6.2f}"
             print(f"{line}  [{100 * low:+.2f}, {100 * high:+.2f}]  {row['cells']} cells")
