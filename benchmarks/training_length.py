@@ -16,7 +16,7 @@ import argparse
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -170,18 +170,17 @@ def mean_and_bootstrap(differences: Sequence[float]) -> Row:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """For each model: mean F1 by length and size, and each length minus `BASELINE` over the cells that have both."""
+    """For each model: held-out F1 of each length minus `BASELINE`, by size, over the cells that have both."""
     tables: Row = {}
     for model, cells in scores_by_cell(rows).items():
-        means, differences = {}, {}
+        differences = {}
         sizes = sorted({size for _, size, _ in cells})
-        for length in sorted({length for scores in cells.values() for length in scores}, key=_order):
+        for length in sorted({length for scores in cells.values() for length in scores} - {BASELINE}, key=_order):
             for name, wanted in {**{str(size): [size] for size in sizes}, "all": sizes}.items():
                 pairs = [s for (_, size, _), s in cells.items() if size in wanted and {length, BASELINE} <= s.keys()]
                 if pairs:
-                    means[f"{length}, {name}"] = float(np.mean([s[length] for s in pairs]))
                     differences[f"{length}, {name}"] = mean_and_bootstrap([s[length] - s[BASELINE] for s in pairs])
-        tables[model] = {"held_out_f1": means, f"minus {BASELINE}": differences}
+        tables[model] = {f"minus {BASELINE}": differences}
     return tables
 
 
@@ -189,14 +188,18 @@ def _order(length: str) -> tuple[int, str]:
     return (LENGTHS.index(length) if length in LENGTHS else len(LENGTHS), length)
 
 
-def print_report(found: Mapping[str, Any]) -> None:
-    """Print the tables of `summary`, in percent."""
-    for model, tables in found.items():
-        print(f"\n{model}: F1 on held-out sentences, difference to {BASELINE} and its 95 % interval over cells")
-        for name, row in tables[f"minus {BASELINE}"].items():
+def print_report(rows: Sequence[Row]) -> None:
+    """Print the held-out F1 of each training and the differences of `summary`, in percent."""
+    found = summary(rows)
+    for model, cells in scores_by_cell(rows).items():
+        print(f"\n{model}: F1 on {HELD_OUT:,} held-out sentences")
+        for (data, size, seed), scores in sorted(cells.items()):
+            listed = [f"{length} {100 * scores[length]:.2f}" for length in sorted(scores, key=_order)]
+            print(f"{data} {size:5} seed {seed}: {', '.join(listed)}")
+        for name, row in found[model][f"minus {BASELINE}"].items():
             low, high = row["interval"] or (float("nan"), float("nan"))
-            line = f"{name:26} {100 * tables['held_out_f1'][name]:6.2f}  {100 * row['mean']:+6.2f}"
-            print(f"{line}  [{100 * low:+.2f}, {100 * high:+.2f}]  {row['cells']} cells")
+            interval = f"95 % interval [{100 * low:+.2f}, {100 * high:+.2f}], {row['cells']} cells"
+            print(f"{name:22} minus {BASELINE}: {100 * row['mean']:+6.2f}, {interval}")
 
 
 def main() -> None:
@@ -228,8 +231,8 @@ def main() -> None:
                 trained[run.key] = row = pool.submit(train, run).result()
             print(f"  held-out F1 {100 * row['held_out']['f1']:.2f}, {row['seconds']:.0f} s", flush=True)
             found = summary(list(trained.values()))
-            write_result(options.out, {"held_out_f1": found}, settings, PACKAGES, {"trainings": trained})
-    print_report(summary(list(trained.values())))
+            write_result(options.out, {"differences": found}, settings, PACKAGES, {"trainings": trained})
+    print_report(list(trained.values()))
 
 
 if __name__ == "__main__":
