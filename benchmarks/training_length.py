@@ -1,0 +1,239 @@
+"""Length and batch size of a fine-tuning on small training sets: fixed epochs against a number of optimiser steps.
+
+    python benchmarks/training_length.py [--model FOLDER] [--lr 3e-4] [--data econ ncbi] [--sizes 500 1000 2000]
+        [--lengths 5-epochs-of-32 10-epochs-of-32 300-steps-of-16 600-steps-of-16 1200-steps-of-16] [--seeds 1]
+
+Each training set is a sample of the training and validation files of ECON-IE or NCBI-disease: blocks of ten
+consecutive sentences, because the files mark no documents. A quarter as many sentences choose the best epoch; 2,000
+others, the same for all sizes and lengths of a seed, give the F1 by which lengths are compared. The test files are not
+read. The JSON is written after each training. Trainings in the JSON are skipped, and a later call with another model
+adds to it. `--report` prints the tables without training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from finetune_f1 import kept
+from finetune_ner import PACKAGES, PUBLISHED, data_files
+from side_by_side import write_result
+
+from domainbert.base.paths import resolve_path
+from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.files import read_ner
+
+BLOCK, HELD_OUT, VALIDATION_SHARE = 10, 2000, 0.25
+RESAMPLES = 2000
+BASELINE = "5-epochs-of-32"  # the teacher of configs/presets/best-small-model.yaml
+LENGTHS = (BASELINE, "10-epochs-of-32", "300-steps-of-16", "600-steps-of-16", "1200-steps-of-16")
+_NEVER = 10**9  # steps between checkpoints
+
+Row = dict[str, Any]
+"""One training: its settings and scores."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of the grid."""
+
+    model: str
+    lr: float
+    head_lr: float
+    data: str
+    size: int
+    seed: int
+    length: str
+
+    @property
+    def key(self) -> str:
+        """Name of the training in the JSON."""
+        rates = f"lr {self.lr:g}, head_lr {self.head_lr:g}"
+        return f"{self.model}, {rates}, {self.data}, {self.size}, seed {self.seed}, {self.length}"
+
+    @property
+    def batch_size(self) -> int:
+        """Sentences of an optimiser step."""
+        return self._parsed[2]
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training set, at least 1; a number of steps is rounded to whole passes."""
+        amount, unit, batch_size = self._parsed
+        return amount if unit == "epochs" else max(1, round(amount / -(-self.size // batch_size)))
+
+    @property
+    def _parsed(self) -> tuple[int, str, int]:
+        match = re.fullmatch(r"(\d+)-(epochs|steps)-of-(\d+)", self.length)
+        if match is None:
+            raise SystemExit(f"--lengths: found {self.length!r}; expected for example 5-epochs-of-32")
+        return int(match[1]), match[2], int(match[3])
+
+
+def sample(sentences: Sequence[Sentence], size: int, seed: int) -> dict[str, list[Sentence]]:
+    """Draw training, validation and held-out sentences; a smaller training set is a part of a larger one."""
+    blocks = [sentences[start : start + BLOCK] for start in range(0, len(sentences), BLOCK)]
+    random.Random(seed).shuffle(blocks)
+    drawn = [sentence for block in blocks for sentence in block]
+    num_validation = round(VALIDATION_SHARE * size)
+    if HELD_OUT + size + num_validation > len(drawn):
+        raise SystemExit(
+            f"--sizes: found {size}; expected at most {(len(drawn) - HELD_OUT) / (1 + VALIDATION_SHARE):.0f}"
+        )
+    train = drawn[HELD_OUT : HELD_OUT + size]
+    return {"train": train, "validation": drawn[-num_validation:], "held-out": drawn[:HELD_OUT]}
+
+
+def write_sample(folder: Path, data: str, size: int, seed: int) -> dict[str, Path]:
+    """Write the sampled sentences as CoNLL files and return their paths by part."""
+    format = NerFormat(repair=True)  # ECON-IE has a few stray I- tags
+    sentences = [sentence for path in data_files(data) for sentence in read_ner(path, format).sentences]
+    paths = {}
+    for part, drawn in sample(sentences, size, seed).items():
+        rows = ["".join(f"{word} {tag}\n" for word, tag in zip(one.words, one.tags, strict=True)) for one in drawn]
+        paths[part] = folder / f"{part}.conll"
+        paths[part].write_text("\n".join(rows), encoding="utf-8")
+    return paths
+
+
+def train(run: Run) -> Row:
+    """Fine-tune with the stage `finetune` and score the model of the best epoch on the held-out sentences."""
+    from domainbert.metrics.summary import Resampling
+    from domainbert.serving.predictor import load_predictor
+    from domainbert.stages.evaluate import open_test
+    from domainbert.stages.finetune import finetune
+
+    task = Ner(head="crf", format=NerFormat(repair=True))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        files = write_sample(folder, run.data, run.size, run.seed)
+        start = time.perf_counter()
+        result = finetune(
+            folder / "model",
+            model=resolve_path(run.model),
+            task=task,
+            train=files["train"],
+            validation=files["validation"],
+            batch_size=run.batch_size,
+            max_epochs=run.epochs,
+            optim={"lr": run.lr, "head_lr": run.head_lr},
+            seeds=[run.seed],
+            loggers=["jsonl"],
+            checkpoint_every=_NEVER,
+        )["seeds"][0]
+        seconds = time.perf_counter() - start
+        scoring = open_test(task, files["held-out"], None)
+        scoring.score("model", "1", load_predictor(folder / "model" / f"seed-{run.seed}", "auto"), folder / "out.conll")
+        held_out = scoring.summary(Resampling(100, 0))["systems"]["model"]
+    return asdict(run) | {
+        "batch_size": run.batch_size,
+        "epochs": run.epochs,
+        "steps": run.epochs * -(-run.size // run.batch_size),
+        "best_epoch": result["best_epoch"],
+        "validation_f1": [row["f1"] for row in result["history"]],
+        "held_out": {name: held_out[name] for name in ("f1", "precision", "recall")},
+        "seconds": round(seconds, 1),
+    }
+
+
+Cell = tuple[str, int, int]
+"""Set, size of the training set, and seed: what two lengths have in common when they are compared."""
+
+
+def scores_by_cell(rows: Sequence[Row]) -> dict[str, dict[Cell, dict[str, float]]]:
+    """Held-out F1 by model with its learning rates, by cell, and by length."""
+    scores: dict[str, dict[Cell, dict[str, float]]] = {}
+    for row in rows:
+        cells = scores.setdefault(f"{row['model']}, lr {row['lr']:g}, head_lr {row['head_lr']:g}", {})
+        cells.setdefault((row["data"], row["size"], row["seed"]), {})[row["length"]] = row["held_out"]["f1"]
+    return scores
+
+
+def mean_and_bootstrap(differences: Sequence[float]) -> Row:
+    """Mean of paired differences and its 95 % interval from resampling the cells; no interval with less than three."""
+    values, interval = np.array(differences), None
+    if len(values) > 2:
+        draws = np.random.default_rng(0).choice(values, (RESAMPLES, len(values))).mean(axis=1)
+        interval = [float(bound) for bound in np.quantile(draws, (0.025, 0.975))]
+    return {"mean": float(values.mean()), "interval": interval, "cells": len(values)}
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """For each model: held-out F1 of each length minus `BASELINE`, by size, over the cells that have both."""
+    tables: Row = {}
+    for model, cells in scores_by_cell(rows).items():
+        differences = {}
+        sizes = sorted({size for _, size, _ in cells})
+        for length in sorted({length for scores in cells.values() for length in scores} - {BASELINE}, key=_order):
+            for name, wanted in {**{str(size): [size] for size in sizes}, "all": sizes}.items():
+                pairs = [s for (_, size, _), s in cells.items() if size in wanted and {length, BASELINE} <= s.keys()]
+                if pairs:
+                    differences[f"{length}, {name}"] = mean_and_bootstrap([s[length] - s[BASELINE] for s in pairs])
+        tables[model] = {f"minus {BASELINE}": differences}
+    return tables
+
+
+def _order(length: str) -> tuple[int, str]:
+    return (LENGTHS.index(length) if length in LENGTHS else len(LENGTHS), length)
+
+
+def print_report(rows: Sequence[Row]) -> None:
+    """Print the held-out F1 of each training and the differences of `summary`, in percent."""
+    found = summary(rows)
+    for model, cells in scores_by_cell(rows).items():
+        print(f"\n{model}: F1 on {HELD_OUT:,} held-out sentences")
+        for (data, size, seed), scores in sorted(cells.items()):
+            listed = [f"{length} {100 * scores[length]:.2f}" for length in sorted(scores, key=_order)]
+            print(f"{data} {size:5} seed {seed}: {', '.join(listed)}")
+        for name, row in found[model][f"minus {BASELINE}"].items():
+            low, high = row["interval"] or (float("nan"), float("nan"))
+            interval = f"95 % interval [{100 * low:+.2f}, {100 * high:+.2f}], {row['cells']} cells"
+            print(f"{name:22} minus {BASELINE}: {100 * row['mean']:+6.2f}, {interval}")
+
+
+def main() -> None:
+    """Run the trainings that are missing, and report."""
+    parser = argparse.ArgumentParser(description="Length and batch size of a fine-tuning on small training sets")
+    parser.add_argument("--model", default=PUBLISHED, help="model folder to start from")
+    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--head_lr", type=float, default=1e-3)
+    parser.add_argument("--data", nargs="+", choices=("econ", "ncbi"), default=["econ", "ncbi"])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000])
+    parser.add_argument("--lengths", nargs="+", default=LENGTHS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--report", action="store_true", help="print the tables, train nothing")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "training_length.json")
+    options = parser.parse_args()
+    settings = {"block": BLOCK, "held_out": HELD_OUT, "validation_share": VALIDATION_SHARE, "head": "crf"}
+    trained = kept(options.out, settings, "trainings")
+    runs = [
+        Run(options.model, options.lr, options.head_lr, data, size, seed, length)
+        for seed in options.seeds
+        for size in options.sizes
+        for data in options.data
+        for length in options.lengths
+    ]
+    for run in [] if options.report else runs:
+        if run.key not in trained:
+            print(run.key, flush=True)
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                trained[run.key] = row = pool.submit(train, run).result()
+            print(f"  held-out F1 {100 * row['held_out']['f1']:.2f}, {row['seconds']:.0f} s", flush=True)
+            found = summary(list(trained.values()))
+            write_result(options.out, {"differences": found}, settings, PACKAGES, {"trainings": trained})
+    print_report(list(trained.values()))
+
+
+if __name__ == "__main__":
+    main()
