@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind
 from domainbert.tasks.plain_items import PlainItem
 
 
+@runtime_checkable
 class Composite(Protocol):
     """A content of a task's models that is more than one text: a pair of texts, a text with places marked in it."""
 
@@ -36,6 +37,11 @@ class TextPair:
 
     first: str
     second: str
+
+    def __post_init__(self) -> None:
+        """Check that both are strings."""
+        if not (isinstance(self.first, str) and isinstance(self.second, str)):
+            raise DomainbertError(f"TextPair: found {self.first!r:.80} and {self.second!r:.80}; expected two strings")
 
     @property
     def words(self) -> list[str]:
@@ -95,6 +101,33 @@ def told_where(where: Callable[[int], str]) -> Iterator[None]:
         for number, found in error.found.items():
             problems.add(f"{where(number)}: {found}")
         problems.raise_if_any()
+
+
+def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) -> list[Any]:
+    """A list of what a predictor was given: any iterable of contents; a single string or pair is one content.
+
+    With `only_words` each content is a list of words.
+
+    Raises:
+        UnreadableContents: an item is no content; the message has its position, from 1, and its type.
+        DomainbertError: `texts` is not iterable, or is a mapping.
+    """
+    if isinstance(texts, (str, Composite)):
+        texts = [texts]
+    if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):
+        raise DomainbertError(f"texts: found {type(texts).__name__}; expected strings, such as a list of them")
+    contents = list(texts)
+    expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
+    wrong = {number: one for number, one in enumerate(contents) if not _is_content(one, only_words)}
+    if wrong:
+        raise UnreadableContents({n: f"found {type(one).__name__}; expected {expected}" for n, one in wrong.items()})
+    return contents
+
+
+def _is_content(value: object, only_words: bool) -> bool:
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return all(isinstance(word, str) for word in value)
+    return not only_words and isinstance(value, (str, Composite))
 
 
 class Item(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from domainbert.data.examples import Example
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.tasks.labelled import Content
+from domainbert.tasks.labelled import Content, as_contents
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
@@ -39,8 +39,15 @@ class Predictor(Generic[Prediction]):
         self.labels: tuple[str, ...] = task.labels
         self.on_predicted: Callable[[int], object] | None = None
 
-    def predict(self, texts: Sequence[Content]) -> list[Prediction]:
-        """The prediction for each text, or list of words."""
+    def predict(self, texts: Iterable[Content] | Content) -> list[Prediction]:
+        """The prediction for each text, or list of words; a single string is one text.
+
+        Raises:
+            DomainbertError: an item that is no content, see `as_contents`; or that the model cannot read.
+        """
+        return self._predict(as_contents(texts))
+
+    def _predict(self, texts: Sequence[Content]) -> list[Prediction]:
         predicted = self._decoded(self.task.encode_contents(texts, self.tokenizer, self.max_length))
         return [predicted[number] for number in range(len(texts))]
 

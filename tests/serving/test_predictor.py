@@ -262,6 +262,49 @@ def test_scores_are_those_of_transformers(runs, natural):
         assert ours.scores[ours.label] == max(np.array(list(ours.scores.values())))
 
 
+def _texts_and_one(text):
+    return [[text], (text,), iter([text]), (one for one in [text]), {text: 1}.keys(), text]
+
+
+def test_any_iterable_of_strings_is_predicted_and_one_string_is_one_text(runs, tagger, natural):
+    classifier, text = load_classifier(runs / "classification-pretrained"), natural[0] + " Crédit à 9 %."
+    for predict in (tagger.predict_entities, tagger.predict, classifier.predict_texts, classifier.predict):
+        expected = predict([text])
+        assert len(expected) == 1 and all(predict(given) == expected for given in _texts_and_one(text))
+        assert predict([]) == predict(iter([])) == []
+    words = text.split()
+    assert tagger.predict_words(iter([words])) == tagger.predict_words([tuple(words)]) == tagger.predict_words([words])
+    assert tagger.predict_spans(iter([words])) == tagger.predict([words])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([None], "text 1: found NoneType; expected a string, a list of words or a TextPair"),
+        (["Crédit", 5, b"loan", "x"], r"text 2: found int; expected a string, .* \(and 1 more like this\)"),
+        ([["loan", 3]], "text 1: found list; expected a string, a list of words or a TextPair"),
+        (None, "texts: found NoneType; expected strings, such as a list of them"),
+        (7, "texts: found int; expected strings"),
+        (b"Cash", "texts: found bytes; expected strings"),
+        ({"text": "Cash"}, "texts: found dict; expected strings"),
+    ],
+)
+def test_other_types_are_refused_by_position_and_type(runs, tagger, texts, message):
+    classifier = load_classifier(runs / "classification-pretrained")
+    for predict in (tagger.predict_entities, tagger.predict, classifier.predict_texts, classifier.predict):
+        with pytest.raises(DomainbertError, match=message):
+            predict(texts)
+
+
+def test_words_are_lists_and_pairs_are_strings(tagger):
+    for predict in (tagger.predict_words, tagger.tag_words, tagger.predict_spans):
+        for given in ("Cash", ["Cash", "loans"], ["Cash"]):
+            with pytest.raises(DomainbertError, match="text 1: found str; expected a list of words"):
+                predict(given)
+    with pytest.raises(DomainbertError, match=r"TextPair: found 'A loan\.' and None; expected two strings"):
+        domainbert.TextPair("A loan.", None)
+
+
 def test_the_wrong_folder_is_named(runs):
     with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
         load_tagger(runs / "classification-pretrained")

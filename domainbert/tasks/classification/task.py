@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Classifier(Predictor[TextPrediction]):
     kind = "a classifier with the classes"
     loader = "load_classifier"
 
-    def predict_texts(self, texts: Sequence[Content]) -> list[TextPrediction]:
+    def predict_texts(self, texts: Iterable[Content] | Content) -> list[TextPrediction]:
         """The class of each text."""
         return self.predict(texts)
 

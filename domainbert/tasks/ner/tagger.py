@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from domainbert.tasks.labelled import Content
+from domainbert.tasks.labelled import Content, as_contents
 from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
@@ -32,7 +32,7 @@ class Entity:
 
 
 class Tagger(Predictor[list[Entity]]):
-    """Finds entities in words or in raw text."""
+    """Finds entities in raw text, or in lists of words as if single spaces stood between them."""
 
     task: NerTask
     kind = "a tagger with the labels"
@@ -40,15 +40,14 @@ class Tagger(Predictor[list[Entity]]):
     num_repaired = 0
     """Tags of the last `tag_words` that were read as others."""
 
-    def predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
-        """The entities of each text, or of each list of words as if single spaces stood between them."""
+    def _predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
         aligned = aligned_contents(self.tokenizer, texts)
         return [
             [_entity(content, words, span, scores) for span in spans_from_tags(tags)]
             for content, words, (tags, scores) in zip(texts, aligned, self._tag(aligned), strict=True)
         ]
 
-    def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
         """IOB2 tags of words, whatever the model's own scheme.
 
         A folder that `finetune` wrote is decoded into valid tags. One from elsewhere may have another tag scheme, so
@@ -57,9 +56,9 @@ class Tagger(Predictor[list[Entity]]):
         """
         return [one.tags for one in self.tag_words(sentences)]
 
-    def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[TaggedWords]:
+    def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
         """As `predict_words`; with the probability of the entity that a word is in, or that it is in none."""
-        raw = self._tag(align_words(self.tokenizer, sentences))
+        raw = self._tag(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
         valid = [TaggedWords(to_iob2(tags), scores) for tags, scores in raw]
         self.num_repaired = sum(
             one[0] in "IEL" and other[0] == "B"
@@ -68,13 +67,13 @@ class Tagger(Predictor[list[Entity]]):
         )
         return valid
 
-    def predict_entities(self, texts: Sequence[str]) -> list[list[Entity]]:
+    def predict_entities(self, texts: Iterable[str]) -> list[list[Entity]]:
         """The entities of raw texts, whose words are the tokenizer's pre-tokens."""
         return self.predict(texts)
 
-    def predict_spans(self, sentences: Sequence[Sequence[str]]) -> list[list[Entity]]:
+    def predict_spans(self, sentences: Iterable[Sequence[str]]) -> list[list[Entity]]:
         """The entities of words; offsets count characters of the words joined by single spaces."""
-        return self.predict(sentences)
+        return self.predict(as_contents(sentences, only_words=True))
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
         tagged = self._decoded(self.task.encode_aligned(aligned, self.max_length))

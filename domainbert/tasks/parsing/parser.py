@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from domainbert.metrics.attachment import Arc
-from domainbert.tasks.labelled import Content
+from domainbert.tasks.labelled import Content, as_contents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.words import aligned_contents, placed_words
 
@@ -35,12 +35,11 @@ class ParsedWord:
 
 
 class Parser(Predictor[list[ParsedWord]]):
-    """Parses words or raw text."""
+    """Parses raw text, whose words are its pre-tokens, or lists of words."""
 
     kind = "a dependency parser with the labels"
 
-    def predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
-        """The words of each text, which are its pre-tokens, or of each list of words, with their heads."""
+    def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
         aligned = aligned_contents(self.tokenizer, texts)
         placed = [placed_words(content, words) for content, words in zip(texts, aligned, strict=True)]
         return [
@@ -51,7 +50,8 @@ class Parser(Predictor[list[ParsedWord]]):
             for (text, places), tree in zip(placed, self.predict_trees(texts), strict=True)
         ]
 
-    def predict_trees(self, contents: Sequence[Content]) -> list[Tree]:
+    def predict_trees(self, texts: Iterable[Content] | Content) -> list[Tree]:
         """The tree of each text or list of words; one without words has no arcs."""
+        contents = as_contents(texts)
         decoded = self._decoded(self.task.encode_contents(contents, self.tokenizer, self.max_length))
         return [decoded.get(number, Tree([], [])) for number in range(len(contents))]

@@ -44,7 +44,7 @@ class Reply:
 
 
 class Reader(Predictor[Reply]):
-    """Answers questions from a context."""
+    """Answers questions from a context; `predict` takes pairs of a question and its context."""
 
     kind = "a question answering model with the outputs"
 
@@ -52,8 +52,7 @@ class Reader(Predictor[Reply]):
         super().__init__(task, runtime)
         self.threshold: float | None = task.threshold
 
-    def predict(self, texts: Sequence[Content]) -> list[Reply]:
-        """The answer to each question; contents are pairs of a question and its context."""
+    def _predict(self, texts: Sequence[Content]) -> list[Reply]:
         pairs = as_pairs(texts)
         found = self._decoded(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
         return [_reply(pair.second, found[number], self.threshold) for number, pair in enumerate(pairs)]

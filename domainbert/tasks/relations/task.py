@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,9 +41,12 @@ class RelationClassifier(Predictor[Relation]):
 
     kind = "a relation classifier with the outputs"
 
-    def predict_rows(self, rows: Sequence[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
+    def predict_rows(self, rows: Iterable[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
         """The relation in each row, laid out as those of the training set: a text with markers around two entities, or
         with the characters of both."""
+        rows = [rows] if isinstance(rows, Mapping) else list(rows)
+        if wrong := {n: type(row).__name__ for n, row in enumerate(rows) if not isinstance(row, Mapping)}:
+            raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in wrong.items()})
         return self.predict([self.task.content_of(row, text_key) for row in rows])
 
 

@@ -21,7 +21,7 @@ from domainbert.metrics.confusion import Pair
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
-from domainbert.tasks.labelled import Content, Labelled, label_counts, label_set
+from domainbert.tasks.labelled import Content, Labelled, as_contents, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
@@ -52,12 +52,11 @@ class LabelledWord:
 
 
 class WordLabeller(Predictor[list[LabelledWord]]):
-    """Gives words a label."""
+    """Gives words a label: the pre-tokens of raw text, or lists of words as if single spaces stood between them."""
 
     kind = "a token classifier with the labels"
 
-    def predict(self, texts: Sequence[Content]) -> list[list[LabelledWord]]:
-        """The words of each text, its pre-tokens, or of each list of words as if single spaces stood between them."""
+    def _predict(self, texts: Sequence[Content]) -> list[list[LabelledWord]]:
         aligned = aligned_contents(self.tokenizer, texts)
         predicted = []
         for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
@@ -66,13 +65,13 @@ class WordLabeller(Predictor[list[LabelledWord]]):
             predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
         return predicted
 
-    def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
         """The label of each word."""
         return [one.tags for one in self.tag_words(sentences)]
 
-    def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[TaggedWords]:
+    def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
         """The label of each word, and its probability."""
-        return self._label(align_words(self.tokenizer, sentences))
+        return self._label(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
         found = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
