@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from domainbert.tasks.sentences import SentenceFile
 from domainbert.tasks.text_files import Row, parsed, refuse
 
 _TAG_KEYS = ("tags", "ner_tags")
+_NO_COLUMN = re.compile(r"[\t\n\r]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,12 @@ class TaggedFile(SentenceFile[AnySentence]):
     def sizes(self) -> str:
         """Sentences, documents and words, and the layout, for a person."""
         return f"{self.counted}; {self.layout}"
+
+    @property
+    def fits_columns(self) -> bool:
+        """Whether `write` can write every sentence so that `read_columns` reads the same words; a sentence without
+        words, or a word with a tab or a line break, as JSONL may hold them, has no place in columns."""
+        return all(item.words and not any(map(_NO_COLUMN.search, item.words)) for item in self.items)
 
     def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
         """The columns that conlleval reads: word, gold, predicted, with documents where the file marks them."""
