@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,10 @@ from domainbert.corpus.json_values import is_whole_number, listed, shown
 NAMES_KEY = "label_names"
 """Key of the list of names in the first row of a JSONL file."""
 
+_STRING = r"""'(?:[^'\\]|\\[\\'"nrtuUx])*'|"(?:[^"\\]|\\[\\'"nrtuUx])*\""""
+_ITEM = rf"(?:{_STRING}|-?[0-9]{{1,9}}(?:\.0)?)"
+_LIST = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]")
+_WHOLE = re.compile(r"-?[0-9]{1,9}\.0")
 _DIGITS = 10  # of the number of a label; Python refuses to read thousands
 _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
 
@@ -25,6 +31,26 @@ def is_visible(label: str) -> bool:
     [True, False, False, False]
     """
     return bool(label) and label == label.strip() and label.isprintable()
+
+
+def list_in(text: str) -> list[Any] | None:
+    """The list of strings and numbers that pandas wrote into a column of CSV; None if the text is not a list.
+
+    >>> [list_in(text) for text in ("['trade', \"women's work\"]", "[]", "['a' 'b']", "trade")]
+    [['trade', "women's work"], [], None, None]
+    """
+    try:
+        return list(ast.literal_eval(text.strip())) if _LIST.fullmatch(text.strip()) else None
+    except (ValueError, SyntaxError):  # a number such as 01, half of an escape
+        return None
+
+
+def as_whole(value: Any, is_column: bool) -> Any:
+    """A label that is 1.0 as 1, and "1.0" as "1" if the value is a column: pandas writes whole numbers so where some
+    labels of a table are missing. Any other value as it is."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 10**_DIGITS:
+        return int(value)
+    return value[:-2] if is_column and isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
 def number_of(value: Any, names: Sequence[str]) -> int | None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from unicodedata import normalize
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind
@@ -161,6 +162,14 @@ class Unit:
     """Folds get the same share of each."""
 
 
+@dataclass
+class Notes:
+    """Counts made while a file is read: the fields of a `Labelled` of the same names."""
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+
+
 @dataclass(frozen=True)
 class Labelled(Generic[AnyItem]):
     """The items of a file, in its order."""
@@ -170,6 +179,10 @@ class Labelled(Generic[AnyItem]):
     kind: Kind
     parts: Sequence[Labelled[AnyItem]] = field(default=(), kw_only=True)
     """The files of a set of several, one after the other; their folder is its path, and lines are those of each."""
+    left_out: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    """Texts, entities and others of the file that are not in the items, in the plural, and their number."""
+    changed: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    """Values that were not read as they stand in the file, in the plural, and their number."""
 
     @property
     def unit(self) -> str:
@@ -181,9 +194,18 @@ class Labelled(Generic[AnyItem]):
         """For each item the number of the unit that it belongs to, from 0; None where it is one by itself."""
         return None
 
-    def describe(self) -> str:
-        """A line that tells what was read."""
+    @property
+    def summary(self) -> str:
+        """The line of `describe` on the items."""
         return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+
+    def describe(self) -> str:
+        """Lines for a person: `summary`, what was left out, and what was changed."""
+        asides = {"left out": self.left_out, "changed": self.changed}
+        told = {
+            what: ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())) for what, counts in asides.items()
+        }
+        return "\n".join([self.summary, *(f"  {what}: {names}" for what, names in told.items() if names)])
 
     def units(self) -> list[Unit]:
         """The units that folds do not divide, in the order of the file: by default each item by itself."""
@@ -259,8 +281,29 @@ def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
 def check_labels_known(found: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
     """`DomainbertError` if training never saw some labels of a file, for no model can predict them."""
     problems, known = Problems(str(path)), sorted(known)
+    alike = {normalize("NFC", label): label for label in known}
     for label in sorted(set(found) - set(known)):
         seen = f"label {label!r} ({found[label].count:,} times, first here)"
-        expected = f"expected one of {', '.join(known)}"
+        same = alike.get(normalize("NFC", label))
+        expected = f"expected one of {', '.join(known)}" if same is None else _other_form(label, same)
         problems.add(f"{path}:{found[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
+
+
+def check_forms(parts: Iterable[Labelled[Any]]) -> None:
+    """`DomainbertError` if two labels of some files look the same and are different Unicode, as NFC and NFD are."""
+    problems, first = Problems("labels"), dict[str, tuple[str, str]]()
+    for part in parts:
+        for label, found in sorted(find_labels(part.items).items(), key=lambda one: one[1].first_line):
+            where = f"{part.path}:{found.first_line}"
+            other, there = first.setdefault(normalize("NFC", label), (label, where))
+            if other != label:
+                problems.add(
+                    f"{where}: label {label!r} is also written otherwise ({there}); {_other_form(label, other)}"
+                )
+    problems.raise_if_any()
+
+
+def _other_form(label: str, other: str) -> str:
+    """The code points of two labels that look the same."""
+    return f"expected the same Unicode in all files, such as NFC: found {label!a} here, and {other!a} there"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Items
 from domainbert.tasks.config import TaskConfig, beside
-from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels
+from domainbert.tasks.labelled import Labelled, check_forms, check_labels_known, find_labels
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def read_set(config: TaskConfig, given: LabelledSet) -> Labelled[Any]:
             for problem in error.problems:
                 problems.add(problem)
     problems.raise_if_any()
+    check_forms(found)
     return found[0] if len(found) == 1 else _joined(found)
 
 
@@ -156,4 +158,7 @@ def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
         }
         items += [replace(item, document=numbers[item.document]) for item in part.items]
         before += len(numbers)
-    return replace(parts[0], path=folder, items=items, parts=tuple(parts))
+    left_out, changed = (
+        sum((Counter(getattr(one, key)) for one in parts), Counter()) for key in ("left_out", "changed")
+    )
+    return replace(parts[0], path=folder, items=items, parts=tuple(parts), left_out=left_out, changed=changed)

@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import is_whole_number, listed
-from domainbert.tasks.label_names import NAMES_KEY, is_visible
+from domainbert.corpus.json_values import listed
+from domainbert.tasks.label_names import NAMES_KEY, is_visible, list_in
 from domainbert.tasks.recognition import Sample
+from domainbert.tasks.set_rows import is_answer
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -32,7 +33,6 @@ _TEXT_WORDS = 3  # on average, of what is a text and no label
 _MOST_CLASSES = 20  # that whole numbers may stand for, unless they count from 0
 _PART_OF_ROWS = 0.5  # there are fewer different labels than that
 DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class LabelValues:
 
     @cached_property
     def are_whole(self) -> bool:
-        """Whether all are whole numbers, in digits too."""
-        return all(is_whole_number(one) or (isinstance(one, str) and _WHOLE.fullmatch(one)) for one in self.values)
+        """Whether all are whole numbers, in digits or as 1.0 too."""
+        return bool(self.numbers) and all(map(float.is_integer, self.numbers))
 
     @cached_property
     def count_from_zero(self) -> bool:
@@ -84,8 +84,9 @@ class LabelValues:
 
     @property
     def are_lists(self) -> bool:
-        """Whether each is a list of names or numbers."""
-        return all(isinstance(value, list) and all(map(_is_label, value)) for value in self.values)
+        """Whether each is a list of names or numbers, as pandas writes it in a column too."""
+        lists = [list_in(value) if isinstance(value, str) else value for value in self.values]
+        return all(isinstance(value, list) and all(map(_is_label, value)) for value in lists)
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _mean_words(sample: Sample, key: str) -> float:
 def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
     if "label_key" in sample.asked:
         return sample.asked["label_key"]
-    keys = [key for key in sample.rows[0] if key not in texts and key != NAMES_KEY]
+    keys = [key for key in sample.rows[0] if key not in (*texts, NAMES_KEY) and not is_answer(sample.rows, key)]
     usual = [key for key in keys if key.lower() in _LABELS]
     found = usual or [key for key in keys if _may_be_labels([row.get(key) for row in sample.rows])]
     if len(found) != 1:

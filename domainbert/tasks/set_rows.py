@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from domainbert.corpus.json_values import is_whole_number, problem_with_text
 from domainbert.tasks.labelled_set import LabelledFile, Single
 
 Row = dict[str, Any]
+_ANSWER, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # of Prodigy, which keeps such texts in its export
 
 
 def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> Iterator[tuple[int, Row]]:
@@ -35,6 +37,23 @@ def with_slices(rows: Iterator[tuple[int, Row]], file: LabelledFile, problems: P
         if twice := [key for key in file.by if key in row]:
             problems.add(f"{file}:{line}: {twice[0]!r} is in the row and in `by` of the file; expected one of them")
         yield line, {**row, **file.by}
+
+
+def accepted(
+    rows: Iterable[tuple[int, Row]], left_out: Counter[str], keys: Collection[str] = ()
+) -> Iterator[tuple[int, Row]]:
+    """The rows without the texts that an annotator rejected or ignored in Prodigy (`answer`), which are counted; all
+    rows if `answer` is one of the `keys` that a task reads."""
+    for line, row in rows:
+        if _ANSWER not in keys and row.get(_ANSWER) in _NOT_ACCEPTED:
+            left_out["texts that were not accepted"] += 1
+        else:
+            yield line, row
+
+
+def is_answer(rows: Iterable[Row], key: str) -> bool:
+    """Whether Prodigy has written the values of a key: what an annotator thought of the text, which is no label."""
+    return key == _ANSWER and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
 
 
 def placed(problem: str, file: Single, line: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,13 +16,16 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Column, check_fields
 from domainbert.corpus.columns import read_table
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
+from domainbert.corpus.rows import json_rows
 from domainbert.tasks.label_names import label_names, refuse_other_names
 from domainbert.tasks.labelled import Unit, label_set
 from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.sentences import SentenceFile
-from domainbert.tasks.text_files import Row, parsed, refuse
+from domainbert.tasks.set_rows import Row, accepted
+from domainbert.tasks.text_files import parsed, refuse
 
 _TAG_KEYS = ("tags", "ner_tags")
+_NO_COLUMN = re.compile(r"[\t\n\r]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,12 @@ class TaggedFile(SentenceFile[AnySentence]):
         """Sentences, documents and words, and the layout, for a person."""
         return f"{self.counted}; {self.layout}"
 
+    @property
+    def fits_columns(self) -> bool:
+        """Whether `write` can write every sentence so that `read_columns` reads the same words; a sentence without
+        words, or a word with a tab or a line break, as JSONL may hold them, has no place in columns."""
+        return all(item.words and not any(map(_NO_COLUMN.search, item.words)) for item in self.items)
+
     def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
         """The columns that conlleval reads: word, gold, predicted, with documents where the file marks them."""
         document = -1
@@ -198,6 +209,15 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
         + (f", {table.left_out:,} lines of CoNLL-U that are no words left out" if table.left_out else "")
     )
     return TaggedTable(rows, marks, layout)
+
+
+def sentence_rows(path: Path, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
+    """The rows of a JSONL file of sentences, see `accepted`; `DomainbertError` if it has none."""
+    rows = list(accepted(json_rows(path, problems), left_out))
+    if not rows:
+        problems.raise_if_any()
+        raise DomainbertError(f"{path}: no sentences; expected words with tags")
+    return rows
 
 
 def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:

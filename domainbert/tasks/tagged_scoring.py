@@ -20,7 +20,7 @@ class TaggedScoring(Scoring):
 
     def __init__(self, config: TaskConfig, test: TaggedFile[Any]) -> None:
         super().__init__(config, test)
-        self.suffix = f".{test.kind}"
+        self.suffix = ".conll" if test.kind == "conll" and test.fits_columns else ".jsonl"
 
     def predict(self, predictor: Any) -> list[TaggedWords]:
         """Tags of every sentence; one without words has none and is not shown to the model."""
@@ -39,8 +39,9 @@ class TaggedScoring(Scoring):
         return {"tokens": item.words, "gold": item.tags, "predicted": prediction.tags}
 
     def write(self, path: Path, predictions: Sequence[TaggedWords]) -> None:
-        """As the test set is: JSONL, or CoNLL with the columns that conlleval reads."""
-        if self.test.kind == "jsonl":
-            super().write(path, predictions)
-        else:
+        """Write CoNLL with the columns that conlleval reads if the test set is CoNLL and every sentence has a place in
+        columns, else JSONL."""
+        if self.suffix == ".conll":
             self.test.write(path, [one.tags for one in predictions])
+        else:
+            super().write(path, predictions)

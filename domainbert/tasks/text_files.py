@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import reprlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,9 +20,10 @@ from domainbert.corpus.json_values import is_whole_number, listed, problem_with_
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.label_names import is_visible, label_names, number_of, refuse_other_names
+from domainbert.tasks.label_names import as_whole, is_visible, label_names, list_in, number_of, refuse_other_names
+from domainbert.tasks.labelled import Notes
 from domainbert.tasks.labelled_set import LabelledFile, Single
-from domainbert.tasks.set_rows import Row, parallel_rows, problems_with_slices, slices_of, with_slices
+from domainbert.tasks.set_rows import Row, accepted, parallel_rows, problems_with_slices, slices_of, with_slices
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
@@ -130,6 +133,26 @@ def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
     return start, end
 
 
+def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
+    """The words that a stretch of a text covers: the number of the first, and the number behind the last.
+
+    `DomainbertError` if the stretch does not begin and end with words.
+    """
+    start, end = stretch
+    inside = [number for number, word in enumerate(words) if word[0] < end and word[1] > start]
+    ends = [words[number] for number in (*inside[:1], *inside[1:][-1:])]
+    if inside and (ends[0][0], ends[-1][1]) == stretch:
+        return inside[0], inside[-1] + 1
+    there = ", ".join(map(partial(shown_stretch, text), ends)) or "some word"
+    found = f"{shown_stretch(text, stretch)} is not on the borders of words"
+    raise DomainbertError(f"{found}; expected it to begin and end as {there} does")
+
+
+def shown_stretch(text: str, stretch: Stretch) -> str:
+    """A stretch of a text for a message: `'Cash' (0-4)`."""
+    return f"{reprlib.repr(text[slice(*stretch)])} ({stretch[0]}-{stretch[1]})"
+
+
 def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
     """The result of `parse` for each row and line; where it raises `DomainbertError`, that is noted as a problem."""
     found = []
@@ -179,8 +202,10 @@ def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
     return {"text": row[format.text_key], "text_pair": second, "by": slices_of(row, format.by)}
 
 
-def rows_of_texts(file: Single, format: RowFormat, problems: Problems) -> tuple[Kind, Iterator[tuple[int, Row]]]:
-    """The kind of a file of texts, and its rows with their lines.
+def rows_of_texts(
+    file: Single, format: RowFormat, problems: Problems, notes: Notes
+) -> tuple[Kind, Iterator[tuple[int, Row]]]:
+    """The kind of a file of texts, and its rows with their lines, without those that `accepted` leaves out.
 
     Broken rows are noted as problems. A file that is not of the format at all raises `DomainbertError`.
     """
@@ -192,7 +217,7 @@ def rows_of_texts(file: Single, format: RowFormat, problems: Problems) -> tuple[
     else:
         kind = file_kind(one.texts, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
         rows = rows_of(one.texts, kind, [*format.keys, *(key for key in format.by if key not in one.by)], problems)
-    return kind, with_slices(rows, one, problems)
+    return kind, accepted(with_slices(rows, one, problems), notes.left_out, (*format.keys, *format.by))
 
 
 def _check_parallel(file: LabelledFile, format: RowFormat) -> None:
@@ -203,16 +228,30 @@ def _check_parallel(file: LabelledFile, format: RowFormat) -> None:
 
 
 def text_rows(
-    file: Single, format: TextFormat, problems: Problems
+    file: Single, format: TextFormat, problems: Problems, notes: Notes
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """As `rows_of_texts`, with the names of labels that stand there as numbers, between the two."""
-    kind, rows = rows_of_texts(file, format, problems)
+    """As `rows_of_texts`, with the names of labels that stand there as numbers, between the two; `as_whole` changes
+    labels."""
+    kind, rows = rows_of_texts(file, format, problems, notes)
+    rows = _with_whole_labels(rows, format.label_key, kind != "jsonl", notes.changed)
     for line, row in rows:
         first = row if kind == "jsonl" else {}
         names = label_names(format.label_names, format.label_names_file, first, f"{file}:{line}")
         all_rows = chain([(line, row)], rows)
         return kind, names, _with_names_of(first, all_rows, problems) if kind == "jsonl" else all_rows
     return kind, None, rows
+
+
+def _with_whole_labels(
+    rows: Iterable[tuple[int, Row]], key: str, are_columns: bool, changed: Counter[str]
+) -> Iterator[tuple[int, Row]]:
+    for line, row in rows:
+        values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
+        whole = [as_whole(value, are_columns) for value in values]
+        if count := sum(one is not other for one, other in zip(whole, values, strict=True)):
+            row[key] = whole if isinstance(row[key], list) else whole[0]
+            changed["labels such as 1.0, read as 1"] += count
+        yield line, row
 
 
 def _with_names_of(first: Row, rows: Iterable[tuple[int, Row]], problems: Problems) -> Iterator[tuple[int, Row]]:
@@ -285,6 +324,8 @@ class LabelReader:
             if problem or not is_visible(str(value)):
                 expected = "expected visible characters and no white space around them"
                 return problem or f"{self.key!r} is {shown(value)}; {expected}"
+            if list_in(str(value)) is not None:
+                return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
         if self.names is not None:
             known = value in self.names or self._number(value) is not None
             if self._unclear and not numbered and known:

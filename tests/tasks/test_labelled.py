@@ -5,12 +5,17 @@ import re
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.classification.config import ClassificationFormat
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText, read_classification
 from domainbert.tasks.labelled import check_labels_known, find_labels, label_set
-from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.labelled_set import check_set_known, read_set
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.regression.config import Regression
+from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.text_files import read_words_or_texts
+from domainbert.tasks.token_labels.config import TokenLabels
 
 
 @pytest.fixture
@@ -58,6 +63,67 @@ def test_a_quote_in_tsv_swallows_no_rows(write):
         read_classification(path)
 
 
+def test_a_list_is_no_class(write):
+    for content in ("text,label\na,\"['x', 'y']\"\n", "text,label\na,[]\n"):
+        with pytest.raises(DomainbertError, match=r"a\.csv:2: 'label' is .*, a list; expected one label"):
+            read_classification(write("a.csv", content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"text": "é", "label": 0.0}\n{"text": "b", "label": 1}\n'),
+        ("a.csv", "text,label\né,0.0\nb,1\n"),
+        ("a.tsv", "text\tlabel\né\t0.0\nb\t1.0\n"),
+    ],
+)
+@pytest.mark.parametrize("names", [None, ("no", "yes")])
+def test_whole_numbers_with_a_point_are_the_classes_without(write, name, content, names):
+    path = write(name, content)
+    file = read_classification(path, ClassificationFormat(label_names=names))
+    assert [item.label for item in file.items] == list(names or ("0", "1"))
+    times = content.count(".0")
+    assert file.describe().endswith(f"\n  changed: {times} labels such as 1.0, read as 1")
+
+
+NFC, NFD = "caf\u00e9", "cafe\u0301"
+
+
+def test_labels_that_look_the_same_are_told_by_their_code_points(write):
+    path = write("a.jsonl", "".join(json.dumps({"text": "a", "label": one}) + "\n" for one in (NFC, "x", NFD)))
+    with pytest.raises(DomainbertError) as error:
+        read_set(Classification(), path)
+    said = "expected the same Unicode in all files, such as NFC: found 'cafe\\u0301' here, and 'caf\\xe9' there"
+    assert str(error.value) == f"{path}:3: label {NFD!r} is also written otherwise ({path}:1); {said}"
+    files = [write(f"{n}.conll", f"A B-{one}\nb O\n") for n, one in enumerate((NFD, NFC))]
+    with pytest.raises(
+        DomainbertError, match=r"1\.conll:1: label .* is also written otherwise \(.*0\.conll:1\); expected"
+    ):
+        read_set(Ner(), files)
+    with pytest.raises(
+        DomainbertError, match=r"was not in training; .* found 'caf\\xe9' here, and 'cafe\\u0301' there"
+    ):
+        check_set_known(read_set(Ner(), files[1]), [NFD, "other"])
+
+
+@pytest.mark.parametrize("answer", ["reject", "ignore"])
+@pytest.mark.parametrize("task", [Classification(), MultiLabel(), Regression(), Relations(), Ner(), TokenLabels()])
+def test_texts_that_were_not_accepted_are_left_out_of_every_task(write, task, answer):
+    labels = {"Classification": "x", "MultiLabel": ["x"], "Regression": 1.5, "Relations": "x"}
+    row = {"text": "<< Café >> [[ B ]]", "tokens": ["Café", "B"], "tags": ["B-x", "O"]}
+    row |= {task.format.label_key: labels[type(task).__name__]} if hasattr(task.format, "label_key") else {}
+    path = write("a.jsonl", "".join(json.dumps({**row, "answer": one}) + "\n" for one in ("accept", answer)))
+    file = task.read(path)
+    assert [item.line for item in file.items] == [1]
+    assert file.describe().endswith("\n  left out: 1 texts that were not accepted")
+
+
+def test_an_answer_is_a_label_where_it_is_asked_for(write):
+    path = write("a.csv", "text,answer\na,accept\nb,reject\n")
+    file = read_classification(path, ClassificationFormat(label_key="answer"))
+    assert [item.label for item in file.items] == ["accept", "reject"]
+
+
 def test_labels_have_the_same_names_in_all_rows(write):
     def row(label: int, *names: str) -> str:
         return json.dumps({"text": "a", "label": label} | ({"label_names": names} if names else {}))
@@ -83,7 +149,7 @@ def test_labels_have_the_same_names_in_all_rows(write):
     [
         ("a.jsonl", '{"text": "a", "label": "b"}\n{"text": "a"}', ":2: no key 'label'; found 'text'"),
         ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string or whole number"),
-        ("a.jsonl", '{"text": "a", "label": 3.0}', ":1: 'label' is 3.0; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": 3.5}', ":1: 'label' is 3.5; expected a string or whole number"),
         ("a.jsonl", '{"text": "a", "label": true}', ":1: 'label' is true; expected a string or whole number"),
         ("a.jsonl", '{"text": "a", "label": -1}', ":1: 'label' is -1; expected a number from 0"),
         (

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
+from domainbert.corpus.json_values import is_unicode
 from domainbert.runner.manifest import make_seal, seal_key
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.deciding import part_key
@@ -20,14 +23,29 @@ from domainbert.tasks.classification.config import Classification, Classificatio
 from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.task import read_task
 from domainbert.tasks.token_labels.config import TokenLabels
+from domainbert.tasks.words import TaggedWords
 
 NAMES = ("negative", "neutral", "positive")
+ODD_WORDS = (
+    "two\nlines",
+    "a\ttab",
+    "\ufeffmark",
+    "-DOCSTART-",
+    " -DOCSTART- x",
+    "\r",
+    "x\u2028y",
+    "#",
+    " ",
+    "économie",
+)
 BY_LANGUAGE = Classification(ClassificationFormat(label_names=NAMES, by=("language",)), mean_over="language")
 
 
@@ -276,3 +294,25 @@ def test_settings_that_are_wrong(train: Any, said: str) -> None:
     pair("arabic", ["a"], ["0"])
     _, messages = settings_with(train)
     assert any(said in message for message in messages), messages
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(st.one_of(st.sampled_from(ODD_WORDS), st.text(min_size=1, max_size=5)), max_size=3))
+@example(words=["two\nlines"])
+@example(words=[])
+@example(words=["x"])
+def test_predictions_of_conll_and_jsonl_together_keep_every_word(words: list[str]) -> None:
+    """Columns where every word fits into them, JSONL where the content of a file cannot be columns."""
+    words = [word for word in words if is_unicode(word)]
+    Path("a.conll").write_text("-DOCSTART-\tO\n\nCafé\tB-x\nou\tO\n", encoding="utf-8")
+    Path("b.jsonl").write_text(json.dumps({"tokens": words, "tags": ["B-x"] * len(words)}) + "\n", encoding="utf-8")
+    test = read_set(Ner(), [Path("a.conll"), Path("b.jsonl")])
+    scoring = EntityScoring(Ner(), test, None)
+    path = Path(f"model{scoring.suffix}")
+    scoring.write(path, [TaggedWords(item.tags, [1.0] * len(item.words)) for item in test.items])
+    if scoring.suffix == ".conll":
+        found = [item.words for item in read_conll(path).items]
+    else:
+        found = [json.loads(line)["tokens"] for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert found == [["Café", "ou"], words]
+    assert scoring.suffix == ".conll" or words != ["x"]

@@ -58,6 +58,28 @@ def test_a_column_holds_several_labels(tmp_path: Path) -> None:
     assert [list(item.labels) for item in numbered.items] == ROWS
 
 
+def test_lists_that_pandas_wrote_are_read_as_lists(tmp_path: Path) -> None:
+    columns = ["['café', \"women's work\"]", "[]", "['a;b']", '["trade"]', "[1.0, 0]", "trade; work", ""]
+    quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
+    (tmp_path / "a.csv").write_text("text,labels\n" + "".join(f"x,{one}\n" for one in quoted[:4] + quoted[5:]))
+    file = read_multi_label(tmp_path / "a.csv")
+    assert [list(item.labels) for item in file.items] == [
+        *(["café", "women's work"], [], ["a;b"], ["trade"], ["trade", "work"], []),
+    ]
+    assert "changed: 4 columns with a list such as ['a', 'b'], read as its labels" in file.describe()
+    (tmp_path / "b.csv").write_text(f"text,labels\nx,{quoted[4]}\n")
+    assert [item.labels for item in read_multi_label(tmp_path / "b.csv").items] == [("1", "0")]
+
+
+@pytest.mark.parametrize("column", ["['a' 'b']", "['a', ['b']]", "[a, b]", "[1 2]", "['a', __import__('os')]", "[01]"])
+def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: str) -> None:
+    (tmp_path / "a.csv").write_text(f'text,labels\nx,ok\nx,"{column}"\n')
+    with pytest.raises(
+        DomainbertError, match=r"a.csv:3: 'labels' is \"\[.*expected labels with ';' between them, or a"
+    ):
+        read_multi_label(tmp_path / "a.csv")
+
+
 @pytest.mark.parametrize(
     ("rows", "format", "problem"),
     [

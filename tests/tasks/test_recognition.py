@@ -86,7 +86,8 @@ def test_names_and_numbers(tmp_path):
     assert kind(0.5, 3, 4.25) == "Regression"
     assert kind(*range(1950, 2000)) == "Regression", "years are no classes"
     assert kind(["a", "b"], [], ["b"]) == "MultiLabel"
-    said = refused(labelled(file, "label", 1, 2, 5))
+    assert kind(0.0, 1.0) == kind("0.0", "1.0") == "Classification"
+    said = refused(labelled(file, "label", 1.0, 2, 5))
     assert said.startswith(f"{file}: may be for Classification or Regression (Classification: texts under 'text', 3 ")
     assert said.endswith("numbers from 1 to 5 under 'label'); expected --task NAME")
     assert type(told(file, "Regression").task).__name__ == "Regression"
@@ -120,6 +121,14 @@ def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     assert refused(bare) == f"{bare}: the label stands under none of 'text'; expected --label_key KEY"
 
 
+def test_what_an_annotator_answered_is_no_label(tmp_path):
+    rows = [{"text": "It fell œ alas.", "mood": "ab"[n % 2], "answer": "accept"} for n in range(20)]
+    found = told(jsonl(tmp_path / "a.jsonl", *rows, {**rows[0], "answer": "reject"}, times=1))
+    assert found.reason == "texts under 'text', 2 names under 'mood'"
+    found = told(jsonl(tmp_path / "b.jsonl", *({"text": "Is it so?", "answer": one} for one in ("yes", "no"))))
+    assert found.reason == "texts under 'text', 2 names under 'answer'"
+
+
 def test_unusual_keys_are_found_by_their_values(tmp_path):
     rows = [{"id": f"{n}", "utterance": f"It fell {n} times œ alas.", "mood": "ab"[n % 2]} for n in range(40)]
     file = jsonl(tmp_path / "a.jsonl", *rows, times=1)
@@ -145,6 +154,9 @@ def test_tables_and_parallel_files(tmp_path):
     found = told(several)
     assert type(found.task).__name__ == "MultiLabel"
     assert found.task.read(several).items[0].labels == ("down", "trade")
+    lists = tmp_path / "d.csv"
+    lists.write_text("text,labels\n" + "Prices fell.,\"['down', 'trade']\"\nNothing.,[]\n" * 9, encoding="utf-8")
+    assert (type(told(lists).task).__name__, same_file_is_read(told(lists), lists)) == ("MultiLabel", 18)
     numbers = tmp_path / "c.tsv"
     numbers.write_text("sentence1\tsentence2\tscore\n" + "A man.\tA boy.\t3.5\nRain.\tSun.\t0\n" * 5, encoding="utf-8")
     assert [one.number for one in told(numbers).task.read(numbers).items[:2]] == [3.5, 0]

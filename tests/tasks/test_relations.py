@@ -40,7 +40,7 @@ from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
 from domainbert.tasks.relations.windows import centred
 from domainbert.tasks.task import encode_file
-from domainbert.tokenization.align import align_text
+from domainbert.tokenization.align import align_text, basic_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer
@@ -108,6 +108,12 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
     (a, b), (c, d) = sorted((head, tail))
     if not text.strip():
         return
+    (words,) = basic_words([text])
+    begins, ends = {start for start, _ in words}, {end for _, end in words}
+    if not {a, c} <= begins or not {b, d} <= ends:
+        with pytest.raises(DomainbertError, match="is not on the borders of words; expected it to begin and end as "):
+            marked_text(row, "text", RelationFormat())
+        return
     if a < c < b < d:
         with pytest.raises(DomainbertError, match="overlap; expected entities apart from each other, or one inside"):
             marked_text(row, "text", RelationFormat())
@@ -137,7 +143,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
             {"text": "é B", "head": offsets(0, 1, text="B"), "tail": offsets(2, 3)},
             r"are 'é', its text is 'B'; .* not by",
         ),
-        ({"text": "ABC", "head": offsets(0, 2), "tail": offsets(1, 3)}, "a.jsonl:1: 'AB' and 'BC' overlap"),
+        ({"text": "A B C", "head": offsets(0, 3), "tail": offsets(2, 5)}, "a.jsonl:1: 'A B' and 'B C' overlap"),
         ({"text": "<< A >> [[ B ]]", "label": None}, "a.jsonl:1: 'label' is null; expected a string or whole number"),
     ],
 )

@@ -80,7 +80,7 @@ def test_columns_and_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         ("a.jsonl", '{"tokens": ["A"], "tags": []}\n', "a.jsonl:1: 1 tokens but 0 tags; expected as many"),
         ("a.jsonl", '{"tokens": ["A"], "tags": [1]}\n', "a.jsonl:1: 'tags' holds the number 1; expected names of tags"),
         ("a.jsonl", '{"tokens": [], "tags": [], "ner_tags": []}\n', "a.jsonl:1: both 'tags', 'ner_tags'; expected one"),
-        ("a.jsonl", "\n", "no sentences; expected words with labels"),
+        ("a.jsonl", "\n", "no sentences; expected words with tags"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, problem: str) -> None:

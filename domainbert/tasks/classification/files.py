@@ -9,7 +9,7 @@ from typing import Any
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled import Unit, in_words, label_counts
+from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.set_rows import placed
 from domainbert.tasks.text_files import (
@@ -49,7 +49,8 @@ class ClassFile(TextFile[LabelledText]):
         """The items."""
         return self.items
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with the kind of file, the number of texts and of each class."""
         counts = label_counts(self.items)
         said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
@@ -77,8 +78,8 @@ def read_classification(file: Single, format: ClassificationFormat | None = None
             another one, because of white space around it or invisible characters in it; numbers beside names, or a
             number or name that `label_names` does not have, or text that may be either.
     """
-    format, problems = format or ClassificationFormat(), Problems(str(file))
-    kind, names, rows = text_rows(file, format, problems)
+    format, problems, notes = format or ClassificationFormat(), Problems(str(file)), Notes()
+    kind, names, rows = text_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
@@ -86,4 +87,4 @@ def read_classification(file: Single, format: ClassificationFormat | None = None
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
-    return ClassFile(path_of(file), texts, kind, labels.nameless)
+    return ClassFile(path_of(file), texts, kind, labels.nameless, **vars(notes))

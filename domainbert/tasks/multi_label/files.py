@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import is_whole_number, problem_with_list
-from domainbert.tasks.labelled import Unit, in_words, label_counts
+from domainbert.corpus.json_values import is_whole_number, problem_with_list, shown
+from domainbert.tasks.label_names import as_whole, list_in
+from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.set_rows import placed
@@ -47,7 +48,8 @@ class MultiLabelFile(TextFile[LabelledText]):
 
     nameless: bool = False
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with the number of texts, of those without labels, and of each label."""
         counts = label_counts(self.items)
         bare = sum(not text.labels for text in self.items)
@@ -75,19 +77,30 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
     Raises:
         DomainbertError: as `read_classification`; labels that are no list; a label twice.
     """
-    format, problems = format or MultiLabelFormat(), Problems(str(file))
-    kind, names, rows = text_rows(file, format, problems)
+    format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), Notes()
+    kind, names, rows = text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, Given]:
         if kind != "jsonl":
-            column = row[format.label_key]
-            row[format.label_key] = [part.strip() for part in column.split(format.separator)] if column.strip() else []
+            row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
         refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
         return line, (text_fields(row, format), row[format.label_key])
 
     labels = LabelReader(format.label_key, names)
     items = _named(parsed(rows, problems, parse), file, labels, problems)
-    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind, labels.nameless)
+    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind, labels.nameless, **vars(notes))
+
+
+def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
+    """The labels with separators between them, or of a list that pandas wrote, which is counted."""
+    found, column = list_in(column), column.strip()
+    if found is not None:
+        changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
+        return [as_whole(item, is_column=False) for item in found]
+    if column[:1] + column[-1:] == "[]" and format.separator not in column:
+        expected = f"expected labels with {format.separator!r} between them, or a list such as ['a', 'b']"
+        raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected}")
+    return [part.strip() for part in column.split(format.separator)] if column else []
 
 
 def _named(

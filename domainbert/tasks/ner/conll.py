@@ -50,8 +50,6 @@ class NerFile(TaggedFile[Sentence]):
     """The scheme of the file; the tags of the sentences are IOB2 whatever it is."""
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
-    left_out: dict[str, int] = field(default_factory=dict)
-    """Other things that the file holds, in the plural, and their number."""
     export: str = ""
     """The format of an annotation tool whose texts are no lines; empty where they are."""
 
@@ -78,9 +76,12 @@ class NerFile(TaggedFile[Sentence]):
         return sum(len(sentence.spans) for sentence in self.items)
 
     def describe(self) -> str:
-        """A line with sizes, layout, scheme, entities of each type, repairs; of a set of files one for each."""
-        if self.parts:
-            return "\n".join(part.describe() for part in self.parts)
+        """See `Labelled.describe`; of a set of files these lines of each."""
+        return "\n".join(part.describe() for part in self.parts) or super().describe()
+
+    @property
+    def summary(self) -> str:
+        """A line with sizes, layout, scheme and entities of each type, and further lines with repairs."""
         types = label_counts(self.items)
         lines = [
             f"{self.path}: {self.sizes}; scheme {self.scheme}; "
@@ -91,10 +92,6 @@ class NerFile(TaggedFile[Sentence]):
             lines += [f"    {repair}" for repair in self.repairs[:_LISTED_REPAIRS]]
             hidden = len(self.repairs) - _LISTED_REPAIRS
             lines += [f"    ... and {hidden:,} more"] if hidden > 0 else []
-        if self.left_out:
-            lines.append(
-                f"  left out: {', '.join(f'{count:,} {what}' for what, count in sorted(self.left_out.items()))}"
-            )
         return "\n".join(lines)
 
 

@@ -3,9 +3,8 @@ tools export them. Free of torch."""
 
 from __future__ import annotations
 
-import reprlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -15,15 +14,22 @@ from typing import Any, Literal, NamedTuple
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.json_values import problem_with_list, problem_with_text, shown
-from domainbert.corpus.rows import json_rows
 from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
 from domainbert.tasks.ner.config import ENTITY_KEYS, Ner, NerFormat
 from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
 from domainbert.tasks.ner.tags import tags_from_spans
-from domainbert.tasks.tagged_files import TaggedRows, list_keys, read_lists
-from domainbert.tasks.text_files import Row, Stretch, file_kind, refuse, stretch_of
+from domainbert.tasks.set_rows import accepted
+from domainbert.tasks.tagged_files import TaggedRows, list_keys, read_lists, sentence_rows
+from domainbert.tasks.text_files import (
+    Row,
+    Stretch,
+    file_kind,
+    refuse,
+    shown_stretch,
+    stretch_of,
+    words_inside,
+)
 
-_ANSWER = "answer"  # Prodigy's: accept, reject or ignore
 _TYPE_KEYS = ("label", "type")
 
 
@@ -43,8 +49,9 @@ class _Entity(NamedTuple):
     number: int
     """Its place in the list, from 0."""
 
-    def shown(self, text: str) -> str:
-        return f"{reprlib.repr(text[self.start : self.end])} ({self.start}-{self.end})"
+    @property
+    def stretch(self) -> Stretch:
+        return self.start, self.end
 
 
 def read(config: Ner, path: Path) -> NerFile:
@@ -106,10 +113,8 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
 
 def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     """Texts with entities as sentences; problems of rows are noted, and raised at the end."""
-    rows = [row for row in found.rows if row[1].get(_ANSWER, "accept") == "accept" or keys.labels != "spans"]
     left_out = found.left_out
-    if len(rows) < len(found.rows):
-        left_out["texts that were not accepted"] += len(found.rows) - len(rows)
+    rows = list(accepted(found.rows, left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
 
@@ -145,17 +150,15 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
         DomainbertError: a broken line, a missing key, a value of another kind, lists of different length, a number
             without a name; an entity that is outside its text, not on the borders of words, or overlaps another.
     """
-    problems = Problems(str(path))
-    rows = list(json_rows(path, problems))
-    if not rows:
-        problems.raise_if_any()
-        return tagged_file(path, "jsonl", [], format.scheme, format.repair, "")  # which it refuses
+    problems, left_out = Problems(str(path)), Counter[str]()
+    rows = sentence_rows(path, problems, left_out)
     line, first = rows[0]
     keys = _keys(f"{path}:{line}", first, format)
     if not keys.of_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
-        return tagged_file(path, "jsonl", table.rows, format.scheme, format.repair, table.layout)
-    return _read_entities(path, ToolRows("JSONL", rows), keys, format, problems)
+        file = tagged_file(path, "jsonl", table.rows, format.scheme, format.repair, table.layout)
+        return replace(file, left_out=left_out)
+    return _read_entities(path, ToolRows("JSONL", rows, left_out), keys, format, problems)
 
 
 def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
@@ -203,18 +206,16 @@ def _words_of_text(
     entities.sort(key=lambda one: (one.start, one.end))
     for one, other in pairwise(entities):
         if other.start < one.end:
-            pair = f"{one.type} {one.shown(text)} and {other.type} {other.shown(text)}"
+            pair = " and ".join(f"{two.type} {shown_stretch(text, two.stretch)}" for two in (one, other))
             problems.append(
                 f"{place(max(one.number, other.number))}: {pair} overlap; expected entities apart from each other, for "
                 "a word has one tag (nested layers need a model each: format.types says which types to read)"
             )
     for one in entities:
-        inside = [number for number, (start, end) in enumerate(words) if start < one.end and end > one.start]
-        if inside and (words[inside[0]][0], words[inside[-1]][1]) == (one.start, one.end):
-            spans.append((inside[0], inside[-1] + 1, one.type))
-        else:
-            found = _off_borders(one, text, [words[number] for number in inside])
-            problems.append(f"{place(one.number)}: {found}")
+        try:
+            spans.append((*words_inside(text, one.stretch, words), one.type))
+        except DomainbertError as error:
+            problems.append(f"{place(one.number)}: {error}")
     refuse(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
@@ -231,9 +232,3 @@ def _entity(text: str, value: Any, number: int) -> _Entity:
         found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "neither"
         raise DomainbertError(f"{found}; expected its type as a string under 'label' or 'type'")
     return _Entity(*stretch_of(text, value), kind, number)
-
-
-def _off_borders(one: _Entity, text: str, inside: Sequence[Stretch]) -> str:
-    ends = [*inside[:1], *inside[1:][-1:]]
-    there = ", ".join(f"{reprlib.repr(text[start:end])} ({start}-{end})" for start, end in ends) or "some word"
-    return f"{one.shown(text)} is not on the borders of words; expected it to begin and end as {there} does"

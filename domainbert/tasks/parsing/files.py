@@ -93,7 +93,8 @@ class Treebank(SentenceFile[Sentence]):
         grouped = (list(group) for _, group in groupby(self.items, key=lambda one: one.document))
         return [Unit(document[0].line, frozenset(label_set(document))) for document in grouped]
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with sizes, what was left out, and the labels."""
         labels, rows = label_counts(self.items), [row for sentence in self.items for row in sentence.rows]
         counts = {what: sum(bool(kind.match(row)) for row in rows) for what, kind in _ASIDE.items()}

@@ -91,7 +91,8 @@ class QuestionFile(Labelled[Question]):
         """Whether some questions have no answer, as in SQuAD 2.0."""
         return not all(item.answers for item in self.items)
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with the number of questions, of those without an answer, and of contexts."""
         bare = sum(not item.answers for item in self.items)
         said = f"{self.path}: {len(self.items):,} questions, {bare:,} of them without an answer"

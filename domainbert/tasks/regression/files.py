@@ -9,6 +9,7 @@ from typing import Any
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import listed, shown
+from domainbert.tasks.labelled import Notes
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.regression.config import Regression, RegressionFormat
@@ -37,7 +38,8 @@ class NumberFile(TextFile[NumberedText]):
         """See `Labelled.plain_item`."""
         return replace(super().plain_item(item), target=item.number)
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with the kind of file, the number of texts, and the range of their numbers."""
         numbers = [item.number for item in self.items]
         said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
@@ -56,8 +58,8 @@ def read_numbers(file: Single, format: RegressionFormat | None = None) -> Number
         DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key or an
             empty text; a value that is no number, not finite, or beyond 1e30.
     """
-    format, problems = format or RegressionFormat(), Problems(str(file))
-    kind, rows = rows_of_texts(file, format, problems)
+    format, problems, notes = format or RegressionFormat(), Problems(str(file)), Notes()
+    kind, rows = rows_of_texts(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         if kind != "jsonl":
@@ -65,7 +67,8 @@ def read_numbers(file: Single, format: RegressionFormat | None = None) -> Number
         refuse(*text_problems(row, format), placed(_problem_with_number(row, format.label_key), file, line))
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
-    return NumberFile(path_of(file), some_texts(parsed(rows, problems, parse), format, problems), kind)
+    texts = some_texts(parsed(rows, problems, parse), format, problems)
+    return NumberFile(path_of(file), texts, kind, **vars(notes))
 
 
 def _in_digits(column: str) -> float | str:

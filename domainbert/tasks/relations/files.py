@@ -10,7 +10,7 @@ from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
+from domainbert.tasks.labelled import Labelled, Notes, Unit, in_words, label_counts, label_set
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.relations.config import Relations
@@ -53,7 +53,8 @@ class RelationFile(Labelled[RelatedEntities]):
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with the kind of file, the number of texts and of each relation."""
         counts = label_counts(self.items)
         said = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
@@ -79,8 +80,8 @@ def read(config: Relations, file: Single) -> RelationFile:
     Raises:
         DomainbertError: as for classes, of rows and labels; as `marked_text`, of entities.
     """
-    format, problems = config.format, Problems(str(file))
-    kind, names, rows = text_rows(file, format, problems)
+    format, problems, notes = config.format, Problems(str(file)), Notes()
+    kind, names, rows = text_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
@@ -89,4 +90,4 @@ def read(config: Relations, file: Single) -> RelationFile:
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
 
     items = some_texts(parsed(rows, problems, parse), format, problems)
-    return RelationFile(path_of(file), items, kind, labels.nameless)
+    return RelationFile(path_of(file), items, kind, labels.nameless, **vars(notes))

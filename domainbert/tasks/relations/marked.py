@@ -11,7 +11,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import problem_with_text, shown
 from domainbert.tasks.relations.config import RelationFormat
-from domainbert.tasks.text_files import Stretch, refuse, stretch_of
+from domainbert.tasks.text_files import Stretch, refuse, stretch_of, words_inside
 
 Markers = Sequence[str]
 """Four: before and after the first entity, the head; before and after the second, the tail."""
@@ -71,8 +71,9 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
     """The text and entities of a row, which are given as characters or have markers around them.
 
     Raises:
-        DomainbertError: no text; one entity alone; characters that are no stretch of the text; entities that overlap,
-            unless one lies in the other; markers that are not there, or in several places.
+        DomainbertError: no text; one entity alone; characters that are no stretch of the text, or do not begin and end
+            with words; entities that overlap, unless one lies in the other; markers that are not there, or in several
+            places.
     """
     refuse(problem_with_text(dict(row), text_key))
     text, keys = row[text_key], (format.head_key, format.tail_key)
@@ -144,7 +145,11 @@ def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
     if not isinstance(value, dict):
         found = f"is {shown(value)}" if key in row else "is missing"
         raise DomainbertError(f"{found}; expected an object with start and end, as of the other entity")
-    return stretch_of(text, value)
+    from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
+
+    stretch = stretch_of(text, value)
+    words_inside(text, stretch, *basic_words([text]))
+    return stretch
 
 
 def _check_nested(text: str, head: Stretch, tail: Stretch) -> None:

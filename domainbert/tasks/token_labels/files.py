@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import Problems
 from domainbert.corpus.json_values import shown
-from domainbert.corpus.rows import json_rows
 from domainbert.tasks.label_names import is_visible
 from domainbert.tasks.labelled import in_words, label_counts
 from domainbert.tasks.tagged_files import (
     TaggedFile,
-    TaggedFormat,
     TaggedRows,
     TaggedSentence,
     TaggedTable,
     list_keys,
     read_columns,
     read_lists,
+    sentence_rows,
 )
 from domainbert.tasks.text_files import file_kind
 from domainbert.tasks.token_labels.config import TokenLabels
@@ -29,7 +29,8 @@ from domainbert.tasks.token_labels.config import TokenLabels
 class TokenLabelFile(TaggedFile[TaggedSentence]):
     """Contents of a file of labelled words, and how it was read."""
 
-    def describe(self) -> str:
+    @property
+    def summary(self) -> str:
         """A line with sizes, layout, and the words of each label."""
         counts = label_counts(self.items)
         return f"{self.path}: {self.sizes}; {len(counts)} labels ({in_words(counts)})"
@@ -44,27 +45,18 @@ def read(config: TokenLabels, path: Path) -> TokenLabelFile:
     """
     format = config.format
     kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
-    columns = format.token_column, format.tag_column
-    table = _read_jsonl(path, format) if kind == "jsonl" else read_columns(path, *columns)
-    if not table.rows:
-        raise DomainbertError(f"{path}: no sentences; expected words with labels")
-    problems = Problems(str(path))
+    problems, left_out = Problems(str(path)), Counter[str]()
+    if kind == "jsonl":
+        rows = sentence_rows(path, problems, left_out)
+        table = read_lists(path, rows, problems, list_keys(f"{path}:{rows[0][0]}", rows[0][1], format), format)
+    else:
+        table = read_columns(path, format.token_column, format.tag_column)
     _check_labels(path, table.rows, problems)
     _check_marks(path, table, config.outside, problems)
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
     lines, names = [mark.line for mark in table.marks], [mark.name for mark in table.marks]
-    return TokenLabelFile(path, sentences, kind, table.layout, lines, mark_names=names)
-
-
-def _read_jsonl(path: Path, format: TaggedFormat) -> TaggedTable:
-    problems = Problems(str(path))
-    rows = list(json_rows(path, problems))
-    if not rows:
-        problems.raise_if_any()
-        return TaggedTable([], [], "")
-    line, first = rows[0]
-    return read_lists(path, rows, problems, list_keys(f"{path}:{line}", first, format), format)
+    return TokenLabelFile(path, sentences, kind, table.layout, lines, mark_names=names, left_out=left_out)
 
 
 def _check_labels(path: Path, rows: Sequence[TaggedRows], problems: Problems) -> None:
