@@ -24,8 +24,9 @@ from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
 from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
-from domainbert.tasks.labelled import Labelled, key_of_content
+from domainbert.tasks.labelled import Content, Labelled, key_of_content, text_in
 from domainbert.tasks.task import Task, encode_file
+from domainbert.tokenization.align import basic_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
@@ -36,7 +37,7 @@ class TransferText:
     """Texts that a student reads: labelled items, and sentences without labels."""
 
     labelled: Labelled[Any]
-    sentences: Sequence[str]
+    sentences: Sequence[Content]
 
     @classmethod
     def of(cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None) -> TransferText:
@@ -46,7 +47,7 @@ class TransferText:
         texts = (document.text for document in read_documents(unlabelled))
         sentences, total = sample_sentences(texts, most, seed=0)
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
-        return cls(labelled, sentences)
+        return cls(labelled, unlabelled_contents(labelled, sentences))
 
     @property
     def items(self) -> Sequence[Any]:
@@ -62,12 +63,21 @@ class TransferText:
         """Origin of a text, for messages."""
         if number < len(self.items):
             return f"the training text of line {self.labelled.where(number)}"
-        return f"the unlabelled sentence {self.sentences[number - len(self.items)]!r}"
+        return f"the unlabelled sentence {text_in(self.sentences[number - len(self.items)])!r}"
 
     @property
     def fingerprint(self) -> str:
         """A hash of the words, whatever their labels."""
-        return hash_json([[key_of_content(item.content) for item in self.items], list(self.sentences)])
+        return hash_json([list(map(key_of_content, part)) for part in (self.labelled.contents, self.sentences)])
+
+
+def unlabelled_contents(labelled: Labelled[Any], sentences: Sequence[str]) -> Sequence[Content]:
+    """Unlabelled sentences as the models read them: split into words where the labelled items are lists of words, so
+    that teachers and student with different vocabularies have the same outputs."""
+    if not any(isinstance(content, (list, tuple)) for content in labelled.contents[:1]):
+        return sentences
+    words = basic_words(sentences)
+    return [[text[start:stop] for start, stop in places] for text, places in zip(sentences, words, strict=True)]
 
 
 @dataclass(frozen=True)
