@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,8 @@ from domainbert.tokenization.align import basic_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
+
+_CHECKED = 8  # examples
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,12 @@ class Teachers:
     def kept(self, task: Task[Any, Any]) -> int:
         """Number of logits that a cache holds of each output: all but for a softmax, whose rest can be told."""
         return min(self.top_k, task.num_opinions) if task.exclusive else task.num_opinions
+
+    def check(self, examples: Sequence[Example]) -> Teachers:
+        """These teachers, after `DomainbertError` if the logits of one for the first examples are not finite."""
+        for teacher in self.predictors:
+            deque(teacher.logits([example for example in examples[:_CHECKED] if example.num_outputs]), maxlen=0)
+        return self
 
     def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> MeanLabels:
         """The mean logits of all, each with its own vocabulary; from the cache if they are there, which holds those of

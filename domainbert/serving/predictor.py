@@ -45,6 +45,7 @@ class FineTuned:
         exported: the model that ONNX Runtime runs, if it is one.
         teachers: names of the models that it was distilled from, if any.
         fields: of its `config.json`.
+        file: the model folder, or the ONNX file.
 
     Raises:
         DomainbertError: the head has no weights; 16 bits are wanted of an exported model; windows that the encoder
@@ -65,7 +66,7 @@ class FineTuned:
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
             )
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
-        self.teachers, self.fields = folder.teachers, folder.fields
+        self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
         positions = folder.config.max_length
         if max_length is not None and not _SHORTEST <= max_length <= positions:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
@@ -90,10 +91,21 @@ class FineTuned:
             raise DomainbertError(f"the model is {found}; expected one in torch with full precision (32-true)")
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """For each batch the batch and the logits (N, labels) at its positions; batches are not in order."""
+        """For each batch the batch and the logits (N, labels) at its positions; batches are not in order.
+
+        Raises:
+            DomainbertError: some logits are not finite.
+        """
         if self.exported is not None:
-            return self.exported.logits(examples)
-        return packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype)
+            batches = self.exported.logits(examples)
+        else:
+            batches = packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype)
+        for batch, logits in batches:
+            if not logits.isfinite().all():
+                remedy = "train or export it again" if self.dtype is None else "try precision: 32-true"
+                cause = f"its weights are damaged or too large, {remedy}"
+                raise DomainbertError(f"{self.file}: the model computes logits that are nan or inf; {cause}")
+            yield batch, logits
 
 
 def _device_of_process() -> torch.device:

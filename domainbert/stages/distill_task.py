@@ -226,7 +226,7 @@ class _Lesson:
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
         steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(self.text.items))
         while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
-        asked = [teacher.model for teacher in teachers.predictors] if while_training else []
+        asked = [teacher.model for teacher in teachers.check(examples).predictors] if while_training else []
         how = (settings.optim, settings.schedule, steps.total, self.validation.items, seed, settings.unfreeze_every)
         module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
         headline, label = settings.chosen_by, f"distill-task seed {seed}"

@@ -29,6 +29,7 @@ from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.serving.by_name import load_tagger
 from domainbert.serving.onnx.decoders import CrfDecoder
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, by_item, largest_difference, made_up_texts, whole_example
@@ -386,6 +387,18 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without("onnxruntime"))
     with pytest.raises(DomainbertError, match=r"model\.onnx: needs onnxruntime; pip install 'domainbert\[onnx\]'"):
         OnnxModel(tmp_path / "model.onnx", make_tokenizer())
+
+
+def test_an_exported_model_with_a_broken_weight_is_named(tmp_path):
+    """Instead of decoding logits that are no numbers into `O` for every word."""
+    model = make_model(CONFIGS["bert"], "tokens")
+    save_model(tmp_path, model, CONFIGS["bert"], make_tokenizer(), "tokens", "card", LABELS)
+    with torch.no_grad():
+        model.head.get_parameter("classifier.weight")[1, 3] = torch.nan
+    (tmp_path / "model.safetensors").unlink()
+    write_onnx(tmp_path / "model.onnx", model)
+    with pytest.raises(DomainbertError, match=r"/model\.onnx: the model computes logits that are nan or inf; .* again"):
+        load_tagger(tmp_path).predict_entities(["a b c"])
 
 
 def test_a_folder_is_an_exported_one_only_without_weights(tmp_path):

@@ -305,6 +305,20 @@ def test_words_are_lists_and_pairs_are_strings(tagger):
         domainbert.TextPair("A loan.", None)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize(
+    ("precision", "advice"), [("32-true", "train or export it again"), ("bf16-mixed", "try precision: 32-true")]
+)
+def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, value, precision, advice):
+    """They would be decoded into no entities, or into a class."""
+    for name in ("ner-pretrained", "classification-pretrained"):
+        predictor = load_predictor(runs / name, precision)
+        with torch.no_grad():
+            predictor.model.head.classifier.weight[0, :2] = value
+        with pytest.raises(DomainbertError, match=rf"{name}/seed-\d: the model computes logits .* large, {advice}"):
+            predictor.predict(natural[:3])
+
+
 def test_the_wrong_folder_is_named(runs):
     with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
         load_tagger(runs / "classification-pretrained")

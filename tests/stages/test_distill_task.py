@@ -313,6 +313,23 @@ def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(ru
     assert_equal(teacher.model.state_dict(), whole)
 
 
+def test_a_teacher_whose_logits_are_not_finite_is_named(runs, tmp_path):
+    from domainbert.distillation.teachers import TransferText, load_teachers
+    from domainbert.tasks.ner.task import NerTask
+
+    folder, file = runs / "ner-pretrained", runs.tasks["ner"].read(runs.labelled("ner", "train"))
+    task = NerTask(load_tagger(folder).labels)
+    teachers = load_teachers([folder], task, "32-true", tmp_path, 8)
+    text = TransferText(replace(file, items=file.items[:4]), [])
+    examples = text.encode(task, teachers.predictors[0].tokenizer, 48)
+    assert teachers.check(examples) is teachers
+    with torch.no_grad():
+        teachers.predictors[0].model.head.classifier.weight[0, 0] = torch.nan
+    for ask in (teachers.check, lambda given: teachers.soft_labels(text, task, [one.num_outputs for one in given])):
+        with pytest.raises(DomainbertError, match=r"ner-pretrained/seed-\d: the model computes logits that are nan"):
+            ask(examples)
+
+
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_path):
     """Labelled and then unlabelled, some of two windows, one without a word: each as the teacher says of it alone."""
