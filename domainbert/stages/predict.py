@@ -39,8 +39,8 @@ class Predict:
     and .tsv are CoNLL. The format it was read as is printed."""
 
     text_key: str = "text"
-    """Key of the text in JSONL (questions stand under `question`, with a `context`); the object's other keys are kept,
-    but for those of the prediction."""
+    """Key of the text in JSONL (questions stand under `question`, with a `context`); all keys of the object are kept,
+    and a key of the prediction that the object has already gets `predicted_` before it."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL, by number or name."""
@@ -99,8 +99,8 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
             raise TrainingFailed(f"{error}; {kept}") from error
     if not count:
         raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
-    for key, rows in sorted(writer.replaced.items()):
-        print(f"{rows:,} texts had a key {key!r} of their own; the prediction stands in its place")
+    for (key, name), rows in sorted(writer.renamed.items()):
+        print(f"{rows:,} texts have a key {key!r}, which is kept; the prediction is under {name!r}")
     print(f"{count:,} texts -> {writer.path}")
     return {"texts": count}
 

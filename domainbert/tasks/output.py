@@ -18,14 +18,14 @@ class PredictionWriter(ABC):
 
     Attributes:
         path: the file or folder that it writes.
-        replaced: how many rows had a key of their own in whose place the prediction stands.
+        renamed: number of rows by (key, name): the row has the key itself, so that the prediction is under the name.
     """
 
     path: Path
 
     def __init__(self, out: Path, text_key: str) -> None:
         self.text_key = text_key
-        self.replaced = Counter[str]()
+        self.renamed = Counter[tuple[str, str]]()
 
     @abstractmethod
     def write(self, row: Row, result: Row) -> None:
@@ -70,11 +70,19 @@ class FileWriter(PredictionWriter):
 
 
 class JsonlWriter(FileWriter):
-    """A row of the input with its prediction a line."""
+    """A row of the input with its prediction a line; a key that the row has itself is kept, and that of the prediction
+    gets `predicted_` before it."""
 
     name = "predictions.jsonl"
 
     def write(self, row: Row, result: Row) -> None:
         """See `PredictionWriter.write`."""
-        self.replaced.update(row.keys() & result.keys())
-        self.stream.write(json.dumps({**row, **result}, ensure_ascii=False) + "\n")
+        written = dict(row)
+        for key, value in result.items():
+            name = key
+            while name in written:
+                name = f"predicted_{name}"
+            written[name] = value
+            if name != key:
+                self.renamed[key, name] += 1
+        self.stream.write(json.dumps(written, ensure_ascii=False) + "\n")

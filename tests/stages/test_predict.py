@@ -106,19 +106,25 @@ def test_what_predict_writes_is_a_labelled_file_that_its_model_scores_in_full(ru
     assert (scored["gold"], scored["systems"]["itself"]["f1"]) == (file.num_spans, 1)
 
 
-def test_classes_stand_in_place_of_those_of_the_input_and_it_is_said(runs, run, capsys):
+def test_keys_of_the_input_are_kept_beside_the_prediction_and_it_is_said(runs, run, capsys):
     path = runs.labelled("classification", "test")
     rows = run(path, "classification-pretrained")
     written = (
         runs / "classification/predictions/pretrained" / f"{runs.results['classification-pretrained']['best']}.jsonl"
     )
     wanted = [json.loads(line) for line in written.read_text().splitlines()]
-    assert [(row["text"], row["label"]) for row in rows] == [(row["text"], row["predicted"]) for row in wanted]
+    assert [(row["text"], row["predicted_label"]) for row in rows] == [
+        (one["text"], one["predicted"]) for one in wanted
+    ]
+    assert [row["label"] for row in rows] == [json.loads(line)["label"] for line in path.read_text().splitlines()]
     for row, other in zip(rows, wanted, strict=True):
         assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)
         assert sum(row["scores"].values()) == pytest.approx(1)
-        assert row["label"] == max(row["scores"], key=row["scores"].get)
-    assert "40 texts had a key 'label' of their own; the prediction stands in its place" in capsys.readouterr().out
+        assert row["predicted_label"] == max(row["scores"], key=row["scores"].get)
+    assert (
+        "40 texts have a key 'label', which is kept; the prediction is under 'predicted_label'"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_file_of_empty_texts(run, tmp_path):
