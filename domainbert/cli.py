@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
+from domainbert.base.files import disk_full
+from domainbert.base.paths import check_utf8
 from domainbert.base.ranks import launched_here, process_rank
 from domainbert.base.redact import redact
 from domainbert.base.signals import TRY_AGAIN, noting_signals
@@ -73,9 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and not disk_full(error):
             raise
-        sys.stderr.write(f"domainbert: {str(error.filename)[:200]}: {error.strerror}\n")
+        sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
+        return 2
+    except UnicodeEncodeError as error:  # a name that was found on the disk
+        sys.stderr.write(f"domainbert: {error.object[:200]!a}: not UTF-8; expected names of files in UTF-8\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
@@ -90,6 +95,8 @@ def _without_place(
 
 
 def _dispatch(words: list[str]) -> int:
+    for word in words:
+        check_utf8(word)
     if words and words[0] in _COMMANDS:
         return _perform(words[0], words[1:])
     if not words or words[0] in ("-h", "--help"):

@@ -300,3 +300,30 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         assert main(["run", "r.yaml", "--dry-run"]) == 2
         message = capsys.readouterr().err
         assert message.startswith("domainbert: r.yaml:3: stages.") and said in message, message
+
+
+@pytest.mark.parametrize("words", [("--corpus", "texts/caf\udce9.txt"), ("--out", "caf\udce9"), ("--corpus", "texts")])
+def test_names_that_are_not_utf8_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
+    """As arguments, and in the folder of a corpus."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts/caf\udce9.txt").write_text("Loans rose.\n")
+    settings = {"--corpus": "texts", "--out": "vocabulary", "--vocab_size": "512"} | {words[0]: words[1]}
+    assert main(["vocab", *(word for pair in settings.items() for word in pair)]) == 2
+    said = capsys.readouterr().err
+    assert r"caf\udce9" in said and "a name that is not UTF-8; expected" in said and said.count("\n") == 1
+
+
+def test_a_file_that_may_not_grow_is_told_in_one_sentence(tmp_path: Path) -> None:
+    """As under `ulimit -f`."""
+    code = (
+        "import resource, sys\n"
+        "from domainbert.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
+        "sys.exit(main(['sample', '--out', 'sample']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2 and result.stderr.startswith("domainbert: ")
+    assert "File too large: stage sample had written" in result.stderr and result.stderr.count("\n") == 1

@@ -17,8 +17,9 @@ from domainbert.base.redact import redact
 
 
 def disk_full(error: BaseException) -> str:
-    """The system's message, which libraries put into errors of their own, if the disk is full; else empty."""
-    reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT))
+    """The system's message, which libraries put into errors of their own, if the disk is full or a file may not grow
+    (`ulimit -f`); else empty."""
+    reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
     return next((reason for reason in reasons if reason in str(error)), "")
 
 

@@ -72,6 +72,15 @@ def starts_at_home(path: str | Path) -> bool:
     return str(path).startswith("~")
 
 
+def check_utf8(text: str) -> None:
+    """Raise `DomainbertError` for a path or argument that is not UTF-8: no settings, manifest or report can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        expected = "expected UTF-8: rename the file or folder"
+        raise DomainbertError(f"{text!a}: a name that is not UTF-8; {expected}") from error
+
+
 def check_whole(key: str, path: str | Path) -> None:
     """Raise an error for the path of a file or folder to be made that begins with `~`."""
     if starts_at_home(path):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import STDIN
+from domainbert.base.paths import STDIN, check_utf8
 
 MAX_DOCUMENT_BYTES = 32 * 1024**2  # of a line, too: it has to fit into memory, and longer ones are rarely one text
 
@@ -53,6 +53,7 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
 
 def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
     """The files in a folder and the folders below it, or the file itself; sorted name by name."""
+    check_utf8(str(path))
     if path.is_dir():
         for name in sorted(os.listdir(path)):
             if not name.startswith("."):
@@ -99,7 +100,8 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
     r"""Each line with its number from 1, without its `\n` or `\r\n` and without byte order mark.
 
     Raises:
-        DomainbertError: the file cannot be read or unpacked, a line is not UTF-8 or longer than a document may be.
+        DomainbertError: the file cannot be read or unpacked, a line is not UTF-8, has a NUL character or is longer than
+            a document may be.
     """
     number = 0
     try:
@@ -108,7 +110,8 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
                 number += 1
                 if len(line) > MAX_DOCUMENT_BYTES:
                     raise too_long(f"{path}:{number}", "line")
-                yield number, _decode(line.removeprefix(_BOM) if number == 1 else line, path, number)
+                line = line.removeprefix(_BOM) if number == 1 else line
+                yield number, _decode(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error, f" after line {number}" if number else "") from error
 
@@ -117,20 +120,23 @@ def read_text(path: Path) -> str:
     """A whole file with its line breaks as they are, without byte order mark; `DomainbertError` as `read_lines`."""
     try:
         with open_bytes(path) as handle:
-            return handle.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise DomainbertError(f"{path}:{line}: byte {error.start + 1:,} is not UTF-8; expected UTF-8 text") from error
+            return _decode(handle.read().removeprefix(_BOM), path)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
 
 
-def _decode(line: bytes, path: Path, number: int) -> str:
+def _decode(data: bytes, path: Path, line: int = 1) -> str:
+    """The text of `data`, which begins at a line; `DomainbertError` unless it is UTF-8 without NUL characters."""
     try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        text, found, start = data.decode("utf-8"), "a NUL character, as UTF-16 has", data.find(b"\0")
+        if start < 0:
+            return text
     except UnicodeDecodeError as error:
-        found = f"byte {error.start + 1} of the line, 0x{line[error.start]:02x}, is not UTF-8"
-        raise DomainbertError(f"{path}:{number}: {found}; expected UTF-8 text") from error
+        found, start = "not UTF-8", error.start
+    line, column = line + data.count(b"\n", 0, start), start - data.rfind(b"\n", 0, start)
+    raise DomainbertError(
+        f"{path}:{line}: byte {column} of the line, 0x{data[start]:02x}, is {found}; expected UTF-8 text"
+    )
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:

@@ -3,6 +3,7 @@ import gzip
 import io
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -166,3 +167,23 @@ def test_conll_gives_sentences_without_labels(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- O\n\nCash B-x\ntransfers I-x\n\n\nhelp\tO\n.\tO\n", encoding="utf-8")
     assert list(read_conll(path, Source(str(path)))) == [(":3", "Cash transfers"), (":7", "help .")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("read", [lambda path: list(files.read_lines(path)), files.read_text])
+def test_text_in_another_encoding_and_nul_characters_are_refused_with_their_line(
+    tmp_path: Path, encoding: str, read: Callable[[Path], object]
+) -> None:
+    """UTF-16 without a byte order mark is valid UTF-8 with NUL characters."""
+    path = tmp_path / "a.txt"
+    for content, place in [
+        ("Loans\nrose".encode(encoding), ":1: byte "),
+        (b"Cr\xc3\xa9dit\nA\x00B\n", ":2: byte 2 of the line, 0x00, is a NUL character, as UTF-16 has; expected UTF-8"),
+        (b"\xef\xbb\xbfA\n\nB\xff\n", ":3: byte 2 of the line, 0xff, is not UTF-8; expected UTF-8"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(DomainbertError) as error:
+            read(path)
+        assert str(error.value).startswith(f"{path}{place}")
+    path.write_bytes("\ufeffCrédit \x01\r\n".encode())
+    assert read(path) == ([(1, "Crédit \x01")] if read is not files.read_text else "Crédit \x01\r\n")

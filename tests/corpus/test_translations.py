@@ -17,7 +17,7 @@ Pairs = list[tuple[str, str]]
 PAIRS = [
     ("The rates have risen.", "Les taux ont mont\u00e9."),
     ("A text without its translation.", ""),
-    ("Prices\tfell in \u0000May.  ", " Les prix ont baisse\u0301 en mai."),
+    ("Prices\tfell in \u0001May.  ", " Les prix ont baisse\u0301 en mai."),
     ("The rates have risen.", "Les taux ont mont\u00e9."),
     ("The rates have risen.", "Les taux ont augment\u00e9."),
 ]

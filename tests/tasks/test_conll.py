@@ -104,12 +104,12 @@ def test_columns_by_number(write):
         ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
         ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters without white space"),
         ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
-        ("A O\nb B-\x00x\n", ":2: tag 'B-\\x00x'; expected a type of visible characters"),
+        ("A O\nb B-\x00x\n", ":2: byte 5 of the line, 0x00, is a NUL character, as UTF-16 has; expected UTF-8"),
         ("A O\nb \u200bO\n", ":2: unknown tag '\\u200bO'"),
         (f"A O\nb {'x' * 100_000}\n", ":2: unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
         ("A S-a\nb B-a\nc E-a\nd L-a\n", ":4: tags with E-, L-, S- in one file; expected one scheme"),
         ("A O\n".encode("utf-16"), ":1: byte 1 of the line, 0xff, is not UTF-8"),
-        ("A O\n".encode("utf-16-le"), ":2: 1 column separated by spaces; expected 2"),
+        ("A O\n".encode("utf-16-le"), ":1: byte 2 of the line, 0x00, is a NUL character, as UTF-16 has"),
         (b"A O\n\xed\xa0\x80 O\n", ":2: byte 1 of the line, 0xed, is not UTF-8"),
         ("", ": no words"),
         ("\ufeff", ": no words"),
@@ -149,9 +149,9 @@ def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, 
     ],
 )
 def test_changes_that_must_not_matter(write, change):
-    raw = b"-DOCSTART- O\n\nA O\ncat B-a\n\n-DOCSTART- O\n\n\x00 B-a\n\xc2\xa0x I-a\n"
+    raw = b"-DOCSTART- O\n\nA O\ncat B-a\n\n-DOCSTART- O\n\n\x01 B-a\n\xc2\xa0x I-a\n"
     found, expected = read_conll(write(change(raw))), read_conll(write(raw, "whole.conll"))
-    assert expected.num_spans == 2 and expected.sentences[1].words == ["\x00", "\u00a0x"]
+    assert expected.num_spans == 2 and expected.sentences[1].words == ["\x01", "\u00a0x"]
     for one, other in zip(found.sentences, expected.sentences, strict=True):
         assert (one.words, one.tags, one.document) == (other.words, other.tags, other.document)
 
