@@ -42,7 +42,7 @@ _MAX_LINES = 500
 _MAX_CHARACTERS = 1 << 20
 _MOST = 0.8  # of the lines are rows of a CoNLL file; the strict reader names those that are not
 _BEGINS_CONLL = re.compile(r" *-DOCSTART-(?=[ \t]|$)|#\s*global\.columns\s*=")
-_TAG = re.compile(r"O|[BIESLU]-\S.*")
+_TAG = re.compile(r"O|[BIESLU](-\S.*)?")
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,22 @@ def config_class(model_type: str) -> type[EncoderConfig]:
     return known[model_type]
 
 
+def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
+    """The configuration class for a `config.json`: by `model_type`, or where an older file has none by `architectures`.
+
+    `DomainbertError` if neither names a supported family.
+    """
+    if "model_type" in fields:
+        return config_class(fields["model_type"])
+    names = set(fields.get("architectures") or ())
+    for kind in reversed(_known().values()):  # ours first
+        if any(names.intersection(classes) for classes in kind.architectures.values()):
+            return kind
+    found = f"architectures is {sorted(names)}" if names else "no architectures from which to infer it"
+    lines = ", ".join(f'"model_type": "{name}"' for name in family_names())
+    raise DomainbertError(f"model_type: missing, and {found}; expected one of these lines: {lines}")
+
+
 def family(config: EncoderConfig) -> Family[Any]:
     """The `Family` of a configuration (this imports torch); `DomainbertError` for one that is not laid out as such."""
     from domainbert.encoders.family import Family

@@ -97,7 +97,8 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        config = families.config_class(fields.get("model_type", "missing")).from_json(fields)
+        config = families.config_class_of(fields).from_json(fields)
+        fields.setdefault("model_type", config.model_type)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
         families.head_sizes(head, fields)
         labels = {int(index): name for index, name in _id2label(fields, head).items()}

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.families import build_model
+from domainbert.encoders.families import build_model, config_class, config_class_of, family_names
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_encoder, load_model, open_model, save_model, save_with_vocabulary
@@ -218,6 +218,29 @@ def test_a_config_that_cannot_be_used(tmp_path, changes, message):
     with pytest.raises(DomainbertError, match=r"config\.json: " + message) as error:
         open_model(tmp_path)
     assert str(tmp_path / "config.json") in str(error.value)
+
+
+def test_a_config_without_model_type_is_of_the_family_of_its_architectures(tmp_path):
+    """Older BERTs have no `model_type`, and those of Google no `architectures` either."""
+    make_folder(tmp_path, "tokens", LABELS)
+    file, whole = tmp_path / "config.json", open_model(tmp_path)
+    fields = json.loads(file.read_text())
+    del fields["model_type"]
+    for name in family_names():
+        for classes in config_class(name).architectures.values():
+            assert all(config_class_of({"architectures": [one]}) is config_class(name) for one in classes)
+    file.write_text(json.dumps(fields))
+    assert open_model(tmp_path) == whole and open_model(tmp_path).fields["model_type"] == "bert"
+    for odd, said in (
+        ({}, "no architectures from which to infer it"),
+        (["BrtModel"], r"architectures is \['BrtModel'\]"),
+    ):
+        file.write_text(json.dumps(fields | {"architectures": odd}))
+        expected = (
+            rf'config\.json: model_type: missing, and {said}; expected one of these lines: .*"model_type": "bert", '
+        )
+        with pytest.raises(DomainbertError, match=expected):
+            open_model(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"model_type": "bert"}'])

@@ -185,6 +185,24 @@ def test_repairs_are_listed(write):
     assert "1 tags repaired" in file.describe() and file.repairs[0] in file.describe()
 
 
+@pytest.mark.parametrize("tags", [["B", "I", "O", "B"], ["B", "E", "O", "S"], ["I", "I", "O", "I"]])
+def test_tags_without_types_are_entities_of_one_type(write, tags):
+    """As in BioBERT's sets."""
+    file = read_conll(write("".join(f"é{number}\t{tag}\n" for number, tag in enumerate(tags))))
+    assert file.sentences[0].tags == ["B-_", "I-_", "O", "B-_"]
+    assert file.describe().endswith("\n  changed: 3 tags without a type, such as B, read as B-_")
+    with pytest.raises(DomainbertError, match=r":2: unknown tag 'I'; expected O, B-TYPE or I-TYPE"):
+        read_conll(write("A B-x\nb I\n"))
+
+
+def test_a_tag_that_leaves_its_entity_open_is_named_itself(write):
+    with pytest.raises(DomainbertError) as error:
+        read_conll(write("A S-x\nb B-x\nc O\nd S-x\n"))
+    said = ":2: B-x stands before O, which BIOES forbids; expected S-x (`repair: true` reads it so)"
+    assert str(error.value).endswith(said)
+    assert read_conll(write("A S-x\nb B-x\nc O\n"), repair=True).repairs[0].endswith("BIOES forbids; read as S-x")
+
+
 def test_other_schemes_become_iob2(write):
     file = read_conll(write("A U-a\nb B-a\nc L-a\nd O\n"))
     assert (file.scheme, file.sentences[0].tags) == ("BILOU", ["B-a", "B-a", "I-a", "O"])

@@ -169,6 +169,8 @@ def test_tables_and_parallel_files(tmp_path):
 def test_tagged_words_however_they_stand(tmp_path):
     entities = columns(tmp_path / "a.txt", "-DOCSTART- (1)", "", "Zürich NNP B-place", "was VBD O", "🍰 X B-food")
     assert (type(told(entities).task).__name__, same_file_is_read(told(entities), entities)) == ("Ner", 5)
+    bare = columns(tmp_path / "bare.tsv", "Zürich\tB", "Nord\tI", "was\tO", "🍰\tB")
+    assert (type(told(bare).task).__name__, same_file_is_read(told(bare), bare)) == ("Ner", 5)
     parts = columns(tmp_path / "b.conll", "Prices\tNNS", "fell\tVBD", "then\tRB", "prices\tNNS")
     found = told(parts)
     assert (type(found.task).__name__, found.task.outside) == ("TokenLabels", None)

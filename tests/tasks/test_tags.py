@@ -65,10 +65,15 @@ def test_every_scheme_is_read_exactly_and_is_valid(scheme, case):
     assert to_iob2(tags) == write_in("IOB2", spans, num_words) == tags_from_spans(spans, num_words)
 
 
-@given(tag_lists("BI"))
-def test_iob2_violations_are_the_tags_that_conversion_changes(tags):
-    changed = [index for index, (old, new) in enumerate(zip(tags, to_iob2(tags), strict=True)) if old != new]
-    assert [violation.index for violation in find_violations(tags, "IOB2")] == changed
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES", "BILOU"])
+@given(tag_lists("BIESLU"))
+def test_violations_are_the_tags_that_the_scheme_writes_otherwise(scheme, tags):
+    valid = write_in(scheme, spans_from_tags(tags), len(tags))
+    found = find_violations(tags, scheme)
+    changed = [(index, new) for index, (old, new) in enumerate(zip(tags, valid, strict=True)) if old != new]
+    assert [(violation.index, violation.expected) for violation in found] == changed
+    for violation in found:  # the tag that is wrong is named, and another one is expected: never "O ...; expected O"
+        assert violation.reason.startswith(tags[violation.index]) and violation.expected != tags[violation.index] != "O"
 
 
 @pytest.mark.parametrize(
@@ -96,10 +101,11 @@ def test_mixed_schemes_are_refused():
         (["I-a", "O", "I-a"], "IOB2", ["I-a begins the sentence, which IOB2", "I-a follows O, which IOB2"]),
         (["B-a", "I-b"], "IOB2", ["I-b follows B-a, which IOB2"]),
         (["B-a", "I-a", "B-a"], "IOB1", ["B-a begins the sentence, which IOB1"]),
-        (["B-a", "O"], "BIOES", ["O follows B-a, which BIOES"]),
+        (["B-a", "O"], "BIOES", ["B-a stands before O, which BIOES"]),
+        (["B-a", "I-a", "B-a", "L-a"], "BILOU", ["I-a stands before B-a, which BILOU"]),
         (["S-a", "I-a", "E-a"], "BIOES", ["I-a follows S-a, which BIOES"]),
-        (["B-a", "E-b"], "BIOES", ["E-b follows B-a, which BIOES"]),
-        (["O", "B-a"], "BIOES", ["B-a leaves its entity open at the end of the sentence, which BIOES"]),
+        (["B-a", "E-b"], "BIOES", ["B-a stands before E-b, which BIOES", "E-b follows B-a, which BIOES"]),
+        (["O", "B-a"], "BIOES", ["B-a ends the sentence, which BIOES"]),
         (["S-a"], "IOB2", ["S-a is not a tag of IOB2"]),
     ],
 )

@@ -96,11 +96,13 @@ class Ner(TaskConfig):
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:
         """See `TaskConfig.recognises`: tags of a scheme, texts with lists of entities, exports of annotation tools."""
+        from domainbert.tasks.ner.tags import is_without_types
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.tagged_samples import tagged_sample
 
         if (found := tagged_sample(sample)) is not None:
-            if set(found.tags) <= {"O"} or not all(map(_TAG.fullmatch, found.tags)):
+            typed = not set(found.tags) <= {"O"} and all(map(_TAG.fullmatch, found.tags))
+            if not typed and not is_without_types(found.tags):
                 return None
             return Recognised(cls(format=NerFormat(**found.columns)), f"tags of entities {found.reason}", specificity=2)
         first = sample.rows[0] if sample.rows else {}

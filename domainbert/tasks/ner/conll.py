@@ -12,10 +12,12 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.tasks.labelled import Unit, in_words, label_counts
 from domainbert.tasks.ner.config import SchemeChoice
 from domainbert.tasks.ner.tags import (
+    UNNAMED,
     Scheme,
     Span,
     detect_scheme,
     find_violations,
+    is_without_types,
     spans_from_tags,
     split_tag,
     to_iob2,
@@ -24,7 +26,7 @@ from domainbert.tasks.plain_items import LabelledStretch, PlainItem, joined_word
 from domainbert.tasks.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
 
 _LISTED_REPAIRS = 3
-_ENTITY = re.compile("[BIESLU]-.")
+_ENTITY = re.compile("[BIESLU](-.|$)")
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,14 @@ def tagged_file(
     layout: str,
     marks: Sequence[Mark] = (),
 ) -> NerFile:
-    """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired."""
-    if not rows:
-        raise DomainbertError(f"{path}: no sentences; expected words with tags")
+    """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired; entities of a
+    file without types have the type `UNNAMED`."""
+    changed = {}
+    if is_without_types(tag for row in rows for tag in row.tags):
+        changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
+            tag != "O" for row in rows for tag in row.tags
+        )
+        rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
     _check_tags(path, rows)
     try:
         found: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
@@ -143,17 +150,16 @@ def tagged_file(
         raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
     problems, repairs, sentences = Problems(str(path)), [], []
     for row in rows:
-        meant = to_iob2(row.tags)
-        sentences.append(Sentence(row.words, meant, row.line, row.document))
+        sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document))
         for violation in find_violations(row.tags, found):
-            where, tag = f"{path}:{row.lines[violation.index]}: {violation.reason}", meant[violation.index]
+            where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
             if repair:
-                repairs.append(f"{where}; read as {tag}")
+                repairs.append(f"{where}; read as {violation.expected}")
             else:
-                problems.add(f"{where}; expected {tag} in IOB2 (`repair: true` reads it so)")
+                problems.add(f"{where}; expected {violation.expected} (`repair: true` reads it so)")
     problems.raise_if_any()
     lines, names = [mark.line for mark in marks], [mark.name for mark in marks]
-    return NerFile(path, sentences, kind, layout, lines, found, repairs, mark_names=names)
+    return NerFile(path, sentences, kind, layout, lines, found, repairs, mark_names=names, changed=changed)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

@@ -11,6 +11,7 @@ import functools
 import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
@@ -24,14 +25,17 @@ PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "BIOES": "BIES", "BIL
 _STARTING = frozenset("BSU")
 _ENDING = frozenset("ESLU")
 _KNOWN = frozenset("BIESLU")
+UNNAMED = "_"
+"""The type of entities in a file whose tags are `B`, `I` and `O` alone; seqeval calls it so, too."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """The tag at word `index` cannot stand there; `reason` completes "path:line: "."""
+    """The tag at word `index` cannot stand there; `reason` completes "path:line: ", and `expected` is the valid tag."""
 
     index: int
     reason: str
+    expected: str
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,6 +49,12 @@ def split_tag(tag: str) -> tuple[str, str]:
     if not is_visible(tag[2:]):
         raise DomainbertError(f"{found} a type of visible characters without white space around it")
     return tag[0], tag[2:]
+
+
+def is_without_types(tags: Iterable[str]) -> bool:
+    """Whether tags are prefixes alone, such as `B`, `I` and `O`, and not all of them `O`."""
+    prefixes = set(tags) - {"O"}
+    return bool(prefixes) and prefixes <= _KNOWN
 
 
 def spans_from_tags(tags: Sequence[str]) -> list[Span]:
@@ -132,33 +142,34 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 
 def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
-    """Violations of `scheme` in the tags of one sentence; an empty list when they are valid."""
+    """Violations of `scheme` in the tags of one sentence: those that the scheme writes otherwise for the same spans."""
     violations = []
-    previous = ("O", "")
-    for index, tag in enumerate(tags):
-        current = split_tag(tag)
-        if current[0] != "O" and current[0] not in PREFIXES[scheme]:
-            violations.append(Violation(index, f"{tag} is not a tag of {scheme}"))
-        elif _is_forbidden(previous, current, scheme):
-            place = f"follows {tags[index - 1]}" if index else "begins the sentence"
-            violations.append(Violation(index, f"{tag} {place}, which {scheme} forbids"))
-        previous = current
-    if scheme in ("BIOES", "BILOU") and previous[0] in "BI":
-        reason = f"{tags[-1]} leaves its entity open at the end of the sentence, which {scheme} forbids"
-        violations.append(Violation(len(tags) - 1, reason))
+    around = ["", *tags, ""]
+    for index, (tag, expected) in enumerate(
+        zip(tags, _in_scheme(spans_from_tags(tags), len(tags), scheme), strict=True)
+    ):
+        if tag == expected:
+            continue
+        before, after = around[index], around[index + 2]
+        if tag[0] not in PREFIXES[scheme]:
+            reason = f"{tag} is not a tag of {scheme}"
+        elif (tag[0] in _STARTING) == (expected[0] in _STARTING):
+            reason = f"{tag} {f'stands before {after}' if after else 'ends the sentence'}, which {scheme} forbids"
+        else:
+            reason = f"{tag} {f'follows {before}' if before else 'begins the sentence'}, which {scheme} forbids"
+        violations.append(Violation(index, reason, expected))
     return violations
 
 
-def _is_forbidden(previous: tuple[str, str], current: tuple[str, str], scheme: Scheme) -> bool:
-    """Whether `current` may not follow `previous`, both as prefix and type."""
-    inside = previous[0] in "BI"
-    continues = inside and previous[1] == current[1]
-    if scheme == "IOB2":
-        return current[0] == "I" and not continues
+def _in_scheme(spans: Sequence[Span], num_words: int, scheme: Scheme) -> list[str]:
+    """The tags of spans in any scheme."""
+    tags = tags_from_spans(spans, num_words, "BIOES" if scheme in ("BIOES", "BILOU") else "IOB2")
+    if scheme == "BILOU":
+        return [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
     if scheme == "IOB1":
-        return current[0] == "B" and not continues
-    goes_on = current[0] in "IEL"
-    return not continues if goes_on else inside
+        pairs = pairwise(["O", *tags])
+        return [f"I{tag[1:]}" if tag[0] == "B" and before[1:] != tag[1:] else tag for before, tag in pairs]
+    return tags
 
 
 def entity_types(labels: Iterable[str]) -> list[str]:

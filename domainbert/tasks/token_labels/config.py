@@ -68,7 +68,7 @@ class TokenLabels(TaskConfig):
         labels = set(found.tags) if found else set()
         if found is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(found.tags):
             return None
-        begins = any(label[:2] in ("B-", "S-", "U-") for label in labels)
+        begins = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
         outside = _UNTAGGED if _UNTAGGED in labels else None
         reason = f"{len(labels)} labels of words {found.reason}" + ("" if begins else ", none of which has B-")
         task = cls(format=TaggedFormat(**found.columns), outside=outside)
