@@ -166,7 +166,7 @@ def test_a_users_family_vocabulary_objective_and_task_go_through_every_stage(tmp
     assert "student: embeddings, layers 0, head of the teacher" in printed
     the_task(run, printed)
     shown = json.loads(python(tmp_path, str(USER / "predict.py")))
-    assert shown["grade"] == pytest.approx(rows(run / "said/predictions.jsonl")[0]["grade"], abs=1e-6)
+    assert shown["grade"] == pytest.approx(rows(run / "said/predictions.jsonl")[0]["predicted_grade"], abs=1e-6)
     assert shown["refused"].endswith("is a model with the outputs grade; load_predictor reads it")
 
 
@@ -224,7 +224,9 @@ def the_task(run: Path, printed: str) -> None:
     errors = [abs(row["gold"] - row["predicted"]) for row in rows(run / "scores/predictions/teacher/seed-1.jsonl")]
     assert teacher["mae_by_seed"]["seed-1"] == pytest.approx(sum(errors) / len(errors))
 
-    said, exported = ([row["grade"] for row in rows(run / name / "predictions.jsonl")] for name in ("said", "again"))
+    said, exported = (
+        [row["predicted_grade"] for row in rows(run / name / "predictions.jsonl")] for name in ("said", "again")
+    )
     best = [row["predicted"] for row in rows(run / f"scores/predictions/teacher/{noted['best']}.jsonl")]
     assert said == pytest.approx(best, abs=1e-6) and exported == pytest.approx(said, abs=1e-4)
     files = values(run / "onnx/metrics.json")

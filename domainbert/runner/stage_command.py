@@ -197,7 +197,7 @@ def _check_free(job: Job, state: FolderState, may_drop: bool) -> None:
             f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
         )
     nothing_lost = state.resumable and (may_drop or not (state.drops or kept))
-    if state.empty or nothing_lost or state.reason in (NOT_FINISHED, BEING_WRITTEN):
+    if state.empty or nothing_lost or (state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept):
         return
     advice = (
         "--resume auto to go on, or --force to replace it"

@@ -25,7 +25,7 @@ from domainbert.tasks.set_rows import Row, accepted
 from domainbert.tasks.text_files import parsed, refuse
 
 _TAG_KEYS = ("tags", "ner_tags")
-_NO_COLUMN = re.compile(r"[\t\n\r]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
+_NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from domainbert.data.packing import fill_rows
-from domainbert.encoders.families import family_names, name_map
+from domainbert.encoders.families import config_class, family_names, name_map
 from domainbert.encoders.layers import ACTIVATIONS
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
@@ -27,7 +27,8 @@ def padded_batch() -> Packed:
 
 
 def test_all_families_have_a_reference(request):
-    assert family_names() == sorted(REFERENCES)
+    ours = [name for name in family_names() if config_class(name).__module__.startswith("domainbert.")]
+    assert ours == sorted(REFERENCES)  # another test may have imported a user's family
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))

@@ -509,7 +509,7 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
     said = refused(capsys, "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
     assert said == "v/${x}-train.jsonl: means something else in a recipe; expected another path"
     said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
-    assert said == r"--labelled: s\udcff: is no name in UTF-8; expected one, as a recipe is in UTF-8"
+    assert said == r"'s\udcff': a name that is not UTF-8; expected UTF-8: rename the file or folder"
     assert not Path("recipe.yaml").exists()
 
 

@@ -32,10 +32,10 @@ def test_rows_that_could_not_be_written_again_are_refused_when_they_are_reached(
 
 def test_any_line_is_a_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_bytes("\ufeffa\u2028b\r\n\nc\x00\x0b\ufeff\r\r\n \x85".encode())
+    path.write_bytes("\ufeffa\u2028b\r\n\nc\x01\x0b\ufeff\r\r\n \x85".encode())
     assert [row["text"] for row, _ in read_texts(path, "auto", "text", 0)[1]] == [
         "a\u2028b",
         "",
-        "c\x00\x0b\ufeff\r",
+        "c\x01\x0b\ufeff\r",
         " \x85",
     ]

@@ -233,7 +233,9 @@ stages:
     (model,) = predictor.predict([rows[0]["text"]])
     assert model.scores == pytest.approx(rows[0]["scores"], abs=1e-6)
     said = json.loads((run / "said/predictions.jsonl").read_text().splitlines()[0])
-    assert said["labels"] == rows[0]["predicted"] and said["scores"] == pytest.approx(rows[0]["scores"], abs=1e-6)
+    assert said["predicted_labels"] == rows[0]["predicted"] and said["scores"] == pytest.approx(
+        rows[0]["scores"], abs=1e-6
+    )
     (exported,) = load_predictor(run / "onnx").predict([rows[0]["text"]])
     assert exported.labels == model.labels and exported.scores == pytest.approx(model.scores, abs=1e-4)
 

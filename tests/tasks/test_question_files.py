@@ -113,7 +113,7 @@ ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "a
         ('{"data": [{"paragraphs": {}}]}', r"a:1: data\[0\].paragraphs is a JSON dict; expected a list"),
         ('{"data": [], "data": []}', "a: JSON that cannot be read .the key 'data' more than once.; expected"),
         ('{"data": []}', "a: no questions; expected at least one with its context"),
-        (b'{"data":\n"\xff"}', "a:2: byte 11 is not UTF-8; expected UTF-8 text"),
+        (b'{"data":\n"\xff"}', "a:2: byte 2 of the line, 0xff, is not UTF-8; expected UTF-8 text"),
     ],
 )
 def test_what_is_no_file_of_questions(tmp_path: Path, text: str | bytes, problem: str, monkeypatch: Any) -> None:

@@ -625,7 +625,7 @@ stages:
     assert min(metrics["systems"][name]["accuracy"] for name in ("starts", "student-starts")) > 0.5
 
     predicted = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
-    assert [row["label"] for row in predicted] == [row["predicted"] for row in rows["starts"]]
+    assert [row["predicted_label"] for row in predicted] == [row["predicted"] for row in rows["starts"]]
     assert all("head" in row and row["scores"].keys() == {"after", "before", "none"} for row in predicted)
     predictor = load_predictor(run / "starts")
     long = max(range(40), key=lambda number: len(rows["starts"][number]["text"]))
