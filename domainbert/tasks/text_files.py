@@ -120,10 +120,10 @@ def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
 
     `DomainbertError` if these are no numbers, outside the text, or what stands there is something else.
     """
-    start: Any = value.get("start")
-    end: Any = value.get("end")
+    start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
     if not is_whole_number(start) or not is_whole_number(end):
-        raise DomainbertError(f"start {shown(start)}, end {shown(end)}; expected numbers of characters")
+        expected = "expected numbers of characters (doccano calls them start_offset and end_offset)"
+        raise DomainbertError(f"start {shown(start)}, end {shown(end)}; {expected}")
     if not 0 <= start < end <= len(text):
         raise DomainbertError(f"characters {start}-{end}; expected some of the {len(text)} of the text, end exclusive")
     own = value.get("text")

@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.labelled import label_set
-from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -218,6 +218,45 @@ def test_a_span_is_never_moved(tmp_path: Path, entities: Any, message: str) -> N
     with pytest.raises(DomainbertError) as error:
         read_ner(path)
     assert str(error.value).startswith(f"{path}:2: {message}")
+
+
+def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_path: Path) -> None:
+    text = "Le café  fell by \u00a09 % today"
+    spans = [(0, 3), (2, 9), (16, 22), (22, 27), (7, 9)]
+    rows = [{"text": text, "entities": [{"start": a, "end": b, "label": "x"}]} for a, b in spans]
+    path = write(tmp_path / "a.jsonl", rows[:4])
+    file = read_ner(path, NerFormat(trim=True))
+    found = [sentence.words[slice(*span[:2])] for sentence in file.sentences for span in sentence.spans]
+    assert found == [["Le"], ["café"], ["9", "%"], ["today"]]
+    assert file.describe().endswith("\n  changed: 3 entities with white space at their ends, which was trimmed")
+    with pytest.raises(
+        DomainbertError, match=r"a.jsonl:1: entities\[0\]: 'Le ' \(0-3\) is not .*\(or format.trim: true\)"
+    ):
+        read_ner(path)
+    with pytest.raises(DomainbertError, match=r"a.jsonl:1: entities\[0\]: .* is not on the borders of words"):
+        read_ner(write(tmp_path / "a.jsonl", rows[4:]), NerFormat(trim=True))
+    assert Ner().mending() == Ner(NerFormat(repair=True, trim=True)) and Ner().mending().mending() is None
+
+
+def test_exports_of_doccano(tmp_path: Path) -> None:
+    """Newer ones have entities with offsets of other names, older ones lists under "label"."""
+    newer = {
+        "text": "A loan",
+        "entities": [{"id": 4, "label": "x", "start_offset": 2, "end_offset": 6}],
+        "Comments": [],
+    }
+    assert read_ner(write(tmp_path / "a.jsonl", [newer])).sentences[0].tags == ["O", "B-x"]
+    older = write(tmp_path / "b.jsonl", [{"id": 1, "text": "A loan", "label": [[2, 6, "x"]]}])
+    with pytest.raises(
+        DomainbertError, match=r"no key 'entities'; .*\(entity_key names another one, such as 'label' in"
+    ):
+        read_ner(older)
+    assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
+    broken = write(tmp_path / "c.jsonl", [{"text": "A loan", "entities": [{"label": "x", "from": 2, "to": 6}]}])
+    with pytest.raises(
+        DomainbertError, match=r"start null, end null; .*doccano calls them start_offset and end_offset"
+    ):
+        read_ner(broken)
 
 
 def test_other_keys_are_named_in_the_format(tmp_path: Path) -> None:

@@ -46,6 +46,10 @@ class NerFormat(TaggedColumns):
     them), or of lists of the three. null means the key "entities", "spans" (Prodigy) or "ents" (spaCy), where the first
     row has it."""
 
+    trim: bool = False
+    """Leave out white space at the ends of such entities, as annotators mark by accident; the number of entities is
+    printed. Otherwise an entity has to begin and end with words."""
+
     types: tuple[str, ...] | None = None
     """The types of entities that are read, such as one layer of nested entities; those of others are left out and
     counted, and in `evaluate` are left out of what models predict, too. null reads all."""
@@ -113,8 +117,9 @@ class Ner(TaskConfig):
         return Recognised(cls(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 
     def mending(self) -> Self | None:
-        """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does."""
-        return None if self.format.repair else replace(self, format=replace(self.format, repair=True))
+        """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does, entities are trimmed."""
+        mended = replace(self.format, repair=True, trim=True)
+        return None if self.format == mended else replace(self, format=mended)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""

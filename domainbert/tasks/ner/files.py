@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.json_values import problem_with_list, problem_with_text, shown
+from domainbert.tasks.labelled import Notes
 from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
 from domainbert.tasks.ner.config import ENTITY_KEYS, Ner, NerFormat
 from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
@@ -113,8 +114,8 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
 
 def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     """Texts with entities as sentences; problems of rows are noted, and raised at the end."""
-    left_out = found.left_out
-    rows = list(accepted(found.rows, left_out))
+    notes = Notes(found.left_out)
+    rows = list(accepted(found.rows, notes.left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
 
@@ -123,7 +124,7 @@ def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, 
     for document, (line, row) in enumerate(rows):
         name = partial(found.place, line) if found.place else partial(_listed_place, f"{path}:{line}", keys.labels)
         try:
-            of_row, tags = _words_of_text(row, keys, words, format, left_out, name)
+            of_row, tags = _words_of_text(row, keys, words, format, notes, name)
             tagged.append(TaggedRows(of_row, tags, [line] * len(of_row), line, document))
         except DomainbertError as error:
             for problem in error.problems:
@@ -131,7 +132,7 @@ def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, 
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     file = tagged_file(path, "jsonl", tagged, "IOB2", False, f"{found.layout}, {where}")
-    return replace(file, left_out=dict(left_out), export="" if found.layout == "JSONL" else found.layout)
+    return replace(file, export="" if found.layout == "JSONL" else found.layout, **vars(notes))
 
 
 def _listed_place(row: str, key: str, number: int) -> str:
@@ -182,14 +183,16 @@ def _words_of_text(
     keys: _Keys,
     words_of: dict[str, list[Stretch]],
     format: NerFormat,
-    left_out: Counter[str],
+    notes: Notes,
     place: Callable[[int], str],
 ) -> tuple[list[str], list[str]]:
     """The words of a text and their IOB2 tags; `place` names the path and line of an entity by its number.
 
     `DomainbertError` says all that is wrong with its entities; those of types that are not asked for are counted.
     """
-    refuse(problem_with_text(row, keys.content, may_be_empty=True), problem_with_list(row, keys.labels))
+    wrong = problem_with_list(row, keys.labels)
+    hint = "" if keys.labels in row else " (entity_key names another one, such as 'label' in older exports of doccano)"
+    refuse(problem_with_text(row, keys.content, may_be_empty=True), f"{wrong}{hint}" if wrong else "")
     text: str = row[keys.content]
     words = words_of[text]
     problems, entities, spans = [], [], []
@@ -200,9 +203,9 @@ def _words_of_text(
             problems.append(f"{place(number)}: {error}")
             continue
         if format.keeps(entity.type):
-            entities.append(entity)
+            entities.append(_trimmed(entity, text, notes.changed) if format.trim else entity)
         else:
-            left_out[f"entities of the type {entity.type}"] += 1
+            notes.left_out[f"entities of the type {entity.type}"] += 1
     entities.sort(key=lambda one: (one.start, one.end))
     for one, other in pairwise(entities):
         if other.start < one.end:
@@ -215,9 +218,19 @@ def _words_of_text(
         try:
             spans.append((*words_inside(text, one.stretch, words), one.type))
         except DomainbertError as error:
-            problems.append(f"{place(one.number)}: {error}")
+            blank = text[one.start : one.end] != text[one.start : one.end].strip()
+            problems.append(f"{place(one.number)}: {error}{' (or format.trim: true)' if blank else ''}")
     refuse(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
+
+
+def _trimmed(one: _Entity, text: str, changed: Counter[str]) -> _Entity:
+    """An entity without white space at its ends; the change is counted."""
+    inside = text[one.start : one.end]
+    start = one.start + len(inside) - len(inside.lstrip())
+    trimmed = one._replace(start=start, end=start + len(inside.strip()))
+    changed["entities with white space at their ends, which was trimmed"] += trimmed != one
+    return trimmed
 
 
 def _entity(text: str, value: Any, number: int) -> _Entity:
