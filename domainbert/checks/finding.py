@@ -46,8 +46,13 @@ class Place:
 
 
 def place(path: Path | str, line: int | None, text: str) -> Place:
-    """A place with at most 200 characters of its text, in one line."""
-    short = printable(" ".join(text[: 4 * _MOST_CHARACTERS].split()))
+    """A place with at most 200 characters of its text, in one line; white space becomes single blanks."""
+    return problem_place(path, line, " ".join(text[: 4 * _MOST_CHARACTERS].split()))
+
+
+def problem_place(path: Path | str, line: int | None, problem: str) -> Place:
+    """A place with a message in place of its text, whose blanks stay: it may quote a value that is wrong by them."""
+    short = printable(problem[: 4 * _MOST_CHARACTERS])
     return Place(str(path), line, short if len(short) <= _MOST_CHARACTERS else f"{short[: _MOST_CHARACTERS - 3]}...")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.finding import Finding, Rule, place, rule
+from domainbert.checks.finding import Finding, Rule, problem_place, rule
 from domainbert.checks.labelled_set import CheckedSet, SetName
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, read_set
@@ -32,9 +32,9 @@ def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
     Mend the lines; the other rules do not see this file.
     """
     found = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
-    whole = f"{file.file}: "
+    path, whole = str(file.file), f"{file.file}: "
     places = [
-        place(at[1], int(at[2]), at[3]) if at else place(str(file.file), None, problem.removeprefix(whole))
+        problem_place(at[1], int(at[2]), at[3]) if at else problem_place(path, None, problem.removeprefix(whole))
         for at, problem in found
     ]
     problems = "1 problem" if len(places) == 1 else f"{len(places):,} problems"

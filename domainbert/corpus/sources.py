@@ -67,8 +67,9 @@ def _why_nothing(path: str) -> str:
     known = ", ".join(READERS)
     if found := stream_kind(Path(path)):
         return f"{path} is {found}; expected regular files"
-    if Path(path).is_file():
-        return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too), or `format`"
+    if files := [file for _, file in find_files(path)]:
+        what = "this kind of file" if files == [Path(path)] else f"{len(files):,} files that it has, such as {files[0]}"
+        return f"{path}: no reader for {what}; expected one of {known} (.gz and .zst too), or `format`"
     if Path(path).is_dir():
         return f"{path}: no file to read in this folder; expected some of {known} (.gz and .zst too)"
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"

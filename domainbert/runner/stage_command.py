@@ -14,6 +14,7 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
+from domainbert.base.sealed import damages, output_names
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
@@ -173,7 +174,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     if state.done and not force:
         refuse_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
-    if not force:
+    if not force and not _holds_report(job, state):
         _check_free(job, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems)
     problems.raise_if_any()
@@ -181,6 +182,14 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
     refuse_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
+
+
+def _holds_report(job: Job, state: FolderState) -> bool:
+    """Whether the folder holds an earlier report of the same stage, as the stage left it, and nothing else."""
+    if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
+        return False
+    others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
+    return not others and not damages(job.out, state.manifest, FileHashes())
 
 
 def _check_free(job: Job, state: FolderState, may_drop: bool) -> None:

@@ -46,6 +46,9 @@ class Stage:
     show: Callable[[Any, int], list[str]] | None = None
     """The lines of `--show N`, of checked settings and N: `show_examples` of the stage's module."""
 
+    reports: bool | None = None
+    """Its output is a report on its inputs, which another run replaces without --force: `REPORTS` of its module."""
+
     @property
     def settings(self) -> type:
         """The dataclass of its settings."""
@@ -73,5 +76,7 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    beside = (getattr(module, part, None) for part in ("check_arguments", "show_examples"))
-    return Stage(name, getattr(module, function_name), *beside)
+    parts: Any = (
+        getattr(module, part, None) for part in (function_name, "check_arguments", "show_examples", "REPORTS")
+    )
+    return Stage(name, *parts)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
 
+REPORTS = True
+"""See `Stage.reports`: a file is mended and checked again."""
+
+
 @dataclass(frozen=True)
 class LabelledSets:
     """The labelled sets of a task."""

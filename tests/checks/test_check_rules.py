@@ -114,6 +114,15 @@ def test_files_that_cannot_be_read_are_findings_and_the_others_are_looked_at(tmp
     assert [place["line"] for place in first["places"]] == [7, 8] and first["severity"] == "error"
 
 
+def test_a_reason_is_shown_with_its_blanks(tmp_path: Path) -> None:
+    """A value that is wrong by its blanks would look right."""
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\nA text.,up  and \u00e9\nOther.,two  blanks \n")
+    check(tmp_path / "out", labelled={"train": str(path)}, task="Classification")
+    (place,) = json.loads((tmp_path / "out/check.json").read_text())["findings"][0]["places"]
+    assert place["text"].startswith("'label' is \"two  blanks \"; expected")
+
+
 def test_no_sentence_has_an_entity(tmp_path: Path) -> None:
     rows = planted.TASKS["Ner"]()
     for row in (row for name in rows for row in rows[name]):

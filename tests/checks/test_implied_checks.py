@@ -182,6 +182,27 @@ def test_the_command_ends_with_1_for_errors_and_with_2_for_what_it_cannot_do(
     assert main([*words, "--out", str(tmp_path / "other"), "--max_length", "one"]) == 2
 
 
+def test_the_same_check_runs_again_after_files_or_settings_have_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report is replaced without --force; other files, other stages and a changed report are not."""
+    train, out = tmp_path / "train.jsonl", tmp_path / "out"
+    words = ["check", "--task", "Classification", "--labelled.train", str(train), "--out", str(out)]
+    rows = [{"text": f"número {number}", "label": "same"} for number in range(3)]
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(words) == 1
+    rows[0]["label"] = "other"
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(words) == 0
+    assert main([*words, "--strict", "true"]) == 1
+    (out / "notes.txt").write_text("mine")
+    assert main(words) == 2 and (out / "notes.txt").read_text() == "mine"
+    assert "holds other work (strict was True, is now False)" in capsys.readouterr().err
+    (out / "notes.txt").unlink()
+    (out / "check.json").write_text("{}")
+    assert main(words) == 2 and (out / "check.json").read_text() == "{}"
+
+
 def test_numbers_that_are_all_the_same_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def check(*numbers: str) -> int:
         rows = (f'{{"text": "número {place}", "label": {number}}}\n' for place, number in enumerate(numbers))

@@ -47,12 +47,19 @@ def test_files_of_folders_and_globs(folder: Path, pattern: str, names: list[str]
 
 def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> None:
     (folder / "empty").mkdir()
-    names = ["absent", "*.csv", "empty", "notes.pdf", "b.txt"]
+    names = ["absent", "*.csv", "empty", "notes.pdf", "*.pdf", "b.txt"]
     with pytest.raises(DomainbertError) as error:
         CorpusConfig([Source(f"{folder}/{name}") for name in names]).input_files()
     lines = str(error.value).splitlines()
-    assert lines[0] == "sources: 4 problems"
-    for line, number, reason in zip(lines[1:], range(4), ["no such", "no such", "no file", "no reader"], strict=True):
+    assert lines[0] == "sources: 5 problems"
+    reasons = [
+        "no such",
+        "no such",
+        "no file",
+        "no reader for this kind of file",
+        "no reader for 1 files that it has, such",
+    ]
+    for line, number, reason in zip(lines[1:], range(5), reasons, strict=True):
         assert f"sources[{number}].path: {folder}/{names[number]}: {reason}" in line
 
 
