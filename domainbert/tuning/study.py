@@ -20,8 +20,8 @@ from domainbert.tuning.trials import quiet
 
 _TERMS = "domainbert"  # user attribute: the terms of all trials, so that another worker uses the same or is refused
 _JOIN_SECONDS = 10.0
-_KINDS = {"choices": "choices", "log": "scale (log)", "integer": "kind (integer or not)"}
-"""Of values, in words: Optuna does not mix kinds of values for a setting in one study."""
+_KINDS = ("choices", "log", "integer")
+"""Fields of a dimension that Optuna does not let vary in one study; it does let low, high and step."""
 
 
 def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], extend: bool) -> Study:
@@ -57,10 +57,12 @@ def _known_terms(study: Study) -> dict[str, Any] | None:
 def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
     """Whether a study is resumed with other terms, or more of them; `DomainbertError` where it may not."""
     old, new = known["space"], plain["space"]
-    for name, what in _KINDS.items():
-        other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
-        if other:
-            raise _refused(study, f"the {what} of {', '.join(other)} was another one")
+    before, after = (
+        {key: {name: one[key].get(name) for name in _KINDS} for key in new if key in old} for one in (old, new)
+    )
+    if found := _changes(before, after, "space."):
+        why = "Optuna can extend a range, but not change choices, log or integer of a setting, --extend or not"
+        raise _refused(study, f"{in_short(found)}, but {why}")
     unsaid = {name: plain[name] for name in ("inputs",) if name in plain}  # by a study of an earlier version
     is_older = not unsaid.keys() <= known.keys()
     changes = _changes({**unsaid, **known, "objective": None}, {**plain, "objective": None})

@@ -40,16 +40,25 @@ def opened(folder: Path, known: dict[str, Any], extend: bool = False) -> optuna.
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
-    [({"log": True}, "scale (log)"), ({"integer": True}, "kind (integer or not)"), ({"choices": [1]}, "choices")],
+    ("before", "after", "found"),
+    [
+        ({}, {"log": True}, "log was False, is now True"),
+        ({}, {"integer": True}, "integer was False, is now True"),
+        ({}, {"choices": [1]}, "choices was not set, is now 1"),
+        ({"choices": ["linear", "wsd"]}, {"choices": ["linear"]}, "choices was linear, wsd, is now linear"),
+        ({"choices": [1]}, {"choices": [1, 2]}, "choices was 1, is now 1, 2"),
+    ],
 )
-def test_kinds_of_ranges_that_do_not_mix_are_refused_at_once(tmp_path: Path, change: dict[str, Any], what: str) -> None:
-    opened(tmp_path, terms())
+@pytest.mark.parametrize("extend", [False, True])
+def test_what_optuna_cannot_extend_is_refused_at_once(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], found: str, extend: bool
+) -> None:
+    opened(tmp_path, terms(**before))
     with pytest.raises(DomainbertError) as caught:
-        opened(tmp_path, terms(**change), extend=True)
-    assert str(caught.value) == (
-        f"study s: the {what} of x was another one; expected the same, or another folder under out:"
-    )
+        opened(tmp_path, terms(**after), extend=extend)
+    why = "Optuna can extend a range, but not change choices, log or integer of a setting, --extend or not"
+    expected = "expected the same, or another folder under out:"
+    assert str(caught.value) == f"study s: space.x.{found}, but {why}; {expected}"
 
 
 def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
