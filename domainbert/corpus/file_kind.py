@@ -42,6 +42,7 @@ _MAX_LINES = 500
 _MAX_CHARACTERS = 1 << 20
 _MOST = 0.8  # of the lines are rows of a CoNLL file; the strict reader names those that are not
 _BEGINS_CONLL = re.compile(r" *-DOCSTART-(?=[ \t]|$)|#\s*global\.columns\s*=")
+_BEGINS_ARRAY = re.compile(r"\[\s*\{\s*(\"|$)")  # of objects, which are the rows of JSONL
 _TAG = re.compile(r"O|[BIESLU](-\S.*)?")
 
 
@@ -82,9 +83,10 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
     """Decide the kind, of those expected, that a file is read as.
 
-    JSONL is recognised by its objects; CoNLL by `-DOCSTART-` or `# global.columns` in the first line, by a column with
-    tags in most lines, or by lines with the same number of tabs and blank lines between them. Otherwise the suffix
-    decides. `setting` is the key that overrides this, if there is one.
+    JSONL is recognised by its objects, which may also stand in a JSON array; CoNLL by `-DOCSTART-` or
+    `# global.columns` in the first line, by a column with tags in most lines, or by lines with the same number of tabs
+    and blank lines between them. Otherwise the suffix decides. `setting` is the key that overrides this, if there is
+    one.
 
     Raises:
         DomainbertError: neither lines nor suffix decide; or plain text can be read too, and every line has columns,
@@ -124,6 +126,8 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     if not content:
         return None
     if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
+        return "jsonl"
+    if _BEGINS_ARRAY.match("\n".join(content)):
         return "jsonl"
     if _BEGINS_CONLL.match(content[0]):
         return "conll"

@@ -8,26 +8,34 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines, read_text
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of a line
 
 
 def json_rows(
     path: Path, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file with their lines, which may be given if they are read already.
+    """The objects of a JSON Lines file with their lines, which may be given if they are read already; of a JSON array
+    with their numbers from 1, as all of them may be in one line.
 
     Blank lines hold none. Problems are the lines that are not JSON, not an object, or an object with the same key twice
     (`json` would drop one of them).
     """
-    for line, content in read_lines(path) if lines is None else lines:
+    all_lines, is_first = iter(read_lines(path) if lines is None else lines), True
+    for line, content in all_lines:
         if not content.strip():
             continue
+        if is_first and _ARRAY.match(content):
+            yield from _objects_in(path, "\n".join([content, *(rest for _, rest in all_lines)]), problems)
+            return
+        is_first = False
         try:
             row = json.loads(content, object_pairs_hook=without_repeats)
         except json.JSONDecodeError as error:
@@ -43,12 +51,23 @@ def json_rows(
             problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object per line")
 
 
+def _objects_in(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, (_, value) in enumerate(_array_values(path, text, problems), 1):
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            problems.add(f"{path}:{number}: a JSON {type(value).__name__}; expected objects in the list")
+
+
 def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
     """The values of a JSON file that is one array, each with the line where it begins.
 
     What is no JSON is noted as a problem, and reading ends there; so is a file that is no array.
     """
-    text = read_text(path)
+    return _array_values(path, read_text(path), problems)
+
+
+def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, Any]]:
     decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
     place, counted, line, more = _after_space(text, 0), 0, 1, ""
     if not text.startswith("[", place):
@@ -92,8 +111,11 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
     """The header of a CSV file and its rows, each with the line where it begins; blank lines hold none.
+
+    Columns of a CSV whose header has semicolons and no comma are separated by semicolons. Unless the file is `quoted`,
+    a quote is a character like any other.
 
     Fields may hold line breaks inside double quotes. Problems are the rows that are not as wide as the header, broken
     quoting, after which reading ends, and in TSV several lines in quotes that are rows without them: where texts are
@@ -101,7 +123,12 @@ def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[i
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's own limit of 128 kB is less than a long document
     lines: list[str] = []  # of the row that is being read
-    rows = csv.reader(_noted(path, lines), delimiter=delimiter, strict=True)
+    noted = _noted(path, lines)
+    header = list(islice(noted, 1))
+    if delimiter == "," and ";" in "".join(header) and "," not in header[0]:
+        delimiter = ";"
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    rows = csv.reader(chain(header, noted), delimiter=delimiter, strict=True, quoting=quoting)
     begin, width = 1, 0
     try:
         for columns in rows:
@@ -111,7 +138,8 @@ def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[i
             elif delimiter == "\t" and (joined := _rows_in_quotes(lines, width)):
                 found = f"a quote joins {joined} lines that are {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
-                    f"{path}:{begin}: {found}; expected a quote in a text to be doubled, and the text in quotes"
+                    f"{path}:{begin}: {found}; expected a quote in a text to be doubled, and the text in quotes, or "
+                    "`quoting: none`"
                 )
             elif columns:
                 yield begin, columns

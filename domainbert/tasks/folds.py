@@ -13,9 +13,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_text
+from domainbert.corpus.file_kind import look
 from domainbert.corpus.files import format_suffix, read_lines
+from domainbert.corpus.rows import json_rows
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import NAMES_KEY
 from domainbert.tasks.labelled import Labelled, Unit
@@ -104,8 +106,12 @@ class _Contents:
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """The lines of each path."""
-        return [[f"{line}\n" for _, line in read_lines(path)] for path in paths_of(self.file)]
+        """The lines of each path, of a JSON array those of the same JSONL."""
+        paths = paths_of(self.file)
+        if self.read.kind == "jsonl" and "".join(look(paths[0])).lstrip().startswith("["):
+            rows = json_rows(paths[0], Problems(str(paths[0])))
+            return [[f"{json.dumps(row, ensure_ascii=False)}\n" for _, row in rows]]
+        return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
         """The lines of some units, below those that stand before the first unit."""

@@ -199,13 +199,16 @@ class Labelled(Generic[AnyItem]):
         """The line of `describe` on the items."""
         return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
 
+    @property
+    def asides(self) -> list[str]:
+        """The lines of `describe` on what was left out, and what was changed."""
+        counts = {"left out": self.left_out, "changed": self.changed}
+        told = {what: ", ".join(f"{n:,} {name}" for name, n in sorted(one.items())) for what, one in counts.items()}
+        return [f"  {what}: {names}" for what, names in told.items() if names]
+
     def describe(self) -> str:
-        """Lines for a person: `summary`, what was left out, and what was changed."""
-        asides = {"left out": self.left_out, "changed": self.changed}
-        told = {
-            what: ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())) for what, counts in asides.items()
-        }
-        return "\n".join([self.summary, *(f"  {what}: {names}" for what, names in told.items() if names)])
+        """Lines for a person: `summary` and `asides`."""
+        return "\n".join([self.summary, *self.asides])
 
     def units(self) -> list[Unit]:
         """The units that folds do not divide, in the order of the file: by default each item by itself."""

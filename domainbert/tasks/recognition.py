@@ -27,7 +27,7 @@ _LINES = 50_000
 _SHOWN = 40  # characters of a value
 _SAME_WIDTH = 0.95  # of the lines of a file of columns; its strict reader names the others
 _TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
-_JSON = re.compile(r"\s*[\[{]")
+_JSON, _JSON_ARRAY = re.compile(r"\s*[\[{]"), re.compile(r"\s*\[")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class Sample:
 
     value: Any = None
     """Content of a JSON file that is not one of lines."""
+
+    quoting: Literal["double", "none"] = "double"
+    """Of CSV and TSV: none if the rows are whole only where quotes are characters like any other."""
 
     asked: Mapping[str, str] = field(default_factory=dict)
     """Settings that the user gives for it: `text_key`, `text_pair_key`, `label_key`."""
@@ -85,11 +88,16 @@ def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
         raise DomainbertError(f"{path}: is empty; expected labelled texts")
     kind = evident_kind(first) or _TABLES.get(format_suffix(path))
     if kind == "jsonl" and not _holds_a_whole(first):
-        return Sample(path, kind, rows=_some(json_rows(path, Problems(str(path)))), asked=asked)
+        value = _parsed(path) if _JSON_ARRAY.match("".join(first)) else None
+        return Sample(path, kind, rows=_some(json_rows(path, Problems(str(path)))), value=value, asked=asked)
     if kind == "jsonl" or (kind is None and first and _JSON.match("".join(first))):
         return Sample(path, "json", value=_parsed(path), asked=asked)
     if kind == "csv" or kind == "tsv":
-        return Sample(path, kind, rows=_table(path, "," if kind == "csv" else "\t"), asked=asked)
+        table, problems = _table(path, kind, "double")
+        plain, others = _table(path, kind, "none") if problems.messages else ([], problems)
+        if plain and not others.messages:
+            return Sample(path, kind, rows=plain, asked=asked, quoting="none")
+        return Sample(path, kind, rows=table, asked=asked)
     return Sample(path, "conll", words=_columns(path), asked=asked)
 
 
@@ -113,10 +121,11 @@ def _parsed(path: Path) -> Any:
         return None  # the reader of a task says what is wrong
 
 
-def _table(path: Path, delimiter: str) -> list[Row]:
-    rows = csv_rows(path, delimiter, Problems(str(path)))
+def _table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
+    problems = Problems(str(path))
+    rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoting == "double")
     _, header = next(rows, (1, []))
-    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _ROWS)]
+    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _ROWS)], problems
 
 
 def _columns(path: Path) -> list[list[str]]:

@@ -74,7 +74,7 @@ class LabelValues:
         """Whether they are names, of which some occur often, or few whole numbers."""
         if self.numbers:
             return self.are_whole and (self.count_from_zero or self.different <= _MOST_CLASSES)
-        names = all(isinstance(value, str) and is_visible(value) for value in self.values)
+        names = all(isinstance(value, str) and is_visible(value) and list_in(value) is None for value in self.values)
         return names and self.different <= max(2, _PART_OF_ROWS * len(self.values))
 
     @property
@@ -96,11 +96,13 @@ class RowKeys:
     text: str
     pair: str | None
     labels: LabelValues
+    quoting: str
 
     @property
     def of_format(self) -> dict[str, Any]:
         """The fields of a `RowFormat`."""
-        return {"text_key": self.text, "text_pair_key": self.pair, "label_key": self.labels.key}
+        keys = {"text_key": self.text, "text_pair_key": self.pair, "label_key": self.labels.key}
+        return {**keys, "quoting": self.quoting}
 
     @property
     def in_words(self) -> str:
@@ -118,7 +120,13 @@ def row_keys(sample: Sample) -> RowKeys | None:
         return None
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
-    return RowKeys(text, pair, LabelValues(key, [row.get(key) for row in sample.rows]))
+    labels = LabelValues(key, _given(sample, key))
+    return RowKeys(text, pair, labels, sample.quoting) if labels.values else None
+
+
+def _given(sample: Sample, key: str) -> list[Any]:
+    """The values of a key; the reader of the task names the rows that lack some."""
+    return [row[key] for row in sample.rows if row.get(key) not in (None, "")]
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
@@ -161,7 +169,7 @@ def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
         return sample.asked["label_key"]
     keys = [key for key in sample.rows[0] if key not in (*texts, NAMES_KEY) and not is_answer(sample.rows, key)]
     usual = [key for key in keys if key.lower() in _LABELS]
-    found = usual or [key for key in keys if _may_be_labels([row.get(key) for row in sample.rows])]
+    found = usual or [key for key in keys if _may_be_labels(_given(sample, key))]
     if len(found) != 1:
         where = f"may stand under {listed(found)}" if found else f"stands under none of {listed(sample.rows[0])}"
         raise DomainbertError(f"{sample.path}: the label {where}; expected --label_key KEY")
@@ -170,6 +178,8 @@ def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
 
 def _may_be_labels(values: Sequence[Any]) -> bool:
     """Whether values repeat themselves, or are numbers or lists of such."""
+    if not values:
+        return False
     lists = [value for value in values if isinstance(value, list)]
     if lists:
         return len(lists) == len(values) and any(lists) and all(map(_is_label, (one for many in lists for one in many)))

@@ -49,6 +49,10 @@ class RowFormat:
     kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
     """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
 
+    quoting: Literal["double", "none"] = "double"
+    """In CSV and TSV a text in double quotes may hold separators, line breaks and quotes, which are doubled. "none"
+    reads a quote as a character like any other, as files of GLUE need it."""
+
     by: tuple[str, ...] = ()
     """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
 
@@ -174,11 +178,13 @@ def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, .
     return tell_kind(path, look(path), expected, setting) if asked == "auto" else FileKind(asked)
 
 
-def rows_of(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> Iterator[tuple[int, Row]]:
+def rows_of(
+    path: Path, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True
+) -> Iterator[tuple[int, Row]]:
     """The rows of JSONL, or of CSV or TSV below the header, by key, each with its line; `keys` are one column each."""
     if kind == "jsonl":
         return json_rows(path, problems)
-    rows = csv_rows(path, _DELIMITERS[kind], problems)
+    rows = csv_rows(path, _DELIMITERS[kind], problems, quoted)
     line, header = next(rows, (1, []))
     wrong = [key for key in keys if header and header.count(key) != 1]
     for key in wrong:
@@ -216,7 +222,8 @@ def rows_of_texts(
         rows = parallel_rows(one.texts, one.label, format.text_key, format.label_key)
     else:
         kind = file_kind(one.texts, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
-        rows = rows_of(one.texts, kind, [*format.keys, *(key for key in format.by if key not in one.by)], problems)
+        keys = [*format.keys, *(key for key in format.by if key not in one.by)]
+        rows = rows_of(one.texts, kind, keys, problems, format.quoting == "double")
     return kind, accepted(with_slices(rows, one, problems), notes.left_out, (*format.keys, *format.by))
 
 

@@ -7,6 +7,7 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText, read_classification
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import check_labels_known, find_labels, label_set
 from domainbert.tasks.labelled_set import check_set_known, read_set
 from domainbert.tasks.multi_label.config import MultiLabel
@@ -122,6 +123,49 @@ def test_an_answer_is_a_label_where_it_is_asked_for(write):
     path = write("a.csv", "text,answer\na,accept\nb,reject\n")
     file = read_classification(path, ClassificationFormat(label_key="answer"))
     assert [item.label for item in file.items] == ["accept", "reject"]
+
+
+def test_a_file_without_quoting_is_read_as_it_stands(write):
+    rows = [('"I love it', "pos"), ('é "quoted"', "neg"), ('He hates this "', "neg"), ('""', "pos")]
+    for suffix, separator in ((".tsv", "\t"), (".csv", ",")):
+        path = write(f"a{suffix}", "".join(separator.join(row) + "\n" for row in [("text", "label"), *rows]))
+        read = read_classification(path, ClassificationFormat(quoting="none"))
+        assert [(item.text, item.label, item.line) for item in read.items] == [
+            (*row, line) for line, row in enumerate(rows, 2)
+        ]
+    with pytest.raises(DomainbertError, match="and the text in quotes, or `quoting: none`"):
+        read_classification(write("a.tsv", 'text\tlabel\n"I love it\tpos\nHe hates this "\tneg\n'))
+
+
+def test_columns_may_be_separated_by_semicolons(write):
+    """As Excel writes CSV where a comma is the decimal sign."""
+    path = write("a.csv", '\ufeff"text";label\n"Prices; rose, é";up\n\n3,5 %;down\n')
+    assert [(item.text, item.label, item.line) for item in read_classification(path).items] == [
+        ("Prices; rose, é", "up", 2),
+        ("3,5 %", "down", 4),
+    ]
+    with pytest.raises(DomainbertError, match=r"b\.csv:2: 3 columns; expected 2 as in the header"):
+        read_classification(write("b.csv", "text;label\na;b;c\n"))
+    with pytest.raises(DomainbertError, match=r"c\.csv:1: no column 'label'; the header names 'text', 'label;other'"):
+        read_classification(write("c.csv", "text,label;other\na,b\n"))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_is_read_as_its_objects_one_a_line(write, indent):
+    rows = [{"text": f"é {{[{number}]}}\n", "label": "ab"[number % 2]} for number in range(40)]
+    lines = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    array = write("a.json", json.dumps(rows, indent=indent))
+    assert read_classification(array).items == read_classification(lines).items
+    folds = [split_folds(path, Classification(), 3, 0) for path in (array, lines)]
+    loaded = [[[json.loads(line) for line in one.validation[0].splitlines()] for one in some] for some in folds]
+    assert loaded[0] == loaded[1]
+    broken = write("b.json", json.dumps([rows[0], 3, {"text": "a"}], indent=indent))
+    with pytest.raises(DomainbertError) as error:
+        read_classification(broken)
+    assert f"{broken}:2: a JSON int; expected objects in the list" in str(error.value)
+    assert f"{broken}:3: no key 'label'; found 'text'" in str(error.value)
+    with pytest.raises(DomainbertError, match=r"c\.json.*the list is not closed; expected , or \]"):
+        read_classification(write("c.json", json.dumps(rows[:1], indent=indent)[:-1] + ";"))
 
 
 def test_labels_have_the_same_names_in_all_rows(write):

@@ -166,6 +166,32 @@ def test_tables_and_parallel_files(tmp_path):
     assert told(both).reason == "texts under 'text', 2 whole numbers under 'label'"
 
 
+def test_semicolons_arrays_and_files_without_quoting(tmp_path):
+    rows = [{"text": "Prices fell; é.", "stance": stance} for stance in ("down", "none")] * 9
+    array = tmp_path / "a.json"
+    array.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    table = tmp_path / "b.csv"
+    table.write_text("text;label\n" + '"Prices; fell, é";down\n3,5 %;none\n' * 9, encoding="utf-8")
+    plain = tmp_path / "c.tsv"
+    plain.write_text("text\tlabel\n" + '"I love it\tpos\né fell\tneg\nHe hates this "\tneg\n' * 9, encoding="utf-8")
+    for file, count in ((array, 18), (table, 18), (plain, 27)):
+        found = told(file)
+        assert (type(found.task).__name__, same_file_is_read(found, file)) == ("Classification", count)
+
+
+@pytest.mark.parametrize("kind", ["null", "absent", "empty"])
+def test_the_row_without_a_label_is_named_when_it_is_read(tmp_path, kind):
+    rows = [{"text": "Prices fell é.", "label": label} for label in ("down", "none")] * 9
+    odd = {"null": {"label": None}, "absent": {}, "empty": {"label": ""}}[kind]
+    file = jsonl(tmp_path / "a.jsonl", *rows[:3], {"text": "odd"} | odd, *rows, times=1)
+    with pytest.raises(DomainbertError, match=rf"^{file}:4: (no key 'label'|'label' is null|'label' is empty);"):
+        told(file).task.read(file)
+    table = tmp_path / "b.csv"
+    table.write_text("text,label\na text,1\nanother,0\nodd,\n" + "a text,1\n" * 9)
+    with pytest.raises(DomainbertError, match=rf"^{table}:4: 'label' is empty;"):
+        told(table).task.read(table)
+
+
 def test_tagged_words_however_they_stand(tmp_path):
     entities = columns(tmp_path / "a.txt", "-DOCSTART- (1)", "", "Zürich NNP B-place", "was VBD O", "🍰 X B-food")
     assert (type(told(entities).task).__name__, same_file_is_read(told(entities), entities)) == ("Ner", 5)

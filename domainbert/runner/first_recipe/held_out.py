@@ -44,5 +44,6 @@ def _ways(file: Single) -> Iterator[dict[str, Any]]:
         for key, value in sample.rows[0].items():
             if isinstance(value, str):
                 yield {} if key == "text" else {"text_key": key}
+                yield {"text_key": key, "format": "jsonl"}  # of another suffix
     else:
         yield {}

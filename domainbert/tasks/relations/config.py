@@ -108,7 +108,7 @@ class Relations(TaskConfig):
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:
             return None
-        format = RelationFormat(text_key=keys.text, label_key=keys.labels.key)
+        format = RelationFormat(text_key=keys.text, label_key=keys.labels.key, quoting=sample.quoting)
         if sum(format.marks(row) for row in sample.rows) < _MARKED * len(sample.rows):
             return None
         reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
