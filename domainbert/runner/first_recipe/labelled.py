@@ -110,6 +110,4 @@ def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
         if mending is None:
             raise
         problem = error.problems[0].partition("; expected")[0]
-    for file in files:
-        read_file(mending, file)
-    return mending, problem
+    return _readable(mending, files)[0], problem

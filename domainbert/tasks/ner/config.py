@@ -117,8 +117,8 @@ class Ner(TaskConfig):
         return Recognised(cls(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 
     def mending(self) -> Self | None:
-        """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does, entities are trimmed."""
-        mended = replace(self.format, repair=True, trim=True)
+        """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does, then entities trimmed."""
+        mended = replace(self.format, repair=True, trim=self.format.trim or self.format.repair)
         return None if self.format == mended else replace(self, format=mended)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
