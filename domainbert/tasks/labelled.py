@@ -164,10 +164,18 @@ class Unit:
 
 @dataclass
 class Notes:
-    """Counts made while a file is read: the fields of a `Labelled` of the same names."""
+    """Counts of what a reader left out, and of values that it did not read as they stand, by names in the plural."""
 
     left_out: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each of the two that counted something."""
+        named = {
+            name: ", ".join(f"{n:,} {what}" for what, n in sorted(vars(self)[name].items())) for name in vars(self)
+        }
+        return [f"  {name.replace('_', ' ')}: {counts}" for name, counts in named.items() if counts]
 
 
 @dataclass(frozen=True)
@@ -179,10 +187,7 @@ class Labelled(Generic[AnyItem]):
     kind: Kind
     parts: Sequence[Labelled[AnyItem]] = field(default=(), kw_only=True)
     """The files of a set of several, one after the other; their folder is its path, and lines are those of each."""
-    left_out: Mapping[str, int] = field(default_factory=dict, kw_only=True)
-    """Texts, entities and others of the file that are not in the items, in the plural, and their number."""
-    changed: Mapping[str, int] = field(default_factory=dict, kw_only=True)
-    """Values that were not read as they stand in the file, in the plural, and their number."""
+    notes: Notes = field(default_factory=Notes, kw_only=True)
 
     @property
     def unit(self) -> str:
@@ -199,16 +204,9 @@ class Labelled(Generic[AnyItem]):
         """The line of `describe` on the items."""
         return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
 
-    @property
-    def asides(self) -> list[str]:
-        """The lines of `describe` on what was left out, and what was changed."""
-        counts = {"left out": self.left_out, "changed": self.changed}
-        told = {what: ", ".join(f"{n:,} {name}" for name, n in sorted(one.items())) for what, one in counts.items()}
-        return [f"  {what}: {names}" for what, names in told.items() if names]
-
     def describe(self) -> str:
-        """Lines for a person: `summary` and `asides`."""
-        return "\n".join([self.summary, *self.asides])
+        """Lines for a person: `summary` and `notes`."""
+        return "\n".join([self.summary, *self.notes.lines])
 
     def units(self) -> list[Unit]:
         """The units that folds do not divide, in the order of the file: by default each item by itself."""

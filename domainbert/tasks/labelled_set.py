@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Items
 from domainbert.tasks.config import TaskConfig, beside
-from domainbert.tasks.labelled import Labelled, check_forms, check_labels_known, find_labels
+from domainbert.tasks.labelled import Labelled, Notes, check_forms, check_labels_known, find_labels
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,8 @@ def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
         }
         items += [replace(item, document=numbers[item.document]) for item in part.items]
         before += len(numbers)
-    left_out, changed = (
-        sum((Counter(getattr(one, key)) for one in parts), Counter()) for key in ("left_out", "changed")
-    )
-    return replace(parts[0], path=folder, items=items, parts=tuple(parts), left_out=left_out, changed=changed)
+    notes = Notes()
+    for part in parts:
+        notes.left_out += part.notes.left_out
+        notes.changed += part.notes.changed
+    return replace(parts[0], path=folder, items=items, parts=tuple(parts), notes=notes)

@@ -55,7 +55,7 @@ class LabelledFacts:
         lines = [f"{self.path}: {sizes}", f"{kind}: {self.recognised.reason}"]
         lines += [f"it could also be read with {' or '.join(others)}"] if others else []
         lines += [self.divided] if self.divided else []
-        lines += [f"{name}, {aside.strip()}" for name, one in self.read.items() for aside in one.asides]
+        lines += [f"{name}, {line.strip()}" for name, one in self.read.items() for line in one.notes.lines]
         lines += [f"mended while it is read, and counted, such as {self.mended}"] if self.mended else []
         lines += [f"left aside in the folder: {', '.join(self.splits.left)}"] if self.splits.left else []
         return lines

@@ -87,4 +87,4 @@ def read_classification(file: Single, format: ClassificationFormat | None = None
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
-    return ClassFile(path_of(file), texts, kind, labels.nameless, **vars(notes))
+    return ClassFile(path_of(file), texts, kind, labels.nameless, notes=notes)

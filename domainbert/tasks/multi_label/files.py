@@ -88,7 +88,7 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
 
     labels = LabelReader(format.label_key, names)
     items = _named(parsed(rows, problems, parse), file, labels, problems)
-    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind, labels.nameless, **vars(notes))
+    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind, labels.nameless, notes=notes)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.tasks.labelled import Unit, in_words, label_counts
+from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
 from domainbert.tasks.ner.config import SchemeChoice
 from domainbert.tasks.ner.tags import (
     UNNAMED,
@@ -137,9 +137,9 @@ def tagged_file(
 ) -> NerFile:
     """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired; entities of a
     file without types have the type `UNNAMED`."""
-    changed = {}
+    notes = Notes()
     if is_without_types(tag for row in rows for tag in row.tags):
-        changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
+        notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
             tag != "O" for row in rows for tag in row.tags
         )
         rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
@@ -159,7 +159,7 @@ def tagged_file(
                 problems.add(f"{where}; expected {violation.expected} (`repair: true` reads it so)")
     problems.raise_if_any()
     lines, names = [mark.line for mark in marks], [mark.name for mark in marks]
-    return NerFile(path, sentences, kind, layout, lines, found, repairs, mark_names=names, changed=changed)
+    return NerFile(path, sentences, kind, layout, lines, found, repairs, mark_names=names, notes=notes)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

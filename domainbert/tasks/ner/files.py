@@ -87,8 +87,8 @@ def _of_types(file: NerFile, format: NerFormat) -> NerFile:
     for one in file.sentences:
         spans = [span for span in one.spans if format.keeps(span[2])]
         sentences.append(replace(one, tags=tags_from_spans(spans, len(one.words))))
-    left_out = Counter(file.left_out) + Counter({f"entities of the type {kind}": n for kind, n in others.items()})
-    return replace(file, items=sentences, left_out=dict(left_out))
+    file.notes.left_out.update({f"entities of the type {kind}": n for kind, n in others.items()})
+    return replace(file, items=sentences)
 
 
 def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
@@ -132,7 +132,7 @@ def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, 
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     file = tagged_file(path, "jsonl", tagged, "IOB2", False, f"{found.layout}, {where}")
-    return replace(file, export="" if found.layout == "JSONL" else found.layout, **vars(notes))
+    return replace(file, export="" if found.layout == "JSONL" else found.layout, notes=notes)
 
 
 def _listed_place(row: str, key: str, number: int) -> str:
@@ -158,7 +158,8 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     if not keys.of_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
         file = tagged_file(path, "jsonl", table.rows, format.scheme, format.repair, table.layout)
-        return replace(file, left_out=left_out)
+        file.notes.left_out.update(left_out)
+        return file
     return _read_entities(path, ToolRows("JSONL", rows, left_out), keys, format, problems)
 
 

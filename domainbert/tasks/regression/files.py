@@ -68,7 +68,7 @@ def read_numbers(file: Single, format: RegressionFormat | None = None) -> Number
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
-    return NumberFile(path_of(file), texts, kind, **vars(notes))
+    return NumberFile(path_of(file), texts, kind, notes=notes)
 
 
 def _in_digits(column: str) -> float | str:

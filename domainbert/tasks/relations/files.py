@@ -90,4 +90,4 @@ def read(config: Relations, file: Single) -> RelationFile:
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
 
     items = some_texts(parsed(rows, problems, parse), format, problems)
-    return RelationFile(path_of(file), items, kind, labels.nameless, **vars(notes))
+    return RelationFile(path_of(file), items, kind, labels.nameless, notes=notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from domainbert.base.errors import Problems
 from domainbert.corpus.json_values import shown
 from domainbert.tasks.label_names import is_visible
-from domainbert.tasks.labelled import in_words, label_counts
+from domainbert.tasks.labelled import Notes, in_words, label_counts
 from domainbert.tasks.tagged_files import (
     TaggedFile,
     TaggedRows,
@@ -45,9 +44,9 @@ def read(config: TokenLabels, path: Path) -> TokenLabelFile:
     """
     format = config.format
     kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
-    problems, left_out = Problems(str(path)), Counter[str]()
+    problems, notes = Problems(str(path)), Notes()
     if kind == "jsonl":
-        rows = sentence_rows(path, problems, left_out)
+        rows = sentence_rows(path, problems, notes.left_out)
         table = read_lists(path, rows, problems, list_keys(f"{path}:{rows[0][0]}", rows[0][1], format), format)
     else:
         table = read_columns(path, format.token_column, format.tag_column)
@@ -56,7 +55,7 @@ def read(config: TokenLabels, path: Path) -> TokenLabelFile:
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
     lines, names = [mark.line for mark in table.marks], [mark.name for mark in table.marks]
-    return TokenLabelFile(path, sentences, kind, table.layout, lines, mark_names=names, left_out=left_out)
+    return TokenLabelFile(path, sentences, kind, table.layout, lines, mark_names=names, notes=notes)
 
 
 def _check_labels(path: Path, rows: Sequence[TaggedRows], problems: Problems) -> None:
