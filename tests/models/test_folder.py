@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 
@@ -226,9 +227,11 @@ def test_a_config_without_model_type_is_of_the_family_of_its_architectures(tmp_p
     file, whole = tmp_path / "config.json", open_model(tmp_path)
     fields = json.loads(file.read_text())
     del fields["model_type"]
-    for name in family_names():
-        for classes in config_class(name).architectures.values():
-            assert all(config_class_of({"architectures": [one]}) is config_class(name) for one in classes)
+    families = [config_class(name) for name in family_names()]
+    for family in families:
+        if family.__module__.startswith("domainbert."):  # a user's family may inherit the names of another
+            for name in itertools.chain.from_iterable(family.architectures.values()):
+                assert config_class_of({"architectures": [name]}) is family
     file.write_text(json.dumps(fields))
     assert open_model(tmp_path) == whole and open_model(tmp_path).fields["model_type"] == "bert"
     for odd, said in (
