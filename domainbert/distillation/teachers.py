@@ -27,7 +27,7 @@ from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.labelled import Content, Labelled, key_of_content, text_in
 from domainbert.tasks.task import Task, encode_file
-from domainbert.tokenization.align import basic_words
+from domainbert.tokenization.splitting import WordSplitting, split_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
@@ -43,14 +43,16 @@ class TransferText:
     sentences: Sequence[Content]
 
     @classmethod
-    def of(cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None) -> TransferText:
-        """The training set and, beside it, at most so many sentences of a corpus."""
+    def of(
+        cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None, splitting: WordSplitting | None
+    ) -> TransferText:
+        """The training set and, beside it, at most so many sentences of a corpus, split into words by `splitting`."""
         if unlabelled is None:
             return cls(labelled, [])
         texts = (document.text for document in read_documents(unlabelled))
         sentences, total = sample_sentences(texts, most, seed=0)
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
-        return cls(labelled, unlabelled_contents(labelled, sentences))
+        return cls(labelled, unlabelled_contents(labelled, sentences, splitting))
 
     @property
     def items(self) -> Sequence[Any]:
@@ -74,12 +76,14 @@ class TransferText:
         return hash_json([list(map(key_of_content, part)) for part in (self.labelled.contents, self.sentences)])
 
 
-def unlabelled_contents(labelled: Labelled[Any], sentences: Sequence[str]) -> Sequence[Content]:
+def unlabelled_contents(
+    labelled: Labelled[Any], sentences: Sequence[str], splitting: WordSplitting | None
+) -> Sequence[Content]:
     """Unlabelled sentences as the models read them: split into words where the labelled items are lists of words, so
     that teachers and student with different vocabularies have the same outputs."""
     if not any(isinstance(content, (list, tuple)) for content in labelled.contents[:1]):
         return sentences
-    words = basic_words(sentences)
+    words = split_words(sentences, splitting)
     return [[text[start:stop] for start, stop in places] for text, places in zip(sentences, words, strict=True)]
 
 

@@ -19,7 +19,8 @@ from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.labelled import UnreadableContents
 from domainbert.tasks.predictor import Predictor
-from domainbert.tokenization.align import AlignedText, align_text
+from domainbert.tokenization.align import AlignedText
+from domainbert.tokenization.splitting import align_raw
 
 if TYPE_CHECKING:
     from captum.attr import IntegratedGradients
@@ -105,7 +106,7 @@ class _Reading:
         except UnreadableContents as error:
             raise DomainbertError(f"attributions: {error.found[0]}") from error
         self.text = self.task.read_as(text)
-        (self.words,) = align_text(predictor.tokenizer, [self.text])
+        (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
         _check(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)
         self.batch = {name: torch.from_numpy(values).to(predictor.runtime.device) for name, values in batch.items()}

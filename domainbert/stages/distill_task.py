@@ -139,7 +139,7 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
         task.opinion_divergence(nothing, nothing, torch.zeros(1, dtype=torch.int64))  # one that has none says so now
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
-    text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled)
+    text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     lesson = _Lesson(settings, task, teachers, text, validation)
     return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
 

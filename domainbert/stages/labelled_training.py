@@ -274,6 +274,7 @@ def save_seed(
     `fit_labelled`.
     """
     from domainbert.models.folder import save_model
+    from domainbert.tokenization.splitting import SPLITTING_KEY
     from domainbert.training.state import whole_weights
 
     weights = whole_weights(start.model)
@@ -295,4 +296,6 @@ def save_seed(
     card = model_card(title, f"{kind} with domainbert.", known, usage, head)
     trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
+    if task.word_splitting is not None:
+        facts_of_task[SPLITTING_KEY] = task.word_splitting
     save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)

@@ -50,7 +50,7 @@ class Predict:
     `brat` for entities."""
 
     precision: Precision = "32-true"
-    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16. Numbers are
+    """`32-true` computes as `evaluate` does; `auto` is faster where the hardware is good at bf16. Numbers are
     predicted in full precision whatever it says."""
 
 

@@ -27,6 +27,7 @@ from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.splitting import SPLITTING_KEY, WordSplitting, check_splitting, infer_splitting
 from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Task(ABC, Generic[Item, Prediction]):
         exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
         scored_as: the scores of a test set, if it has any.
         headline: the metric by which its validation is judged; None of a task that only predicts.
+        word_splitting: how raw text is split into words, as the training words are; None means `punctuation`.
     """
 
     head: ClassVar[str]
@@ -70,6 +72,7 @@ class Task(ABC, Generic[Item, Prediction]):
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
         self.headline: Headline | None = None
+        self.word_splitting: WordSplitting | None = None
 
     @property
     def name(self) -> str:
@@ -299,6 +302,8 @@ def read_task(
     config.check_labels(tuple(find_labels(learnt.items)))
     task = task_class(type(config)).of_training(config, learnt)
     task.headline = config.headline
+    if sentences := [content for content in learnt.contents if isinstance(content, list)]:
+        task.word_splitting = infer_splitting(sentences)
     check_set_known(checked, config.known_labels(task.labels))
     return learnt, checked, task
 
@@ -315,7 +320,10 @@ def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
     """The task that a model folder is for; `DomainbertError` if it is for none, or `config.json` says nonsense."""
     try:
         if kind := task_kind(folder.head, folder.fields):
-            return task_class(kind).of_folder(folder.labels, folder.fields)
+            task = task_class(kind).of_folder(folder.labels, folder.fields)
+            if (splitting := folder.fields.get(SPLITTING_KEY)) is not None:
+                task.word_splitting = check_splitting(splitting)
+            return task
     except DomainbertError as error:
         raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
     raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from domainbert.tasks.labelled import Content, words_of_content
 from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.text_files import Stretch
-from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
+from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.splitting import WordSplitting, align_raw
 
 
 class TaggedWords(NamedTuple):
@@ -19,10 +20,12 @@ class TaggedWords(NamedTuple):
     scores: list[float]
 
 
-def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) -> list[AlignedWords]:
-    """The pieces of texts, whose words are their pre-tokens, and of lists of words."""
+def aligned_contents(
+    tokenizer: DomainTokenizer, contents: Sequence[Content], splitting: WordSplitting | None
+) -> list[AlignedWords]:
+    """The pieces of texts, which are split into words by `splitting`, and of lists of words."""
     texts = [content for content in contents if isinstance(content, str)]
-    of_text = iter(align_text(tokenizer, texts))
+    of_text = iter(align_raw(tokenizer, texts, splitting))
     words = [words_of_content(content) for content in contents if not isinstance(content, str)]
     of_words = iter(align_words(tokenizer, words))
     return [next(of_text if isinstance(content, str) else of_words) for content in contents]

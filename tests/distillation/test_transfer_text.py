@@ -43,7 +43,7 @@ def vocabularies() -> list[DomainTokenizer]:
 @settings(deadline=None)
 @given(st.text(st.sampled_from(_TEXT + "\u0301\u200d\u00a0\x00") | st.characters(codec="utf-8"), max_size=40))
 def test_every_vocabulary_has_the_same_words(vocabularies: list[DomainTokenizer], text: str) -> None:
-    contents = unlabelled_contents(SENTENCES, [text, 'Loans (of "men"), and "grants"), rose.'])
+    contents = unlabelled_contents(SENTENCES, [text, 'Loans (of "men"), and "grants"), rose.'], None)
     assert len(contents[1]) == 16
     tasks = [NerTask(labels_of_types(["x"], scheme)) for scheme in ("IOB2", "BIOES")] + [TokenLabelsTask(["a", "b"])]
     for task in tasks:
@@ -56,4 +56,4 @@ def test_every_vocabulary_has_the_same_words(vocabularies: list[DomainTokenizer]
 
 def test_texts_that_are_labelled_as_a_whole_are_not_split() -> None:
     labelled = Labelled(Path("train.jsonl"), [LabelledText("A loan.", "up", 1)], "jsonl")
-    assert unlabelled_contents(labelled, ["Crédit (loans), rose."]) == ["Crédit (loans), rose."]
+    assert unlabelled_contents(labelled, ["Crédit (loans), rose."], None) == ["Crédit (loans), rose."]

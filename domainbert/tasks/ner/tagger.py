@@ -41,7 +41,7 @@ class Tagger(Predictor[list[Entity]]):
     """Tags of the last `tag_words` that were read as others."""
 
     def _predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
-        aligned = aligned_contents(self.tokenizer, texts)
+        aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         return [
             [_entity(content, words, span, scores) for span in spans_from_tags(tags)]
             for content, words, (tags, scores) in zip(texts, aligned, self._tag(aligned), strict=True)

@@ -113,8 +113,8 @@ class NerTask(Task[Sentence, list[Entity]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; the words of a text are its pre-tokens."""
-        return self.encode_aligned(aligned_contents(tokenizer, contents), max_length)
+        """See `Task.encode_contents`; `word_splitting` splits a text."""
+        return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
 
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
         """Words to predict, whose outputs are their tags, of BIOES those of their pre-tokens; see `of_words`."""

@@ -40,7 +40,7 @@ class Parser(Predictor[list[ParsedWord]]):
     kind = "a dependency parser with the labels"
 
     def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
-        aligned = aligned_contents(self.tokenizer, texts)
+        aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         placed = [placed_words(content, words) for content, words in zip(texts, aligned, strict=True)]
         return [
             [

@@ -97,8 +97,8 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; the words of a text are its pre-tokens."""
-        aligned = aligned_contents(tokenizer, contents)
+        """See `Task.encode_contents`; `word_splitting` splits a text."""
+        aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
 
     def shown_target(self, target: Any) -> str:

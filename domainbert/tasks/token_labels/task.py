@@ -57,7 +57,7 @@ class WordLabeller(Predictor[list[LabelledWord]]):
     kind = "a token classifier with the labels"
 
     def _predict(self, texts: Sequence[Content]) -> list[list[LabelledWord]]:
-        aligned = aligned_contents(self.tokenizer, texts)
+        aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         predicted = []
         for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
             text, places = placed_words(content, words)
@@ -167,8 +167,8 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; the words of a text are its pre-tokens."""
-        return _encoded(aligned_contents(tokenizer, contents), None, len(self.labels), max_length)
+        """See `Task.encode_contents`; `word_splitting` splits a text."""
+        return _encoded(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """See `word_loss`."""

@@ -1,0 +1,142 @@
+"""How the words of a labelled file are split, so that raw text is split in the same way.
+
+Raw text is cut at white space and beside each punctuation mark (`align.basic_words`). Marks that training words
+contain, such as the hyphen of "savings-group", are then joined again with their neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.align import AlignedText, align_text, basic_words
+from domainbert.tokenization.load import DomainTokenizer
+
+Span = tuple[int, int]  # characters, end exclusive
+WordSplitting = str | Mapping[str, str]
+"""`punctuation` splits at white space and beside each mark, `whitespace` at white space alone. A mapping names the
+marks that are joined to their neighbours: at the `begin` or `end` of a word; `inside_left` and `inside_right`, between
+other characters, to the left or the right one; `repeated`, to the same mark."""
+
+SPLITTING_KEY = "domainbert_word_splitting"  # of config.json
+PLACES = ("begin", "end", "inside_left", "inside_right", "repeated")
+_CLOSING, _OPENING = set(",.;:!?)]}%"), set("([{$")
+_APOSTROPHES = ("'", "\u2019", "n'", "n\u2019")
+_SAMPLE = 2_000  # sentences from which the splitting is inferred
+
+
+def check_splitting(value: object) -> WordSplitting:
+    """`value` of a `config.json` if it is a word splitting, otherwise `DomainbertError`."""
+    named = value in ("punctuation", "whitespace")
+    marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(one, str) for key, one in value.items())
+    if not (named or marks):
+        places = ", ".join(PLACES)
+        raise DomainbertError(f"{SPLITTING_KEY}: {value!r:.80}; expected punctuation, whitespace or marks by {places}")
+    return value  # type: ignore[return-value]
+
+
+def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
+    """Words as they stand in running text, and their characters: no space before `,.;:!?)]}%` and endings such as "'s",
+    none after `([{$`, and one between all other words."""
+    text, spans = "", []
+    for number, word in enumerate(words):
+        closes = set(word) <= _CLOSING or (word.startswith(_APOSTROPHES) and word[-1].isalpha() and len(word) < 4)
+        opens = number > 0 and set(words[number - 1]) <= _OPENING
+        text += "" if not number or closes or opens else " "
+        spans.append((len(text), len(text) + len(word)))
+        text += word
+    return text, spans
+
+
+def continues(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
+    """Whether each pre-token of a text belongs to the same word as the pre-token before it."""
+    if splitting == "punctuation":
+        return [False] * len(pretokens)
+    if isinstance(splitting, str):
+        return _touches(text, pretokens)
+    return [
+        bool(keys) and all(mark in splitting.get(place, "") for place, mark in keys)
+        for keys in _borders(text, pretokens)
+    ]
+
+
+def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordSplitting | None) -> list[AlignedText]:
+    """The pieces of each text, and its words by `splitting`; None is `punctuation`. See `align.align_text`."""
+    aligned = []
+    for text, words in zip(texts, align_text(tokenizer, texts), strict=True):
+        joined = continues(text, words.word_offsets, splitting or "punctuation")
+        word_of = [number - 1 for number in accumulate(not join for join in joined)]
+        first = [piece for piece, join in zip(words.first_piece, joined, strict=True) if not join]
+        index, offsets = [word_of[word] for word in words.word_index], merged(words.word_offsets, joined)
+        aligned.append(replace(words, word_index=index, first_piece=first, word_offsets=offsets))
+    return aligned
+
+
+def split_words(texts: Sequence[str], splitting: WordSplitting | None) -> list[list[Span]]:
+    """The words of each text, as characters; None is `punctuation`."""
+    cuts = zip(texts, basic_words(texts), strict=True)
+    return [merged(cut, continues(text, cut, splitting or "punctuation")) for text, cut in cuts]
+
+
+def merged(pretokens: Sequence[Span], joined: Sequence[bool]) -> list[Span]:
+    """The spans of words, from their pre-tokens and `continues`."""
+    words: list[Span] = []
+    for (start, stop), join in zip(pretokens, joined, strict=True):
+        if join:
+            start, _ = words.pop()
+        words.append((start, stop))
+    return words
+
+
+def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
+    """The splitting that reproduces the words of the most training sentences from their running text.
+
+    A mapping has the marks that more often belong to the word beside them than not.
+    """
+    texts, words = zip(*map(running_text, sentences[:_SAMPLE]), strict=True)
+    pretokens, votes = basic_words(texts), Counter[tuple[str, str]]()
+    for text, spans, cut in zip(texts, words, pretokens, strict=True):
+        begins = {start for start, _ in spans}
+        for (start, _), keys in zip(cut, _borders(text, cut), strict=True):
+            votes.update(dict.fromkeys(keys, -1 if start in begins else 1))
+    marks = {place: "".join(sorted(m for (p, m), n in votes.items() if p == place and n > 0)) for place in PLACES}
+    candidates: list[WordSplitting] = ["punctuation", "whitespace", {place: m for place, m in marks.items() if m}]
+
+    def reproduced(splitting: WordSplitting) -> int:
+        cuts = zip(texts, pretokens, words, strict=True)
+        return sum(merged(cut, continues(text, cut, splitting)) == spans for text, cut, spans in cuts)
+
+    return max(candidates, key=reproduced)  # the first of equals
+
+
+def _touches(text: str, pretokens: Sequence[Span]) -> list[bool]:
+    gaps = (text[stop:start] for (_, stop), (start, _) in pairwise(pretokens))
+    return [False, *(not any(map(str.isspace, gap)) for gap in gaps)][: len(pretokens)]
+
+
+def _borders(text: str, pretokens: Sequence[Span]) -> Iterator[list[tuple[str, str]]]:
+    """For each pre-token (place, mark) of the marks at the border before it; none after white space."""
+    touches, strings = _touches(text, pretokens), [text[start:stop] for start, stop in pretokens]
+    chunks = list(accumulate(not touch for touch in touches))
+    inside = [number for number, string in enumerate(strings) if any(map(str.isalnum, string))]
+    last = {chunks[number]: number for number in inside}
+    first = {chunks[number]: number for number in reversed(inside)}
+
+    def place(number: int, side: str) -> list[tuple[str, str]]:
+        chunk = chunks[number]
+        if number in known:
+            return []
+        outer = "begin" if number < first.get(chunk, -1) else "end" if number > last.get(chunk, -1) else side
+        return [(outer, strings[number])]
+
+    known = set(inside)
+    for number, touch in enumerate(touches):
+        if not touch:
+            yield []
+        elif number not in known and strings[number] == strings[number - 1]:
+            yield [("repeated", strings[number])]
+        else:
+            yield [*place(number - 1, "inside_right"), *place(number, "inside_left")]

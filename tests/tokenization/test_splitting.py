@@ -1,0 +1,101 @@
+"""Raw text is split into words as the training words were."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.align import align_text, align_words, basic_words
+from domainbert.tokenization.splitting import (
+    align_raw,
+    check_splitting,
+    continues,
+    infer_splitting,
+    merged,
+    running_text,
+)
+
+WORDS = ["The", "savings-group", "of", "women's", "3.5", "crédit", "café-owners", "and/or", "U.S.", "loan"]
+
+
+def split(text, splitting):
+    (pretokens,) = basic_words([text])
+    return merged(pretokens, continues(text, pretokens, splitting))
+
+
+def words_of(text, splitting):
+    return [text[start:stop] for start, stop in split(text, splitting)]
+
+
+def test_marks_inside_of_training_words_stay_and_others_are_split_off():
+    sentences = [[*WORDS, ","], ["A", "loan", "."], ["Costs", ":", "3.5", "%", "(", "café", ")", "."]] * 3
+    sentences += [["Nothing", "changed", "."]] * 9
+    splitting = infer_splitting(sentences)
+    assert splitting["inside_left"] == splitting["inside_right"] == "'-./"
+    text = "A savings-group, i.e. café-owners' (women's) loans: 3.5%."
+    assert words_of(text, splitting) == (
+        ["A", "savings-group", ",", "i.e", ".", "café-owners", "'", "(", "women's", ")", "loans", ":", "3.5", "%", "."]
+    )
+    assert words_of(text, "whitespace") == text.split()
+    assert words_of(text, "punctuation") == [text[start:stop] for start, stop in basic_words([text])[0]]
+
+
+@pytest.mark.parametrize(
+    "sentences, expected",
+    [
+        ([["savings", "-", "groups", ",", "crédit", "."]], "punctuation"),
+        ([["Nothing", "changed"]], "punctuation"),
+        ([["The", "savings-groups,", "and", "(all)", "loans."], ["Nothing", "changed;", "no."]], "whitespace"),
+    ],
+)
+def test_the_simplest_splitting_that_reproduces_the_words_is_taken(sentences, expected):
+    assert infer_splitting(sentences) == expected
+
+
+def test_endings_are_split_off_where_training_splits_them():
+    splitting = infer_splitting([["women", "'s", "micro-loans", ",", "men", "'s", "cafés"]])
+    text = "Girls, micro-loans of banks: the bank's."
+    assert words_of(text, splitting) == ["Girls", ",", "micro-loans", "of", "banks", ":", "the", "bank", "'s", "."]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=8), st.data())
+def test_words_are_whole_pre_tokens_in_order(parts, data):
+    """Of any text and splitting: nothing is lost, and no word crosses white space or overlaps another."""
+    text = " ".join(parts)
+    marks = st.dictionaries(st.sampled_from(["begin", "end", "inside_left", "inside_right", "repeated"]), st.text())
+    splitting = data.draw(st.sampled_from(["punctuation", "whitespace"]) | marks)
+    words, (pretokens,) = split(text, splitting), basic_words([text])
+    assert {start for start, _ in words} <= {start for start, _ in pretokens}
+    assert {stop for _, stop in words} <= {stop for _, stop in pretokens}
+    assert all(one[1] <= other[0] for one, other in pairwise(words))
+    assert not any(" " in text[start:stop] for start, stop in words)
+
+
+def test_running_text_has_no_space_before_closing_marks():
+    words = ["The", "bank", "'s", "rate", "(", "5", "%", ")", "rose", ",", "é", "."]
+    text, spans = running_text(words)
+    assert text == "The bank's rate (5%) rose, é."
+    assert [text[start:stop] for start, stop in spans] == words
+
+
+def test_pieces_of_raw_text_are_those_of_its_words(make_tokenizer):
+    """A model reads of raw text what it read in training, whatever the splitting."""
+    tokenizer = make_tokenizer()
+    sentence = ["the", "banks-rates", ",", "men's", "rate", "é-bank", "."]
+    splitting = infer_splitting([sentence])
+    text, spans = running_text(sentence)
+    (words,), (raw,) = align_words(tokenizer, [sentence]), align_raw(tokenizer, [text], splitting)
+    assert raw.word_offsets == spans
+    for name in ("input_ids", "word_index", "starts_pretoken", "first_piece", "extra"):
+        assert getattr(raw, name) == getattr(words, name)
+    assert align_raw(tokenizer, [text], None) == align_text(tokenizer, [text])
+
+
+@pytest.mark.parametrize("value", ["other", 3, ["-"], {"middle": "-"}, {"end": 3}])
+def test_a_broken_splitting_is_refused(value):
+    with pytest.raises(DomainbertError, match=r"domainbert_word_splitting.*expected"):
+        check_splitting(value)
