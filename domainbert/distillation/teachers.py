@@ -27,8 +27,8 @@ from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.labelled import Content, Labelled, key_of_content, text_in
 from domainbert.tasks.task import Task, encode_file
-from domainbert.tokenization.splitting import WordSplitting, split_words
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.splitting import WordSplitting, split_words
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 

@@ -35,6 +35,17 @@ def entity_lines(summary: Summary) -> list[str]:
     return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
 
 
+def raw_text_line(system: Mapping[str, Any]) -> str:
+    """The F1 of raw text for one system, and the reason if it differs by more than 0.3 from the F1 of given words."""
+    raw = system["raw_text"]
+    predicted, argmax, grouped = (shown_score(raw[key], True) for key in ("f1", "argmax_f1", "pipeline_f1"))
+    line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
+    if abs(system["f1"] - raw["f1"]) <= 0.003:
+        return line
+    share = f"{100 * raw['words_split_differently']:.1f} %"
+    return f"{line} ({share} of the words of the file are split differently in raw text)"
+
+
 def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
     """Headline, differences, then scores by slice and by class, systems side by side."""
     further = {"precision": "macro precision", "recall": "macro recall"}

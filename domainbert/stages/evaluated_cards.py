@@ -11,6 +11,7 @@ from domainbert.base.files import write_text
 from domainbert.base.paths import resolve_path
 from domainbert.base.scores import shown_interval, shown_score
 from domainbert.metrics.headline import Headline
+from domainbert.metrics.table import raw_text_line
 from domainbert.models.card import CARD, Result, cell, split_card, with_head, with_results
 from domainbert.models.folder import best_seed_folder
 from domainbert.tasks.config import TaskConfig
@@ -67,5 +68,6 @@ def _section(headline: Headline, names: str, system: Mapping[str, Any]) -> str:
             "|---|---|---|---|---|",
             f"| {' | '.join(map(cell, row))} |",
             "",
+            *([f"{raw_text_line(system)}.", ""] if "raw_text" in system else []),
         ]
     )

@@ -55,12 +55,12 @@ class Predictor(Generic[Prediction]):
         """A prediction for a file."""
         return self.task.as_json(prediction)
 
-    def _decoded(self, examples: Sequence[Example]) -> dict[int, Any]:
-        """The prediction for each example that has outputs, by its number."""
+    def _decoded(self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None) -> dict[int, Any]:
+        """The prediction for each example that has outputs, by its number; None decodes as the task does."""
         decoded: dict[int, Any] = {}
         full = [number for number, example in enumerate(examples) if example.num_outputs]
         for batch, logits in self.runtime.logits([examples[number] for number in full]):
-            found = self.task.decode(logits, batch)
+            found = (decode or self.task.decode)(logits, batch)
             decoded.update((full[item], one) for item, one in zip(batch["items"].tolist(), found, strict=True))
             if self.on_predicted is not None:
                 self.on_predicted(len(found))

@@ -69,6 +69,8 @@ class TaggedSentence:
     """The line of the file where the sentence begins, from 1."""
     document: int
     """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
+    text: str | None = None
+    """The text of the file that was split into the words; None if the file has words."""
 
     @property
     def content(self) -> list[str]:
@@ -157,6 +159,7 @@ class TaggedRows(NamedTuple):
     lines: list[int]
     line: int
     document: int
+    text: str | None = None
 
 
 class Mark(NamedTuple):

@@ -150,7 +150,7 @@ def tagged_file(
         raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
     problems, repairs, sentences = Problems(str(path)), [], []
     for row in rows:
-        sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document))
+        sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text))
         for violation in find_violations(row.tags, found):
             where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
             if repair:

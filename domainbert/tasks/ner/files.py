@@ -125,7 +125,7 @@ def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, 
         name = partial(found.place, line) if found.place else partial(_listed_place, f"{path}:{line}", keys.labels)
         try:
             of_row, tags = _words_of_text(row, keys, words, format, notes, name)
-            tagged.append(TaggedRows(of_row, tags, [line] * len(of_row), line, document))
+            tagged.append(TaggedRows(of_row, tags, [line] * len(of_row), line, document, row[keys.content]))
         except DomainbertError as error:
             for problem in error.problems:
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")

@@ -14,11 +14,13 @@ from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import IntArray, micro_f1
 from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
 from domainbert.metrics.summary import Resampling, Summary, collapsed
-from domainbert.metrics.table import entity_lines
+from domainbert.metrics.table import entity_lines, raw_text_line
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
+from domainbert.tasks.ner.raw_text import raw_text_scores
+from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
 from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.scoring import CountedScoring
@@ -41,6 +43,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
             print(train.describe())
             self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
         self._repaired: Counter[str] = Counter()
+        self._raw_text: dict[str, list[dict[str, float]]] = {}
 
     @property
     def num_gold(self) -> int:
@@ -66,6 +69,11 @@ class EntityScoring(TaggedScoring, CountedScoring):
         """See `Scoring.score`; repaired tags are counted."""
         super().score(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
+        if isinstance(predictor, Tagger):
+            predictor.on_predicted = None  # the items are counted
+            tagged, keeps = self.predictions[system][seed], self.config.format.keeps
+            scores = raw_text_scores(predictor, self.test.sentences, tagged, keeps)
+            self._raw_text.setdefault(system, []).append(scores)
 
     def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
         """See `CountedScoring.count`: strict, (sentences, types, 3)."""
@@ -94,6 +102,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
                     f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
                 )
             system["repaired_tags"] = self._repaired[name]
+            if seeds := self._raw_text.get(name):
+                system["raw_text"] = {key: sum(seed[key] for seed in seeds) / len(seeds) for key in seeds[0]}
         return summary
 
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
@@ -121,13 +131,14 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
         """See `Scoring.brief`."""
-        return {key: value for key, value in super().brief(system).items() if key != "repaired_tags"}
+        return {key: value for key, value in super().brief(system).items() if key not in ("repaired_tags", "raw_text")}
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
         said = "stray I- tags in the predictions were read as B-"
         repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
-        return [*entity_lines(summary), *([""] if repaired else []), *repaired]
+        raw = [f"{name}: {raw_text_line(one)}" for name, one in summary["systems"].items() if "raw_text" in one]
+        return [*entity_lines(summary), *([""] if raw or repaired else []), *raw, *repaired]
 
 
 def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from domainbert.data.examples import encode_words
+from domainbert.tasks.decoding import decode_labels
 from domainbert.tasks.labelled import Content, as_contents
 from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
@@ -13,7 +15,10 @@ from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
 from domainbert.tokenization.align import AlignedWords, align_words
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from domainbert.tasks.ner.task import NerTask
+    from domainbert.tasks.task import Batch
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,15 @@ class Tagger(Predictor[list[Entity]]):
     def predict_spans(self, sentences: Iterable[Sequence[str]]) -> list[list[Entity]]:
         """The entities of words; offsets count characters of the words joined by single spaces."""
         return self.predict(as_contents(sentences, only_words=True))
+
+    def argmax_labels(self, aligned: Sequence[AlignedWords]) -> list[list[str]]:
+        """The most probable label of each word by itself, without a tag scheme or a CRF."""
+
+        def names(logits: Tensor, batch: Batch) -> list[list[str]]:
+            return [[self.labels[label] for label in ids.tolist()] for ids in decode_labels(logits, batch)]
+
+        decoded = self._decoded(encode_words(aligned, None, self.labels, self.max_length), names)
+        return [decoded.get(number, []) for number in range(len(aligned))]
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
         tagged = self._decoded(self.task.encode_aligned(aligned, self.max_length))

@@ -1,0 +1,103 @@
+"""Entity F1 on raw text: of `predict`, of the best label of each word, and of `transformers.pipeline`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from domainbert.metrics.counts import f1_of_sets
+from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.tagger import Tagger
+from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
+from domainbert.tasks.words import TaggedWords
+from domainbert.tokenization.align import align_words, basic_words
+from domainbert.tokenization.splitting import align_raw, running_text
+
+Places = Sequence[tuple[int, int]]  # of words, in characters
+
+
+def raw_text_scores(
+    tagger: Tagger, sentences: Sequence[Sentence], tagged: Sequence[TaggedWords], keeps: Callable[[str], bool]
+) -> dict[str, float]:
+    """Strict entity F1 by characters; sentences of a file without texts are joined to running text.
+
+    Args:
+        tagger: the model.
+        sentences: the test set.
+        tagged: the predictions for its words. Only sentences are predicted again of which the model reads other words
+            or pieces in raw text.
+        keeps: whether entities of a type count.
+
+    Returns:
+        `f1` of `predict`; `argmax_f1` of the best label of each word; `pipeline_f1` of `transformers.pipeline` with
+        `aggregation_strategy="first"`; `words_split_differently`, a share.
+    """
+    texts, places = zip(*map(_text_and_places, sentences), strict=True)
+    gold = [_in_characters(one.spans, spans) for one, spans in zip(sentences, places, strict=True)]
+    predicted = [_in_characters(spans_from_tags(one.tags), spans) for one, spans in zip(tagged, places, strict=True)]
+    read_differently, lost = _differences(tagger, [sentence.words for sentence in sentences], texts, places)
+    entities = tagger.predict([texts[number] for number in read_differently])
+    for number, found in zip(read_differently, entities, strict=True):
+        predicted[number] = {(one.start, one.end, one.type) for one in found}
+    prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
+    units = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")  # as the pipeline does
+    labels = tagger.argmax_labels(units)
+    systems = {
+        "f1": predicted,
+        "argmax_f1": [
+            _in_characters(_of_words(spans, unit.word_offsets, one), spans)
+            for spans, unit, one in zip(places, units, labels, strict=True)
+        ],
+        "pipeline_f1": [
+            set(pipeline_entities(unit.word_offsets[:read], one[:read]))
+            for unit, one in zip(units, labels, strict=True)
+            for read in [bisect_left(unit.first_piece, tagger.max_length - 2)]  # the pipeline truncates texts
+        ],
+    }
+    scores = {name: f1_of_sets(gold, [_kept(one, keeps) for one in found]) for name, found in systems.items()}
+    return scores | {"words_split_differently": lost / max(sum(map(len, places)), 1)}
+
+
+def pipeline_entities(places: Places, labels: Sequence[str]) -> list[Span]:
+    """Entities as `transformers.pipeline` groups labels: neighbours of the same type, unless the label is B-X."""
+    groups: list[Span] = []
+    for (start, stop), label in zip(places, labels, strict=True):
+        kind = label[2:] if label.startswith(("B-", "I-")) else label
+        if groups and groups[-1][2] == kind and not label.startswith("B-"):
+            groups[-1] = (groups[-1][0], stop, kind)
+        else:
+            groups.append((start, stop, kind))
+    return [group for group in groups if group[2] != "O"]
+
+
+def _text_and_places(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
+    if sentence.text is None:
+        return running_text(sentence.words)
+    return sentence.text, basic_words([sentence.text])[0]
+
+
+def _differences(
+    tagger: Tagger, words: Sequence[Sequence[str]], texts: Sequence[str], places: Sequence[Places]
+) -> tuple[list[int], int]:
+    """The sentences whose words or pieces are others in raw text, and the number of words that raw text has not."""
+    raw = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
+    different, lost = [], 0
+    for number, (one, other) in enumerate(zip(raw, align_words(tagger.tokenizer, words), strict=True)):
+        lost += len(set(places[number]).difference(one.word_offsets))
+        if one.word_offsets != places[number] or any(getattr(one, key) != value for key, value in vars(other).items()):
+            different.append(number)
+    return different, lost
+
+
+def _of_words(words: Places, units: Places, labels: Sequence[str]) -> list[Span]:
+    """The entities of words that take the label of their first unit."""
+    label_at = {start: label for (start, _), label in zip(units, labels, strict=True)}
+    return spans_from_tags(to_iob2([label_at.get(start, "O") for start, _ in words]))
+
+
+def _in_characters(spans: Sequence[Span], places: Places) -> set[Span]:
+    return {(places[first][0], places[end - 1][1], kind) for first, end, kind in spans}
+
+
+def _kept(spans: set[Span], keeps: Callable[[str], bool]) -> set[Span]:
+    return {span for span in spans if keeps(span[2])}

@@ -1,0 +1,51 @@
+"""Entity F1 on raw text, and entities as `transformers.pipeline` groups them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from domainbert import load_tagger
+from domainbert.metrics.counts import f1_of_sets
+from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.ner.raw_text import pipeline_entities, raw_text_scores
+from domainbert.tokenization.splitting import running_text
+
+PAGE = Path(__file__).parents[2] / "docs/python.md"
+
+
+def test_neighbours_of_a_type_are_grouped_unless_the_second_begins_an_entity():
+    labels = ["I-x", "I-x", "B-x", "I-y", "O", "O", "I-y"]
+    places = [(number, number + 1) for number in range(len(labels))]
+    assert pipeline_entities(places, labels) == [(0, 2, "x"), (2, 3, "x"), (3, 4, "y"), (6, 7, "y")]
+
+
+def test_scores_of_raw_text_are_those_of_predict_and_of_a_pipeline(runs):
+    """Each number against what it stands for; the function of docs/python.md decodes as domainbert does."""
+    transformers = pytest.importorskip("transformers")
+    folder = str(runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"])
+    pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
+    tagger, plain = load_tagger(folder), load_tagger(folder)
+    plain.task.word_splitting = None
+    sentences = [one for one in read_ner(runs.labelled("ner", "test")).sentences if len(one.words) < 30]
+    texts, places = zip(*(running_text(one.words) for one in sentences), strict=True)
+    gold = [{(at[a][0], at[b - 1][1], kind) for a, b, kind in s.spans} for s, at in zip(sentences, places, strict=True)]
+    scores = raw_text_scores(tagger, sentences, tagger.tag_words([one.words for one in sentences]), lambda kind: True)
+
+    def f1(found) -> float:
+        return f1_of_sets(gold, [set(one) for one in found])
+
+    def entities(model) -> list[list[tuple[int, int, str]]]:
+        return [[(e.start, e.end, e.type) for e in row] for row in model.predict(texts)]
+
+    predicted, unsplit = entities(tagger), entities(plain)
+    grouped = [[(e["start"], e["end"], e["entity_group"]) for e in row] for row in pipeline(list(texts))]
+    assert (scores["f1"], scores["pipeline_f1"]) == (f1(predicted), f1(grouped))
+    assert 0 < scores["pipeline_f1"] < scores["argmax_f1"] < scores["f1"] and len(texts) > 50
+    (code,) = re.findall(r"```python\n(import torch\n\n\ndef valid_entities.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(code, names := {})
+    with torch.inference_mode():
+        assert [names["valid_entities"](pipeline, text) for text in texts] == unsplit
