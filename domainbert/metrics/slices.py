@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,19 +93,26 @@ def add_slices(
     drawn: Mapping[str, Drawn],
     score: str,
     statistic: Statistic,
+    undefined: Callable[[NDArray[Any]], Mapping[str, str]],
 ) -> None:
     """Add to each system's summary, under `slices`, the score of each part by key and value: `count` items, the mean
-    over the seeds, its interval, and `few` where there are few units to draw. Pairs get the differences."""
+    over the seeds, its interval, and `few` where there are few units to draw. Pairs get the differences. Where a model
+    has no score (`undefined`), the score, the interval and the difference are None."""
+
+    def mean(name: str, rows: NDArray[np.int64]) -> float | None:
+        known = not any(score in undefined(one[rows]) for one in counts[name])
+        return float(np.mean([score_once(statistic, one[rows]) for one in counts[name]])) if known else None
+
     for name, summary in summaries.items():
         summary["slices"] = {
             key: {
-                value: {
+                part: {
                     "count": len(rows),
-                    score: float(np.mean([score_once(statistic, one[rows]) for one in counts[name]])),
-                    "interval": list(interval(found.scores[name][:, place])),
+                    score: (value := mean(name, rows)),
+                    "interval": None if value is None else list(interval(found.scores[name][:, place])),
                     **({"few": True} if found.has_few(rows) else {}),
                 }
-                for place, (value, rows) in enumerate(found.parts.items())
+                for place, (part, rows) in enumerate(found.parts.items())
             }
             for key, found in drawn.items()
         }
@@ -114,11 +121,16 @@ def add_slices(
         one, other = summaries[a]["slices"], summaries[b]["slices"]
         pair["slices"] = {
             key: {
-                value: {
-                    "difference": one[key][value][score] - other[key][value][score],
-                    "interval": list(interval(found.scores[a][:, place] - found.scores[b][:, place])),
-                }
+                value: _difference(one[key][value][score], other[key][value][score], found.scores, a, b, place)
                 for place, value in enumerate(found.parts)
             }
             for key, found in drawn.items()
         }
+
+
+def _difference(
+    one: float | None, other: float | None, scores: Mapping[str, FloatArray], a: str, b: str, place: int
+) -> dict[str, Any]:
+    if one is None or other is None:
+        return {"difference": None, "interval": None}
+    return {"difference": one - other, "interval": list(interval(scores[a][:, place] - scores[b][:, place]))}

@@ -6,6 +6,7 @@ the mean over its seeds; the intervals cover the seeds (see `bootstrap`).
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -43,6 +44,7 @@ def summarize(
     headline: str,
     resampling: Resampling,
     slices: Slices = NO_SLICES,
+    undefined: Callable[[NDArray[Any]], Mapping[str, str]] = lambda counts: {},
 ) -> Summary:
     """`systems`, `paired` and `draws` of the scores of any task.
 
@@ -57,6 +59,9 @@ def summarize(
         headline: the one whose interval has no name in front; or the mean of one over slices.
         resampling: how the intervals are drawn.
         slices: parts of the test set that are scored apart, in the same resamples.
+        undefined: the statistics that counts (rows, labels, counts) of a model do not define, with the reason. If one
+            model of a system has no score, the system's score, interval and differences are None, and the reason is
+            under `undefined`.
     """
     sliced = statistics[slices.score] if slices.rows else None
     counts: dict[str, list[NDArray[Any]]] = {}
@@ -66,24 +71,30 @@ def summarize(
         scored = [score(found, one.sum(axis=0)) for found, one in zip(runs.values(), counts[name], strict=True)]
         if sliced is not None:
             scored = [found | slices.mean(one, sliced) for found, one in zip(scored, counts[name], strict=True)]
+        reasons = [undefined(one) for one in counts[name]]
+        scored = [found | dict.fromkeys(why) for found, why in zip(scored, reasons, strict=True)]
         by_seed = {seed: one[headline] for seed, one in zip(runs, scored, strict=True)}
         summaries[name] = {**_mean(scored), "seeds": len(runs), f"{headline}_by_seed": by_seed}
+        if any(reasons):
+            summaries[name]["undefined"] = dict(ChainMap(*map(dict, reasons)))
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
     how = resampling.resamples, resampling.seed, resampling.units
     drawn_of = {name: resample_scores(counts, statistic, *how) for name, statistic in statistics.items()}
     if sliced is not None:
         parts = draw_slices(counts, slices, sliced, *how)
-        add_slices(summaries, paired, counts, parts, slices.score, sliced)
+        add_slices(summaries, paired, counts, parts, slices.score, sliced, undefined)
         if slices.mean_over is not None:
             drawn_of[slices.mean_key] = parts[slices.mean_over].means
     for name, drawn in drawn_of.items():
         prefix = "" if name == headline else f"{name}_"
         for system, summary in summaries.items():
-            summary[f"{prefix}interval"] = list(interval(drawn[system]))
+            summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(drawn[system]))
         for pair in paired:
-            pair[f"{prefix}difference"] = summaries[first][name] - summaries[pair["b"]][name]
-            pair[f"{prefix}interval"] = list(interval(drawn[first] - drawn[pair["b"]]))
+            a, b = summaries[first][name], summaries[pair["b"]][name]
+            known = a is not None and b is not None
+            pair[f"{prefix}difference"] = a - b if known else None
+            pair[f"{prefix}interval"] = list(interval(drawn[first] - drawn[pair["b"]])) if known else None
     draws = {system: drawn.tolist() for system, drawn in drawn_of[headline].items()}
     return {"systems": summaries, "paired": paired, "draws": draws}
 
@@ -96,8 +107,11 @@ def collapsed(systems: Systems[Found], has: Callable[[Found], bool], what: str) 
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Average nested dicts of numbers, number by number; what is equal in all stays as it is."""
+    """Average nested dicts of numbers, number by number; what is equal in all stays as it is. The mean of numbers and
+    None is None."""
     first = values[0]
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}
-    return first if all(value == first for value in values) else float(np.mean(values))
+    if all(value == first for value in values):
+        return first
+    return None if None in values else float(np.mean(values))

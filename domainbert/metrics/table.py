@@ -194,7 +194,7 @@ def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> li
     if higher and any(one["cost"]["teachers"] for one in systems.values()):
         header.append(f"{headline.replace('f1', 'F1')} kept")
         for row, one in zip(rows, systems.values(), strict=True):
-            kept = one["cost"]["teachers"] and first[headline]
+            kept = one["cost"]["teachers"] and first[headline] and one[headline] is not None
             row.append(f"{100 * one[headline] / first[headline]:.1f} %" if kept else "")
     return _table(header, rows)
 

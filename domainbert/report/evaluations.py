@@ -93,6 +93,7 @@ def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone:
     pairs = [
         Pair(pair["a"] + suffix, pair["b"] + suffix, pair["difference"], pair.get("interval"))
         for pair in written.get("paired", [])
+        if pair["difference"] is not None
     ]
     facts = {key: written.get(key) for key in ("test", "gold", "bootstrap", "task")}
     return Evaluation(stage.name, metric, facts, systems, pairs, [one + suffix for one in written.get("warnings", [])])
@@ -121,8 +122,9 @@ def _together(alike: Sequence[Evaluation]) -> Evaluation:
 
 def _across(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
     for other in others:
-        difference = first.scores[metric.key] - other.scores[metric.key]
-        yield Pair(first.name, other.name, difference, _paired_interval(first, other))
+        a, b = first.scores[metric.key], other.scores[metric.key]
+        if a is not None and b is not None:
+            yield Pair(first.name, other.name, a - b, _paired_interval(first, other))
 
 
 def _paired_interval(first: System, other: System) -> list[float] | None:

@@ -112,7 +112,8 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
 def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
     """The score of each system against its latency and its size, both on log axes; None where no cost was measured."""
     metric = evaluation.metric
-    measured = {one.name: one.scores for one in evaluation.systems if one.scores.get("cost")}
+    scored = (one for one in evaluation.systems if one.scores[evaluation.metric.key] is not None)
+    measured = {one.name: one.scores for one in scored if one.scores.get("cost")}
     if not measured:
         return None
     label = f"{metric.name} against latency and against size"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,9 +52,9 @@ class Table:
         return [any(isinstance(row[place], Number) for row in self.rows) for place in range(len(self.heads))]
 
 
-def score(value: float, percent: bool, sign: str = "") -> Number:
+def score(value: float | None, percent: bool, sign: str = "") -> Number:
     """A score as it is shown everywhere."""
-    return Number(shown_score(value, percent, sign), value)
+    return Number(shown_score(value, percent, sign), _sortable(value))
 
 
 def systems_table(evaluation: Evaluation) -> Table:
@@ -75,9 +76,13 @@ def systems_table(evaluation: Evaluation) -> Table:
     return Table(_caption(evaluation), heads, rows)
 
 
-def _with_interval(value: float, bounds: Sequence[float] | None, metric: Headline, sign: str = "") -> Number:
+def _with_interval(value: float | None, bounds: Sequence[float] | None, metric: Headline, sign: str = "") -> Number:
     shown = f" {shown_interval(bounds, metric.percent, sign)}" if bounds else ""
-    return Number(shown_score(value, metric.percent, sign) + shown, value)
+    return Number(shown_score(value, metric.percent, sign) + shown, _sortable(value))
+
+
+def _sortable(value: float | None) -> float:
+    return -math.inf if value is None else value
 
 
 def _caption(evaluation: Evaluation) -> str:

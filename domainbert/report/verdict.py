@@ -41,6 +41,8 @@ def _alone(evaluation: Evaluation, number: int) -> str:
     system, metric = evaluation.systems[number], evaluation.metric
     found = system.scores.get("interval")
     bounds = f" {_bounds(found, metric)}" if found else ""
+    if system.scores[metric.key] is None:
+        return f"{system.name}: {metric.name} is undefined."
     unit = "%" if metric.percent else ""
     return f"{system.name}: {metric.name} is {_short(system.scores[metric.key], metric)}{unit and ' ' + unit}{bounds}."
 

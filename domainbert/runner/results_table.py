@@ -19,7 +19,8 @@ class SystemScore:
     system: str
     metric: str
     """Its name in tables: "macro F1"."""
-    score: float
+    score: float | None
+    """None if it is undefined."""
     interval: list[float] | None
     percent: bool
     """It is a share, and shown in percent."""
@@ -33,7 +34,7 @@ class SystemScore:
     @property
     def shown_interval(self) -> str:
         """Its interval in brackets; empty without one."""
-        return shown_interval(self.interval, self.percent) if self.interval else ""
+        return shown_interval(self.interval, self.percent)
 
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
@@ -41,7 +42,7 @@ def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
     metric = {**_METRIC, **metrics.get("metric", {})}
     key, name, percent = metric["key"], metric["name"], metric["percent"]
     return [
-        SystemScore(system, name, float(made[key]), made.get("interval"), percent, made.get("seeds"))
+        SystemScore(system, name, made[key], made.get("interval"), percent, made.get("seeds"))
         for system, made in metrics.get("systems", {}).items()
     ]
 
@@ -63,7 +64,7 @@ def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     for one in system_scores(metrics):
         difference, pair = "", differences.get(one.system)
         if pair is not None:
-            interval = shown_interval(pair["interval"], one.percent) if pair.get("interval") else ""
+            interval = shown_interval(pair.get("interval"), one.percent)
             difference = f"{shown_score(pair['difference'], one.percent, '+')} {interval}".rstrip()
         cost = metrics["systems"][one.system].get("cost", {})
         pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""

@@ -25,7 +25,7 @@ Contents = Sequence[Content]
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one model; rates and latencies are medians, in full precision, on the device that evaluation used."""
+    """Of one model; rates and latencies are medians, in full precision, on the device of the evaluation."""
 
     parameters: int
     folder_bytes: int
@@ -40,25 +40,32 @@ class Cost:
     """Seconds for 32 texts at once."""
 
 
-def measure_cost(predictor: Predictor[Any], folder: Path, contents: Contents) -> Cost:
-    """Measure a model on what a test set has it read, its speed on the first 512, or as many as take some seconds.
+def measure_costs(models: Sequence[tuple[Predictor[Any], Path]], contents: Contents) -> list[Cost]:
+    """Measure models and the folders that they were loaded from, which may be ONNX files, on what a test set has.
 
-    It was loaded from `folder`, which may be an ONNX file. What has no words is left out.
+    Speed is measured on the first 512 texts, or as many as take the slowest model some seconds; texts without words are
+    left out. The models take turns, so that other work on the machine slows down all of them.
     """
-    statistics = word_statistics(predictor.tokenizer, words_of(chain.from_iterable(map(words_of_content, contents))))
-    texts, predict = [content for content in contents if words_of_content(content)][:_TEXTS], predictor.predict
-    predict(texts[:1])  # what is allocated once is not measured
-    latency_32 = _median(predict, _slices(texts, 32))
-    many = texts[: max(32, int(32 * _SECONDS / latency_32))]
+    texts = [content for content in contents if words_of_content(content)][:_TEXTS]
+    predicts = [predictor.predict for predictor, _ in models]
+    for predict in predicts:
+        predict(texts[:1])  # what is allocated once is not measured
+    latency_32 = _medians(predicts, _slices(texts, 32))
+    many = texts[: max(32, int(32 * _SECONDS / max(latency_32)))]
     num_words = sum(len(words_of_content(content)) for content in many)
-    return Cost(
-        parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
-        folder_bytes=_folder_bytes(folder),
-        pieces_per_word=statistics.pieces_per_word,
-        words_per_second=num_words / _median(predict, [many] * _REPEATS),
-        latency_1=_median(predict, _slices(texts, 1)),
-        latency_32=latency_32,
-    )
+    seconds, latency_1 = _medians(predicts, [many] * _REPEATS), _medians(predicts, _slices(texts, 1))
+    words = words_of(chain.from_iterable(map(words_of_content, contents)))
+    return [
+        Cost(
+            parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
+            folder_bytes=_folder_bytes(folder),
+            pieces_per_word=word_statistics(predictor.tokenizer, words).pieces_per_word,
+            words_per_second=num_words / seconds[number],
+            latency_1=latency_1[number],
+            latency_32=latency_32[number],
+        )
+        for number, (predictor, folder) in enumerate(models)
+    ]
 
 
 def _folder_bytes(folder: Path) -> int:
@@ -77,13 +84,18 @@ def _slices(texts: Contents, size: int) -> list[Contents]:
     return [texts[start : start + size] for start in starts]
 
 
-def _median(predict: Callable[[Contents], Any], inputs: Sequence[Contents]) -> float:
-    """Seconds of a prediction, of as many of the inputs as are done within `_SECONDS`, and of the first in any case."""
-    seconds: list[float] = []
+def _medians(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
+    """Seconds of a prediction of each model, in turns, of as many of the inputs as the slowest is done with within
+    `_SECONDS`, and of the first in any case."""
+    seconds: list[list[float]] = []
     for texts in inputs:
-        start = time.perf_counter()
-        predict(texts)
-        seconds.append(time.perf_counter() - start)
-        if sum(seconds) >= _SECONDS:
+        seconds.append([_seconds(predict, texts) for predict in predicts])
+        if max(map(sum, zip(*seconds, strict=True))) >= _SECONDS:
             break
-    return median(seconds)
+    return [median(of_model) for of_model in zip(*seconds, strict=True)]
+
+
+def _seconds(predict: Callable[[Contents], Any], texts: Contents) -> float:
+    start = time.perf_counter()
+    predict(texts)
+    return time.perf_counter() - start

@@ -21,6 +21,7 @@ from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_s
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
 
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
@@ -113,11 +114,11 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
 
 
 def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scoring) -> dict[str, dict[str, Any]]:
-    """Predict the test set with every model, one in memory at a time; measure the cost of each system's first."""
-    from domainbert.serving.cost import measure_cost
+    """Predict the test set with every model; measure the costs of each system's first side by side."""
+    from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 
-    costs: dict[str, dict[str, Any]] = {}
+    measured: dict[str, tuple[Predictor[Any], Path]] = {}
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
@@ -128,10 +129,12 @@ def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scorin
                 scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
                 predictor.on_predicted = None
             scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
-            if system not in costs:
-                costs[system] = asdict(measure_cost(predictor, folder, scoring.test.contents))
-                costs[system]["teachers"] = list(predictor.runtime.teachers)
-    return costs
+            measured.setdefault(system, (predictor, folder))
+    costs = measure_costs(list(measured.values()), scoring.test.contents)
+    return {
+        system: {**asdict(cost), "teachers": list(predictor.runtime.teachers)}
+        for (system, (predictor, _)), cost in zip(measured.items(), costs, strict=True)
+    }
 
 
 def open_test(task: TaskConfig, test: LabelledSet, train: Path | None) -> Scoring:

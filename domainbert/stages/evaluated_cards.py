@@ -32,9 +32,9 @@ def write_cards(
     for name, path in models.items():
         head, body = split_card(_card_of(path) or f"# {name}\n")
         body = f"{body.rstrip()}\n\n{_section(task.headline, names, systems[name])}"
-        result = _result(task, names, systems[name])
+        results = [] if systems[name][task.headline.key] is None else [_result(task, names, systems[name])]
         (out / name).mkdir(parents=True, exist_ok=True)
-        write_text(out / name / CARD, with_head(with_results(head, name, [result]), body))
+        write_text(out / name / CARD, with_head(with_results(head, name, results), body))
 
 
 def _card_of(path: Path) -> str:

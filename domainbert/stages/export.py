@@ -233,7 +233,11 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
     report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
     said = [f"torch {shown_score(report[key], percent)}"]
     for pair in summary["paired"]:
-        score, change = summary["systems"][pair["b"]][key], -pair["difference"] + 0.0
+        score = summary["systems"][pair["b"]][key]
+        if pair["difference"] is None:
+            said.append(f"{pair['b']} {shown_score(score, percent)}")
+            continue
+        change = -pair["difference"] + 0.0
         low, high = sorted(-bound + 0.0 for bound in pair["interval"])
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
         moved = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"

@@ -56,6 +56,11 @@ class MeaningfulScoring(CountedScoring):
         )
         return same if len(gold) > 1 else []
 
+    def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
+        """See `CountedScoring.undefined`; the accuracy counts all items."""
+        reasons = super().undefined(counts[..., :-1, :])
+        return {name: reason for name, reason in reasons.items() if name != "accuracy"}
+
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
         others = {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "accuracy"}

@@ -181,12 +181,19 @@ class CountedScoring(Scoring):
         """A line for each system whose models have learnt nothing."""
         return []
 
+    def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
+        """The statistics that counts (items, labels, counts) do not define, and the reason for each."""
+        return {} if counts.any() else dict.fromkeys(self.statistics, "neither the test set nor the model has a label")
+
     def summary(self, resampling: Resampling) -> Summary:
         """The scores of all systems."""
         headline = self.headline.key
         slices, drawn = self.slices(self.headline.of_slice), replace(resampling, units=self.test.unit_numbers)
-        found = summarize(self.predictions, self.count, self.scores, self.statistics, headline, drawn, slices)
-        return found | {"warnings": self.warnings()}
+        how = self.statistics, headline, drawn, slices, self.undefined
+        found = summarize(self.predictions, self.count, self.scores, *how)
+        reasons = ((name, system.get("undefined", {}).items()) for name, system in found["systems"].items())
+        said = [f"{name}: {score} is undefined: {why}" for name, whole in reasons for score, why in whole]
+        return found | {"warnings": [*self.warnings(), *said]}
 
     def lines(self, summary: Summary) -> list[str]:
         """The summary for a person."""

@@ -168,8 +168,8 @@ class TuneConfig:
     k_folds: Annotated[int, Range(2, 1000)] | None = None
     """Split the training file of `finetune` into this many parts. Each part in turn validates training on the others,
     and the value is the mean. Parts of a document stay together, and so do sentences that share an entity of three
-    words or more which no more than three have. Trials then do not use the `validation` of the stage; a training with
-    the best settings does."""
+    words or more which no more than three have. Trials do not use the `validation` of the stage, which may be left
+    out; a training with the best settings needs it."""
 
     study: str | None = None
     """Name of the study in the storage; None takes the name of the folder `out`."""

@@ -27,7 +27,7 @@ def measure(config: Path, result: Path) -> None:
     Raises:
         DomainbertError: the stage would refuse the settings, or there is no model.
     """
-    from domainbert.serving.cost import measure_cost
+    from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 
     tree, problems = load_yaml(config), Problems(str(config))
@@ -36,7 +36,8 @@ def measure(config: Path, result: Path) -> None:
     contents = read_set(arguments["task"], arguments["validation"]).contents
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
-    write_json(result, asdict(measure_cost(load_predictor(folder), folder, contents)))
+    (cost,) = measure_costs([(load_predictor(folder), folder)], contents)
+    write_json(result, asdict(cost))
 
 
 def main(arguments: Sequence[str]) -> int:

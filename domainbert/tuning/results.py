@@ -144,11 +144,16 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
     """Write the settings that the trial ran with: the study may have been extended since."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
-    command = shlex.join(["domainbert", config.stage, "-c", str(file), *allow_import_words()])
+    settings = dict(trial.user_attrs[SETTINGS])
+    words = ["domainbert", config.stage, "-c", str(file), *allow_import_words()]
+    if config.k_folds and settings["validation"] == settings["train"]:  # the search had no other
+        del settings["validation"]
+        words += ["--validation", "FILE"]
+    command = shlex.join(words)
     if THREADS in trial.user_attrs:  # sums of floating-point numbers depend on it
         command = f"OMP_NUM_THREADS={trial.user_attrs[THREADS]} {command}"
     head = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {command}\n"
-    write_text(file, head + dump_yaml({"out": str(file.with_suffix("")), **trial.user_attrs[SETTINGS]}))
+    write_text(file, head + dump_yaml({"out": str(file.with_suffix("")), **settings}))
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:

@@ -115,6 +115,8 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
         raise DomainbertError(f"{key}: {stage.name} opens the test set; a search never does")
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
+    if config.k_folds and "train" in base.value:  # each fold replaces both sets
+        base = replace(base, value={"validation": base.value["train"], **base.value})
     space = read_space(stage, base, config.space, tree.value["space"], problems)
     problems.raise_if_any()
     _check_enqueued(space, config.enqueue, tree.at(["enqueue"]), problems)

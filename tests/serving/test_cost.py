@@ -15,7 +15,7 @@ SENTENCES = [["Cash", "transfers", "raised", "attendance", "."], ["unaffordabili
 def test_the_cost_of_a_model(runs, task):
     folder = runs / f"{task}-pretrained/seed-1"
     predictor = load_predictor(folder)
-    found = cost.measure_cost(predictor, folder, SENTENCES)
+    (found,) = cost.measure_costs([(predictor, folder)], SENTENCES)
     assert found.parameters == sum(parameter.numel() for parameter in predictor.model.parameters())
     assert found.folder_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     words = [word for sentence in SENTENCES for word in sentence if word.isalpha()]
@@ -43,7 +43,7 @@ class Timed:
 
 def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypatch):
     model = Timed(runs, monkeypatch, 0.1, disturbed=10)
-    found = cost.measure_cost(model, runs / "ner-pretrained/seed-1", SENTENCES)
+    (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES)
     assert model.asked == [1, *[3] * 8, *[3] * 3, *[1] * 32]
     assert found.words_per_second == pytest.approx(9 / 0.3)
     assert (found.latency_1, found.latency_32) == pytest.approx((0.1, 0.3))
@@ -52,12 +52,23 @@ def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypat
 def test_a_slow_model_is_asked_less(runs, monkeypatch):
     """About ten seconds of each, be it for fewer texts."""
     model = Timed(runs, monkeypatch, 0.05)
-    found = cost.measure_cost(model, runs / "ner-pretrained/seed-1", SENTENCES * 200)
+    (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES * 200)
     assert model.asked == [1, *[32] * 7, *[200], *[1] * 32]
     model = Timed(runs, monkeypatch, 1.0)
-    found = cost.measure_cost(model, runs / "ner-pretrained/seed-1", SENTENCES * 200)
+    (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES * 200)
     assert model.asked == [1, 32, 32, *[1] * 10]
     assert (found.latency_1, found.latency_32) == (1.0, 32.0)
+
+
+def test_models_take_turns_and_have_the_same_texts(runs, monkeypatch):
+    slow, folder = Timed(runs, monkeypatch, 0.0625), runs / "ner-pretrained/seed-1"
+    fast, order = load_predictor(folder), []
+    predict = slow.predict
+    fast.predict = lambda texts: (order.append(("fast", len(texts))), setattr(slow, "now", slow.now + 0.25))
+    slow.predict = lambda texts: (order.append(("slow", len(texts))), predict(texts))
+    costs = cost.measure_costs([(fast, folder), (slow, folder)], SENTENCES * 200)
+    assert [size for name, size in order if name == "fast"] == slow.asked == [1, *[32] * 5, 160, *[1] * 32]
+    assert [name for name, _ in order] == ["fast", "slow"] * 39 and costs[1].latency_1 == 0.0625
 
 
 def test_of_several_onnx_files_the_one_that_is_used_counts(tmp_path, monkeypatch):

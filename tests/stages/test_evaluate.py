@@ -53,7 +53,8 @@ def models(tmp_path, monkeypatch):
     """Makes model folders and the predictors that stand for them."""
     predictors = {}
     monkeypatch.setattr("domainbert.serving.predictor.load_predictor", lambda folder: predictors[folder])
-    monkeypatch.setattr(cost, "measure_cost", lambda *_: cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1))
+    of_model = cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1)
+    monkeypatch.setattr(cost, "measure_costs", lambda models, contents: [of_model] * len(models))
 
     def make(name, seeds):
         for seed, predictor in seeds.items():

@@ -59,6 +59,7 @@ def test_folds_and_costs(runs: Any, tmp_path: Path) -> None:
         "k_folds": 2,
     }
     config["objective"] = ["validation/f1", "cost/latency_1", "cost/parameters"]
+    del config["settings"]["validation"]  # the folds have theirs
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(config))
     domainbert(tmp_path, "tune", "-c", "tune.yaml")
     summary = json.loads((tmp_path / "study/study.json").read_text())
@@ -70,4 +71,5 @@ def test_folds_and_costs(runs: Any, tmp_path: Path) -> None:
     )
     assert summary["direction"] == ["maximize", "minimize", "minimize"] and summary["pareto_front"] == [0]
     best = yaml.safe_load((tmp_path / "study/best.yaml").read_text())
+    assert "validation" not in best and "--validation FILE" in (tmp_path / "study/best.yaml").read_text()
     assert best["train"] == str(runs.labelled("ner", "train"))

@@ -80,6 +80,13 @@ class RegressionScoring(CountedScoring):
         """See `CountedScoring.count`, and `metrics.regression.count_numbers`."""
         return count_numbers([item.number for item in self.test.items], [one.value for one in predictions])
 
+    def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
+        """See `CountedScoring.undefined`; equal values have no correlation."""
+        for values, places in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
+            if not places.any():
+                return dict.fromkeys(("pearson", "spearman"), f"all {values} are equal")
+        return {}
+
     def warnings(self) -> list[str]:
         """Models that give every text the same number."""
         same = collapsed(

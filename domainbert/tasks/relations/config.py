@@ -83,8 +83,9 @@ class Relations(TaskConfig):
     """Input of the head: `cls` reads the pooled [CLS]; `starts` the states of the two markers before the entities, one
     beside the other (Baldini Soares et al. 2019, arXiv:1906.03158, section 3.2)."""
 
-    metric: Literal["micro", "macro"] = "micro"
-    """The F1 that counts. Over all classes micro F1 is the accuracy."""
+    metric: Literal["micro", "macro"] | None = None
+    """The F1 of the headline. None takes micro F1 if there is a `negative` label; otherwise macro F1, as micro F1 over
+    all classes is the accuracy."""
 
     negative: str | None = None
     """The label that means no relation, if there is one: F1 leaves it out."""
@@ -92,7 +93,8 @@ class Relations(TaskConfig):
     @property
     def headline(self) -> Headline:
         """See `TaskConfig.headline`."""
-        return Headline(f"{self.metric}_f1", f"{self.metric} F1")
+        metric = self.metric or ("macro" if self.negative is None else "micro")
+        return Headline(f"{metric}_f1", f"{metric} F1")
 
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
