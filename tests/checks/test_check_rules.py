@@ -32,7 +32,7 @@ def looked_at(folder: Path, rows: Any, task: str, **settings: Any) -> tuple[dict
 @pytest.mark.parametrize("task", planted.TASKS)
 def test_nothing_is_found_in_clean_sets(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result, report = looked_at(tmp_path, planted.TASKS[task](), task)
-    assert report["findings"] == [] and result == {"findings": {}, "errors": []}
+    assert report["findings"] == [] and result == {"findings": {}, "errors": [], "warnings": []}
     assert capsys.readouterr().out == "check: nothing found\n"
     assert {name: one["items"] for name, one in report["data"].items()} == planted.SIZES
     expected = {"down": 120, "up": 120} if task == "Classification" else {"disease": 160}
@@ -80,6 +80,10 @@ def test_a_leak_is_an_error_where_it_is_more_than_a_twentieth(tmp_path: Path) ->
         "same-text-in-train-and-test: 4 of 60 texts of test stand in train, too, 1 of them labelled otherwise there; "
         "mend it, or ignore the rule with a reason: ignore: {same-text-in-train-and-test: ...}"
     ]
+    assert result["warnings"] == [one["message"]]
+    ignored = {"ignore": {"same-text-in-train-and-test": "café"}}
+    result, _ = looked_at(tmp_path / "c", rows, "Classification", **ignored)
+    assert (result["errors"], result["warnings"]) == ([], [f"{one['message']} (ignored: café)"]), "beside the scores"
     rows["test"][3] = planted.classes()["test"][3]
     result, report = looked_at(tmp_path / "b", rows, "Classification")
     assert (report["findings"][0]["severity"], result["errors"]) == ("warning", [])

@@ -194,12 +194,21 @@ def _check_free(out: Path, parts: Path) -> None:
         raise DomainbertError(f"{there}: is there already; expected another --out, or --force to replace it")
 
 
+def _fine_tuning(found: _Found, model: str, passes: int, facts: Mapping[str, Any]) -> str:
+    """The estimated time of so many passes over the training set, of all seeds."""
+    lengths, _ = _lengths(found.labelled, model)
+    tokens = sum(min(length + 2, facts["window"].value) for length in lengths) / len(lengths)
+    items = len(found.labelled.read["train"].items)
+    layers, hidden, _ = _sizes_of_model(model)
+    return sizes.fine_tuning_duration(tokens * items * passes, layers, hidden, found.machine)
+
+
 def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     """The values of the names in the template."""
     labelled, corpus, machine = found.labelled, found.corpus, found.machine
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
     encoder, named = sizes.encoder(words, size, machine)
-    hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)
+    hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)[1:]
     items = len(labelled.read["train"].items)
     window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=labelled.task.reads_whole)
     labelled.task.check_window(window.value)
@@ -239,7 +248,7 @@ def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
 
 def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
     """The facts of the teacher's stage, and of the models that it gives."""
-    hidden, _ = _sizes_of_model(teacher)
+    _, hidden, _ = _sizes_of_model(teacher)
     return {
         "asked_before": labelled.task.has_logits,
         "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
@@ -282,12 +291,12 @@ def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Foun
     return facts
 
 
-def _sizes_of_model(model: str) -> tuple[int, int]:
-    """The hidden size of a model folder, and the longest text that it has positions for."""
+def _sizes_of_model(model: str) -> tuple[int, int, int]:
+    """The layers and the hidden size of a model folder, and the longest text that it has positions for."""
     from domainbert.models.folder import open_model
 
     config = open_model(resolve_path(model)).config
-    return config.sizes.hidden_size, config.max_length
+    return config.sizes.num_layers, config.sizes.hidden_size, config.max_length
 
 
 def _lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
@@ -326,5 +335,10 @@ def _told(found: _Found, facts: Mapping[str, Any], out: Path, allowed: str | Non
     if found.corpus is not None and found.model is None:
         times = (facts["passes"].value, facts["encoder"].value, facts["window"].value)
         lines.append(sizes.duration(sizes.estimated_tokens(found.corpus.words), *times, found.machine))
+    if found.model is not None:
+        lines.append(_fine_tuning(found, found.model, facts["epochs"].value * len(facts["seeds"].value), facts))
+    if found.teacher is not None:
+        passes = facts["teacher_epochs"].value * len(facts["seeds"].value)
+        lines.append(f"teacher, {_fine_tuning(found, found.teacher, passes, facts)}")
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"

@@ -19,6 +19,9 @@ RATES = {
 }
 """Tokens a second of pretraining on two cores with fast bf16, by encoder and row length: docs/speed.md."""
 
+FINE_TUNING_RATE = 4_951
+"""Tokens a second of fine-tuning 6 x 384 on such a machine: 148 sentences a second of ECON-IE in docs/speed.md."""
+
 _TOKENS_PER_WORD = 1.3  # punctuation among them: 1.154 without it, on docs/results.md
 _WINDOWS = (128, 256, 512)
 
@@ -157,13 +160,28 @@ def estimated_tokens(words: int) -> int:
     return round(_TOKENS_PER_WORD * words)
 
 
+def fine_tuning_duration(tokens: float, layers: int, hidden: int, machine: Machine) -> str:
+    """About how long fine-tuning on so many tokens takes, in a sentence; or why there is no estimate.
+
+    The rate of 6 x 384 is divided by the parameters of the layers, which grow with `layers * hidden**2`.
+    """
+    if not _is_measured(machine):
+        return "no estimate of the time: docs/speed.md has no rate of fine-tuning on such a machine"
+    rate = FINE_TUNING_RATE * 6 * 384**2 / (layers * hidden**2)
+    return f"fine-tuning: {_about(tokens / rate)} at {rate:,.0f} tokens/s (docs/speed.md: two cores, fast bf16)"
+
+
 def duration(tokens: int, times: float, name: str, length: int, machine: Machine) -> str:
     """About how long a pretraining takes, in a sentence with the rate it is computed with; or why that is not told."""
     rate = RATES.get((name, 128 if length == 128 else 512))
-    if rate is None or machine.gpu is not None or not machine.bf16 or machine.cores < 2:
+    if rate is None or not _is_measured(machine):
         return "no estimate of the time: docs/speed.md has no rate for this encoder on such a machine"
     about = _about(tokens * times / rate)
     return f"pretraining: {about} at the {rate:,} tokens/s of docs/speed.md (two cores, fast bf16); fine-tuning besides"
+
+
+def _is_measured(machine: Machine) -> bool:
+    return machine.gpu is None and machine.bf16 and machine.cores >= 2
 
 
 def _about(seconds: float) -> str:
