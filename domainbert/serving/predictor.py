@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.serving.onnx.decoders import decoder_of
 from domainbert.serving.onnx.session import OnnxModel
-from domainbert.serving.parts import in_parts, joined
+from domainbert.serving.parts import Computed, compute_in_parts
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
 from domainbert.tokenization.load import DomainTokenizer
@@ -131,15 +132,14 @@ def packed_logits(
     max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
 
-    def computed(part: Sequence[Example], items: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+    def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
         batch = collate(part, items, tokenizer)
         moved = {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
         with torch.inference_mode(), cast:
             return moved, model(Packed.of(moved), moved["positions"])
 
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
-        parts = in_parts([examples[item] for item in items], max_tokens)
-        yield joined([computed(part, items) for part in parts])
+        yield compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens)
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ import torch
 
 import domainbert
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import text_example
+from domainbert.data.examples import collate, text_example
 from domainbert.data.types import IGNORED
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.parts import compute_in_parts
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tagger import Tagger
@@ -43,6 +45,10 @@ def tagger(runs) -> Tagger:
 
 def best(runs, name: str):
     return runs / name / runs.results[name]["best"]
+
+
+def num_windows(tokens: Packed) -> int:
+    return int(((tokens.position_ids == 0) & (tokens.segment_ids > 0)).sum())
 
 
 def our_logits(model, ids: list[int], positions: list[int]) -> torch.Tensor:
@@ -229,16 +235,39 @@ def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural
     texts = [" ".join(10 * natural), natural[0], " ".join(4 * natural)]
     wanted = [one.predict(texts) for one in (classifier, tagger)]
     monkeypatch.setattr("domainbert.serving.predictor._MAX_TOKENS_ON_CPU", 400)
-    most = []
+    most, windows = [], []
     for one in (classifier, tagger):
         one.runtime.model.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))
+        one.runtime.model.register_forward_pre_hook(lambda _, given: windows.append(num_windows(given[0])))
     found = [one.predict(texts) for one in (classifier, tagger)]
     assert max(most) < 500 < len(classifier.tokenizer.encode([texts[0]])[0])
+    assert max(windows) == 400 // tagger.max_length and sum(windows) > 100
     for ours, theirs in zip(found[0], wanted[0], strict=True):
         assert ours.scores == pytest.approx(theirs.scores, abs=1e-5)
     assert [[(one.start, one.end, one.type) for one in text] for text in found[1]] == [
         [(one.start, one.end, one.type) for one in text] for text in wanted[1]
     ]
+
+
+def test_the_tokens_of_a_part_are_dropped_before_the_next_part_is_computed(tagger, natural):
+    """Kept until the last part, they took more memory than all that is returned."""
+    (example,) = tagger.task.encode_contents([" ".join(natural)], tagger.tokenizer, tagger.max_length)
+    tokens, parts, alive = [], [], []
+
+    def compute(part):
+        batch = {name: torch.from_numpy(values) for name, values in collate(part, [7], tagger.tokenizer).items()}
+        alive.append(sum(one() is not None for one in tokens))
+        tokens.append(weakref.ref(batch["input_ids"]))
+        parts.append((batch["outputs"], torch.randn(len(batch["outputs"]), 3)))
+        return batch, parts[-1][1]
+
+    batch, logits = compute_in_parts(compute, [example], 400)
+    assert len(parts) > 10 and max(alive) == 1
+    assert batch.keys() == {"items", "example", "outputs", "targets"} and batch["items"].tolist() == [7]
+    assert torch.equal(batch["outputs"], torch.cat([outputs for outputs, _ in parts]))
+    assert torch.equal(logits, torch.cat([one for _, one in parts]))
+    decided = batch["outputs"][batch["outputs"] >= 0]
+    assert sorted(decided.tolist()) == list(range(example.num_outputs)), "every word is decided once"
 
 
 def test_windows_of_a_long_text_are_averaged_for_its_class(runs):
