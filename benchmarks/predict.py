@@ -172,9 +172,10 @@ def main() -> None:
     options = parser.parse_args()
     from domainbert.models.folder import open_model
 
-    model = _word_by_word(open_model(options.model or tagger_folder(options.start)).path)
+    tagger = open_model(options.model or tagger_folder(options.start)).path
+    model = _word_by_word(tagger)
     texts = _texts(options.texts)
-    ours = {"domainbert": (model, "auto"), "domainbert, fp32": (model, "32-true")}
+    ours = {"domainbert": (tagger, "auto"), "domainbert, fp32": (model, "32-true")}
     if not has_gpu():  # ONNX Runtime computes on the CPU
         exported = _exported(model)
         ours["domainbert, ONNX"] = (exported / "model.onnx", "32-true")

@@ -94,7 +94,7 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     read = np.flatnonzero(np.asarray(words.starts_pretoken, dtype=bool) | is_first)
     windows = []
     for start, stop, own, end in window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra)):
-        here = read[(read >= own) & (read < end)]
+        here = read[slice(*np.searchsorted(read, (own, end)))]
         outputs = np.where(is_first[here], word_of[here], -1)
         targets = np.full(len(here), IGNORED, dtype=np.int64)
         if labels is not None:

@@ -156,7 +156,7 @@ def load_teachers(
     """The fine-tuned models; `DomainbertError` if one is for another task or has other labels."""
     teachers: list[FineTuned] = []
     for path in paths:
-        predictor = load_predictor(path)
+        predictor = load_predictor(path, "32-true")
         teacher: FineTuned = predictor.runtime
         # the weights stay as they are: students begin with them
         teacher.dtype = None if task.exact else autocast_dtype(precision)

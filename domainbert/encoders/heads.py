@@ -166,11 +166,14 @@ class EncoderWithHead(nn.Module):
         the pairs that begin at `pairs` (P,), if a `PretrainingHead` is asked for them."""
         if pairs is not None:
             return self._with_pairs(tokens, positions, pairs)
+        return self.read(self.head_input(tokens, positions))[: len(positions)]
+
+    def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
+        """Input of the head (N, H) at `positions` (N,); training on a CPU appends further rows, see `filled_up`."""
         if self._takes_means:
-            return self.read(self.states(self.encoder(tokens), tokens, positions))
-        if not self.training or positions.device.type != "cpu":
-            return self.read(self.encoder(tokens, positions))
-        return self.read(self.encoder(tokens, filled_up(positions)))[: len(positions)]
+            return self.states(self.encoder(tokens), tokens, positions)
+        fills_up = self.training and positions.device.type == "cpu"
+        return self.encoder(tokens, filled_up(positions) if fills_up else positions)
 
     def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
         assert isinstance(self.head, PretrainingHead)

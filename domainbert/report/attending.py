@@ -50,7 +50,7 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     """
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
-    model = load_predictor(folder) if has_task else folder
+    model = load_predictor(folder, "32-true") if has_task else folder
     found, no_words = _tried(lambda: attributions(model, text) if has_task else _no_task())
     maps, no_maps = _tried(lambda: attention_maps(model, text, MOST_PIECES))
     lacking = [sentence for sentence in (no_words, no_maps) if sentence]

@@ -82,7 +82,7 @@ def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribut
             16 bits or exported; a text that is longer than a window, or has no words.
     """
     integrated_gradients = _captum()
-    predictor = model if isinstance(model, Predictor) else load_predictor(model)
+    predictor = model if isinstance(model, Predictor) else load_predictor(model, "32-true")
     reading = _Reading(predictor, text)
     return [reading.attribute(claim, integrated_gradients) for claim in reading.claims()]
 

@@ -10,11 +10,11 @@ from domainbert.tasks.ner.tagger import Tagger
 from domainbert.training.config import Precision
 
 
-def load_tagger(path: Path | str, precision: Precision = "32-true", max_length: int | None = None) -> Tagger:
+def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Tagger:
     """A model folder for entities; see `load_predictor`."""
     return load_kind(Tagger, path, precision, max_length)
 
 
-def load_classifier(path: Path | str, precision: Precision = "32-true", max_length: int | None = None) -> Classifier:
+def load_classifier(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Classifier:
     """A model folder for one class a text; see `load_predictor`."""
     return load_kind(Classifier, path, precision, max_length)

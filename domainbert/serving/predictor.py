@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.serving.onnx.decoders import decoder_of
 from domainbert.serving.onnx.session import OnnxModel
-from domainbert.serving.parts import in_parts, joined
+from domainbert.serving.parts import Computed, compute_in_parts
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
 from domainbert.tokenization.load import DomainTokenizer
@@ -54,9 +55,7 @@ class FineTuned:
 
     exported: OnnxModel | None = None
 
-    def __init__(
-        self, folder: ModelFolder, task: Task[Any, Any], precision: Precision = "32-true", max_length: int | None = None
-    ) -> None:
+    def __init__(self, folder: ModelFolder, task: Task[Any, Any], precision: Precision, max_length: int | None) -> None:
         if folder.onnx is None:
             self.model, _, made = load_model(folder.path, task.head)
         else:
@@ -76,7 +75,7 @@ class FineTuned:
         if folder.onnx is None:
             self.model.to(self.device).eval()
             if self.dtype is not None:
-                for module in self.model.modules():
+                for module in self.model.encoder.modules():
                     if isinstance(module, nn.Linear):  # autocast would cast it at each call: longer than a sentence
                         module.to(self.dtype)
             return
@@ -88,7 +87,8 @@ class FineTuned:
         """`DomainbertError` unless torch computes it in full precision: what explains it differentiates it."""
         if self.exported is not None or self.dtype is not None:
             found = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
-            raise DomainbertError(f"the model is {found}; expected one in torch with full precision (32-true)")
+            expected = "expected a model in torch, loaded with precision 32-true"
+            raise DomainbertError(f"the model is {found}; {expected}")
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, labels) at its positions; batches are not in order.
@@ -126,20 +126,22 @@ def packed_logits(
 ) -> Iterator[tuple[dict[str, Any], Tensor]]:
     """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
 
-    The model is in eval mode, on the device; `dtype` is that of `torch.autocast`, None is full precision.
+    The model is in eval mode, on the device. `dtype` is that of `torch.autocast` for the encoder, None is full
+    precision; the head always computes in full precision, since 8 bits of a logit decide too little between labels.
     """
     max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
 
-    def computed(part: Sequence[Example], items: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+    def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
         batch = collate(part, items, tokenizer)
         moved = {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
-        with torch.inference_mode(), cast:
-            return moved, model(Packed.of(moved), moved["positions"])
+        with torch.inference_mode():
+            with cast:
+                states = model.head_input(Packed.of(moved), moved["positions"])
+            return moved, model.read(states.float())
 
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
-        parts = in_parts([examples[item] for item in items], max_tokens)
-        yield joined([computed(part, items) for part in parts])
+        yield compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens)
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
@@ -152,13 +154,14 @@ def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     return model
 
 
-def load_predictor(path: Path | str, precision: Precision = "32-true", max_length: int | None = None) -> Predictor[Any]:
+def load_predictor(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Predictor[Any]:
     """Load the predictor of a fine-tuned model, whatever its task.
 
     Args:
         path: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
             file in one.
-        precision: `32-true` gives the numbers of training's evaluation; `auto` is faster where bf16 is.
+        precision: `auto` computes the encoder in bf16 where the hardware multiplies bf16 matrices fast, otherwise in
+            full precision; `32-true` gives the numbers of `evaluate` and of exports on all hardware.
         max_length: tokens of a window; None takes what it was fine-tuned with.
 
     Raises:

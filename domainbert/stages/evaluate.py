@@ -121,7 +121,7 @@ def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scorin
     measured: dict[str, tuple[Predictor[Any], Path]] = {}
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
-            predictor = load_predictor(folder)
+            predictor = load_predictor(folder, "32-true")
             _check_kind(system, folder, predictor.task.name, task)
             _check_learnt(system, task.told(predictor.runtime.fields), task)
             with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:

@@ -227,7 +227,7 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
 
     with TemporaryDirectory() as predictions:  # labels do not belong in a model folder, which may be published
         for name, path in [("torch", folder), *((file.name, file) for file in files)]:
-            scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
+            scoring.score(name, "model", load_predictor(path, "32-true"), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
     key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
     report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}

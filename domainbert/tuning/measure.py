@@ -36,7 +36,7 @@ def measure(config: Path, result: Path) -> None:
     contents = read_set(arguments["task"], arguments["validation"]).contents
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
-    (cost,) = measure_costs([(load_predictor(folder), folder)], contents)
+    (cost,) = measure_costs([(load_predictor(folder, "32-true"), folder)], contents)
     write_json(result, asdict(cost))
 
 

@@ -195,7 +195,7 @@ def read_model(folder: Path) -> None:
 def read_tagger(folder: Path) -> None:
     from domainbert.serving.by_name import load_tagger
 
-    load_tagger(folder)
+    load_tagger(folder, "32-true")
 
 
 @pytest.mark.parametrize(

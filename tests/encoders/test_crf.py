@@ -68,6 +68,25 @@ def test_partition_score_decoding_and_marginals(crf, emissions):
             assert float(marginals[row, place, label]) == pytest.approx(mass, abs=1e-8)
 
 
+def test_long_sentences_are_decoded_beside_shorter_ones_as_alone(crf):
+    """No other sequence within one change of a label, or two neighbouring ones, has a higher score."""
+    lengths = torch.tensor([300, 1, 170])
+    emissions = torch.randn(3, 300, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    decoded = crf.decode(emissions, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        own, best = emissions[row : row + 1, :length], decoded[row : row + 1, :length]
+        assert torch.equal(crf.decode(own, lengths[row : row + 1]), best) and is_iob2(best[0].tolist())
+        others = best.repeat(25 * max(length - 1, 1), 1)
+        for number, (place, labels) in enumerate(
+            itertools.product(range(length - 1), itertools.product(range(5), repeat=2))
+        ):
+            others[number, place : place + 2] = torch.tensor(labels)
+        size = torch.full((len(others),), length)
+        scores = crf.score(own.expand(len(others), -1, -1), others, size)
+        assert float(scores.max().detach()) <= float(crf.score(own, best, size[:1]).detach()) + 1e-9
+    assert not decoded[1, 1:].any() and not decoded[2, 170:].any()
+
+
 def test_the_likelihood_has_the_right_gradient(crf, emissions):
     labels, lengths = torch.tensor([[1, 2, 0, 3], [0, 0, 0, 0], [3, 4, 4, 0]]), torch.tensor(LENGTHS)
     emissions.requires_grad_()

@@ -62,7 +62,7 @@ def make(vocabularies: Folders, tmp_path: Path, one_thread: None) -> Make:  # no
                 parameter.add_(torch.randn_like(parameter) * 0.15)
         facts = {"domainbert_task": task, **facts}
         save_model(tmp_path / task, model, config, tokenizer, head or kind, "", labels, 64, facts=facts)
-        return load_predictor(tmp_path / task)
+        return load_predictor(tmp_path / task, "32-true")
 
     return made
 

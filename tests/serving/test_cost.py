@@ -14,7 +14,7 @@ SENTENCES = [["Cash", "transfers", "raised", "attendance", "."], ["unaffordabili
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_the_cost_of_a_model(runs, task):
     folder = runs / f"{task}-pretrained/seed-1"
-    predictor = load_predictor(folder)
+    predictor = load_predictor(folder, "32-true")
     (found,) = cost.measure_costs([(predictor, folder)], SENTENCES)
     assert found.parameters == sum(parameter.numel() for parameter in predictor.model.parameters())
     assert found.folder_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
@@ -31,7 +31,7 @@ class Timed:
     """Takes so many seconds for a text, and ten times as many in one of its predictions."""
 
     def __init__(self, runs, monkeypatch, seconds, disturbed=0):
-        loaded = load_predictor(runs / "ner-pretrained/seed-1")
+        loaded = load_predictor(runs / "ner-pretrained/seed-1", "32-true")
         self.tokenizer, self.model, self.asked = loaded.tokenizer, loaded.model, []
         self.seconds, self.disturbed, self.now = seconds, disturbed, 0.0
         monkeypatch.setattr(cost.time, "perf_counter", lambda: self.now)
@@ -62,7 +62,7 @@ def test_a_slow_model_is_asked_less(runs, monkeypatch):
 
 def test_models_take_turns_and_have_the_same_texts(runs, monkeypatch):
     slow, folder = Timed(runs, monkeypatch, 0.0625), runs / "ner-pretrained/seed-1"
-    fast, order = load_predictor(folder), []
+    fast, order = load_predictor(folder, "32-true"), []
     predict = slow.predict
     fast.predict = lambda texts: (order.append(("fast", len(texts))), setattr(slow, "now", slow.now + 0.25))
     slow.predict = lambda texts: (order.append(("slow", len(texts))), predict(texts))

@@ -398,7 +398,7 @@ def test_an_exported_model_with_a_broken_weight_is_named(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     write_onnx(tmp_path / "model.onnx", model)
     with pytest.raises(DomainbertError, match=r"/model\.onnx: the model computes logits that are nan or inf; .* again"):
-        load_tagger(tmp_path).predict_entities(["a b c"])
+        load_tagger(tmp_path, "32-true").predict_entities(["a b c"])
 
 
 def test_a_folder_is_an_exported_one_only_without_weights(tmp_path):

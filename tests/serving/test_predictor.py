@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -13,18 +14,20 @@ import torch
 
 import domainbert
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import text_example
+from domainbert.data.examples import collate, text_example
 from domainbert.data.types import IGNORED
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.parts import compute_in_parts
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.ner.tags import to_iob2
 from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_text
+from domainbert.training import precision
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +41,15 @@ def natural(runs, tagger) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tagger(runs) -> Tagger:
-    return load_tagger(runs / "ner-pretrained")
+    return load_tagger(runs / "ner-pretrained", "32-true")
 
 
 def best(runs, name: str):
     return runs / name / runs.results[name]["best"]
+
+
+def num_windows(tokens: Packed) -> int:
+    return int(((tokens.position_ids == 0) & (tokens.segment_ids > 0)).sum())
 
 
 def our_logits(model, ids: list[int], positions: list[int]) -> torch.Tensor:
@@ -84,7 +91,7 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
     transformers = pytest.importorskip("transformers")
     folder = str(best(runs, "ner-pretrained"))
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
-    word_by_word = load_tagger(folder)
+    word_by_word = load_tagger(folder, "32-true")
     word_by_word.task.valid = word_by_word.task.word_splitting = None
     found = word_by_word.predict_entities(natural)
     decoded = tagger.predict_entities(natural)
@@ -122,13 +129,13 @@ def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(ru
     with pytest.raises(RuntimeError, match="must match the size"):
         pipeline([text])
     (scores,) = pipeline([text], truncation=True)
-    beginning = load_classifier(folder).predict_texts([text[:end]])[0].scores
+    beginning = load_classifier(folder, "32-true").predict_texts([text[:end]])[0].scores
     assert {one["label"]: one["score"] for one in scores} == pytest.approx(beginning, abs=1e-5)
 
 
 def test_who_waits_is_told_how_many_texts_are_predicted(runs, natural):
     """Of several batches each, and none twice; a text without words has no prediction to wait for."""
-    predictor, told = load_predictor(runs / "ner-pretrained"), []
+    predictor, told = load_predictor(runs / "ner-pretrained", "32-true"), []
     predictor.on_predicted = told.append
     found = predictor.predict([*natural * 4, " "])
     assert sum(told) == len(natural) * 4 == len(found) - 1 and len(told) > 1
@@ -146,13 +153,15 @@ def test_prediction_loads_no_training_library(runs):
 
 
 def test_a_few_lines_of_python(runs, tagger, natural):
-    model = domainbert.load_tagger(str(runs / "ner-pretrained"))
+    model = domainbert.load_tagger(str(runs / "ner-pretrained"), precision="32-true")
     assert model.labels == tagger.labels and model.labels[:2] == ("O", "B-coreference")
     entities = model.predict_entities(natural[:20])
     assert entities == tagger.predict_entities(natural[:20])
     entity = next(entity for one in entities for entity in one)
     assert 0 < entity.score <= 1 and entity.type in {label[2:] for label in model.labels[1:]}
-    assert {type(load_predictor(runs / name)).__name__ for name in ("ner-scratch", "classification-scratch")} == {
+    assert {
+        type(load_predictor(runs / name, "32-true")).__name__ for name in ("ner-scratch", "classification-scratch")
+    } == {
         "Tagger",
         "Classifier",
     }
@@ -160,17 +169,39 @@ def test_a_few_lines_of_python(runs, tagger, natural):
 
 @pytest.mark.parametrize(("name", "head"), [("ner-pretrained", "tokens"), ("classification-scratch", "sequence")])
 def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
+    """In the encoder; the head computes in full precision."""
     predictor = load_predictor(runs / name, "bf16-mixed")
     aligned = align_text(predictor.tokenizer, natural)
     examples = [text_example(words, IGNORED, predictor.max_length) for words in aligned]
     model = load_model(runs / name, head)[0].eval()
-    assert {model.head.classifier.weight.dtype, predictor.model.head.classifier.weight.dtype} == {
-        torch.float32,
-        torch.bfloat16,
-    }
+    weights = [part.state_dict() for part in (model, predictor.model)]
+    dense = [name for name, module in model.encoder.named_modules() if isinstance(module, torch.nn.Linear)]
+    assert len(dense) > 5
+    for name in weights[0]:
+        halved = any(name == f"encoder.{one}.{kind}" for one in dense for kind in ("weight", "bias"))
+        assert torch.equal(weights[1][name], weights[0][name].to(torch.bfloat16 if halved else torch.float32))
     wanted = packed_logits(model, predictor.tokenizer, examples, torch.device("cpu"), torch.bfloat16)
     for (_, one), (_, other) in zip(predictor.runtime.logits(examples), wanted, strict=True):
-        assert one.dtype == other.dtype == torch.bfloat16 and torch.equal(one, other)
+        assert one.dtype == other.dtype == torch.float32 and torch.equal(one, other)
+        assert not torch.equal(one, one.bfloat16().float()), "logits have more digits than bf16"
+
+
+def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
+    """It finds next to all of the entities of full precision, and evaluations and explanations do not take it."""
+    monkeypatch.setattr(precision, "resolve_precision", lambda asked, *_: "bf16-mixed" if asked == "auto" else asked)
+    loaded = [load(runs / "ner-pretrained") for load in (load_tagger, load_predictor, domainbert.load_tagger)]
+    loaded.append(load_classifier(runs / "classification-pretrained"))
+    assert [one.runtime.dtype for one in loaded] == [torch.bfloat16] * 4 and tagger.runtime.dtype is None
+    found, wanted = (
+        {(number, one.start, one.end, one.type) for number, text in enumerate(texts) for one in text}
+        for texts in (loaded[0].predict_entities(natural), tagger.predict_entities(natural))
+    )
+    assert len(wanted) > 100 and len(found & wanted) > 0.95 * max(len(found), len(wanted))
+    with pytest.raises(
+        DomainbertError, match="loaded with 16 bits; expected a model in torch, loaded with precision 32"
+    ):
+        domainbert.attributions(loaded[0], natural[0])
+    assert domainbert.attributions(runs / "ner-pretrained", natural[0]) is not None
 
 
 def test_tags_of_words_are_valid_whatever_stands_beside_them(runs, tagger):
@@ -225,15 +256,17 @@ def test_a_long_text_is_read_in_windows(runs, tagger):
 
 def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural, monkeypatch):
     """Windows of a text that is longer than a batch are computed a few at a time, with the same result."""
-    classifier, tagger = (load_predictor(runs / f"{task}-pretrained") for task in ("classification", "ner"))
+    classifier, tagger = (load_predictor(runs / f"{task}-pretrained", "32-true") for task in ("classification", "ner"))
     texts = [" ".join(10 * natural), natural[0], " ".join(4 * natural)]
     wanted = [one.predict(texts) for one in (classifier, tagger)]
     monkeypatch.setattr("domainbert.serving.predictor._MAX_TOKENS_ON_CPU", 400)
-    most = []
+    most, windows = [], []
     for one in (classifier, tagger):
-        one.runtime.model.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))
+        one.runtime.model.encoder.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))
+        one.runtime.model.encoder.register_forward_pre_hook(lambda _, given: windows.append(num_windows(given[0])))
     found = [one.predict(texts) for one in (classifier, tagger)]
     assert max(most) < 500 < len(classifier.tokenizer.encode([texts[0]])[0])
+    assert max(windows) == 400 // tagger.max_length and sum(windows) > 100
     for ours, theirs in zip(found[0], wanted[0], strict=True):
         assert ours.scores == pytest.approx(theirs.scores, abs=1e-5)
     assert [[(one.start, one.end, one.type) for one in text] for text in found[1]] == [
@@ -241,8 +274,29 @@ def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural
     ]
 
 
+def test_the_tokens_of_a_part_are_dropped_before_the_next_part_is_computed(tagger, natural):
+    """Kept until the last part, they took more memory than all that is returned."""
+    (example,) = tagger.task.encode_contents([" ".join(natural)], tagger.tokenizer, tagger.max_length)
+    tokens, parts, alive = [], [], []
+
+    def compute(part):
+        batch = {name: torch.from_numpy(values) for name, values in collate(part, [7], tagger.tokenizer).items()}
+        alive.append(sum(one() is not None for one in tokens))
+        tokens.append(weakref.ref(batch["input_ids"]))
+        parts.append((batch["outputs"], torch.randn(len(batch["outputs"]), 3)))
+        return batch, parts[-1][1]
+
+    batch, logits = compute_in_parts(compute, [example], 400)
+    assert len(parts) > 10 and max(alive) == 1
+    assert batch.keys() == {"items", "example", "outputs", "targets"} and batch["items"].tolist() == [7]
+    assert torch.equal(batch["outputs"], torch.cat([outputs for outputs, _ in parts]))
+    assert torch.equal(logits, torch.cat([one for _, one in parts]))
+    decided = batch["outputs"][batch["outputs"] >= 0]
+    assert sorted(decided.tolist()) == list(range(example.num_outputs)), "every word is decided once"
+
+
 def test_windows_of_a_long_text_are_averaged_for_its_class(runs):
-    classifier = load_classifier(runs / "classification-pretrained")
+    classifier = load_classifier(runs / "classification-pretrained", "32-true")
     lines = runs.labelled("classification", "test").read_text().splitlines()
     text = " ".join(json.loads(line)["text"] for line in lines[:10])
     short, long = "No effect .", text
@@ -256,7 +310,9 @@ def test_scores_are_those_of_transformers(runs, natural):
     transformers = pytest.importorskip("transformers")
     folder = best(runs, "classification-pretrained")
     pipeline = transformers.pipeline("text-classification", str(folder), top_k=None, device="cpu")
-    for ours, theirs in zip(load_classifier(folder).predict_texts(natural[:20]), pipeline(natural[:20]), strict=True):
+    for ours, theirs in zip(
+        load_classifier(folder, "32-true").predict_texts(natural[:20]), pipeline(natural[:20]), strict=True
+    ):
         scores = {one["label"]: one["score"] for one in theirs}
         assert ours.scores == pytest.approx(scores, abs=1e-5)
         assert ours.scores[ours.label] == max(np.array(list(ours.scores.values())))
@@ -267,7 +323,7 @@ def _texts_and_one(text):
 
 
 def test_any_iterable_of_strings_is_predicted_and_one_string_is_one_text(runs, tagger, natural):
-    classifier, text = load_classifier(runs / "classification-pretrained"), natural[0] + " Crédit à 9 %."
+    classifier, text = load_classifier(runs / "classification-pretrained", "32-true"), natural[0] + " Crédit à 9 %."
     for predict in (tagger.predict_entities, tagger.predict, classifier.predict_texts, classifier.predict):
         expected = predict([text])
         assert len(expected) == 1 and all(predict(given) == expected for given in _texts_and_one(text))
@@ -290,7 +346,7 @@ def test_any_iterable_of_strings_is_predicted_and_one_string_is_one_text(runs, t
     ],
 )
 def test_other_types_are_refused_by_position_and_type(runs, tagger, texts, message):
-    classifier = load_classifier(runs / "classification-pretrained")
+    classifier = load_classifier(runs / "classification-pretrained", "32-true")
     for predict in (tagger.predict_entities, tagger.predict, classifier.predict_texts, classifier.predict):
         with pytest.raises(DomainbertError, match=message):
             predict(texts)
@@ -321,21 +377,21 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
 
 def test_the_wrong_folder_is_named(runs):
     with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
-        load_tagger(runs / "classification-pretrained")
+        load_tagger(runs / "classification-pretrained", "32-true")
     with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load_tagger reads it"):
-        load_classifier(runs / "ner-pretrained")
+        load_classifier(runs / "ner-pretrained", "32-true")
     for load in (load_tagger, load_classifier, load_predictor):
         with pytest.raises(DomainbertError, match="the model has no head for a task; expected one that finetune wrote"):
             load(runs / "pretrain")
     with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
-        load_predictor(runs / "nowhere")
+        load_predictor(runs / "nowhere", "32-true")
 
 
 @pytest.mark.parametrize("length", [-1, 0, 2, 97])
 def test_windows_that_cannot_be_are_refused(runs, length):
     with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
-        load_tagger(best(runs, "ner-pretrained"), max_length=length)
-    assert load_predictor(best(runs, "ner-pretrained"), max_length=3).max_length == 3
+        load_tagger(best(runs, "ner-pretrained"), "32-true", max_length=length)
+    assert load_predictor(best(runs, "ner-pretrained"), "32-true", max_length=3).max_length == 3
 
 
 @pytest.mark.parametrize(("rank", "device"), [("0", "cuda"), ("1", "cuda:1"), ("3", "cuda:1")])

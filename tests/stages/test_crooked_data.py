@@ -87,7 +87,7 @@ def made(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dic
 def test_training_validates_by_the_mean_and_fits_a_temperature(runs: Any, made: Any) -> None:
     folder, sets = made
     items = items_of(sets["validation"])
-    classifier = domainbert.load_classifier(folder)
+    classifier = domainbert.load_classifier(folder, "32-true")
     found = classifier.predict_texts([text for _, text, _ in items])
     result = runs.results["crooked"]
     scores = result["seeds"][0]["validation"]
@@ -122,7 +122,7 @@ def test_transformers_gives_the_probabilities_before(made: Any) -> None:
     tokens = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
     with torch.inference_mode():
         logits = model.eval()(**tokens).logits.numpy()
-    (found,) = domainbert.load_classifier(folder).predict_texts([text])
+    (found,) = domainbert.load_classifier(folder, "32-true").predict_texts([text])
     wanted = with_temperature(logits, model.config.domainbert_temperature)[0]
     assert [found.scores[model.config.id2label[k]] for k in range(len(wanted))] == pytest.approx(wanted, abs=1e-5)
 
@@ -162,11 +162,13 @@ def test_prediction_and_export_know_the_temperature(runs: Any, made: Any, tmp_pa
     texts = sets["test"][0].text
     for name in ("torch", "onnx"):
         (tmp_path / name).mkdir()
-    predict(out=tmp_path / "torch", model=folder, input=texts, format="lines")
+    predict(out=tmp_path / "torch", model=folder, input=texts, format="lines", precision="32-true")
     pytest.importorskip("onnxruntime")
     report = export(out=tmp_path / "onnx", model=folder, check=runs.labelled("classification", "validation"))
     assert report["files"]["model.onnx"]["f1_change"] == 0
-    exported = domainbert.load_predictor(tmp_path / "onnx").predict(texts.read_text(encoding="utf-8").splitlines())
+    exported = domainbert.load_predictor(tmp_path / "onnx", "32-true").predict(
+        texts.read_text(encoding="utf-8").splitlines()
+    )
     rows = [json.loads(line) for line in (tmp_path / "torch/predictions.jsonl").read_text().splitlines()]
     for row, one in zip(rows, exported, strict=True):
         assert row["label"] == one.label and row["scores"] == pytest.approx(one.scores, abs=1e-4)

@@ -80,8 +80,8 @@ def test_a_student_of_a_task(runs, task):
     by_seed = system["f1_by_seed"]
     assert system["cost"]["teachers"] == [f"{task}-pretrained"]
     again = runs.finetune(f"{task}-student-again", task, model=out, seeds=(1,), max_epochs=1)
-    assert load_predictor(again).runtime.teachers == (f"{task}-pretrained",), "it has not lost its teacher"
-    assert load_predictor(runs / f"{task}-pretrained").runtime.teachers == ()
+    assert load_predictor(again, "32-true").runtime.teachers == (f"{task}-pretrained",), "it has not lost its teacher"
+    assert load_predictor(runs / f"{task}-pretrained", "32-true").runtime.teachers == ()
     assert by_seed == pytest.approx({f"seed-{r['seed']}": r["validation"]["f1"] for r in result["seeds"]}, abs=1e-6)
 
 
@@ -182,7 +182,7 @@ def test_another_vocabulary(runs, tmp_path):
     own = load_file(runs / "pretrain-small" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     assert weights(out)["bert.embeddings.word_embeddings.weight"].shape == own.shape
     found = np.load(next(tmp_path.glob("[!.]*")) / "logits.npy").argmax(axis=1)
-    tagger = load_tagger(runs / "ner-pretrained")
+    tagger = load_tagger(runs / "ner-pretrained", "32-true")
     tagger.task.valid = None  # a teacher's opinion of a word is asked, not what is made of all of them
     sentences = [item.words for item in runs.tasks["ner"].read(runs.labelled("ner", "train")).items]
     words = sum(map(len, sentences))
@@ -288,7 +288,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     noted = runs.results["ner-crf"]["seeds"][0]["validation"]["f1"]
     by_seed = json.loads((scored / "metrics.json").read_text())["systems"]["m"]["f1_by_seed"]
     assert by_seed["seed-1"] == pytest.approx(noted, abs=1e-6)
-    tagger = load_tagger(teacher)
+    tagger = load_tagger(teacher, "32-true")
     tagger.predict_words([["cash", "raised", "school", "attendance"]] * 3)
     assert tagger.num_repaired == 0 and tagger.task.crf is not None and tagger.task.crf.transitions.abs().max() > 0
     transformers.AutoModelForTokenClassification.from_pretrained(teacher / "seed-1")
@@ -307,9 +307,11 @@ def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(ru
     from domainbert.tasks.ner.task import NerTask
 
     folder = runs / "ner-pretrained"
-    teacher = load_teachers([folder], NerTask(load_tagger(folder).labels), "bf16-mixed", None, 8).predictors[0]
+    teacher = load_teachers([folder], NerTask(load_tagger(folder, "32-true").labels), "bf16-mixed", None, 8).predictors[
+        0
+    ]
     assert teacher.dtype == torch.bfloat16
-    whole = load_tagger(folder).model.state_dict()
+    whole = load_tagger(folder, "32-true").model.state_dict()
     assert_equal(teacher.model.state_dict(), whole)
 
 
@@ -318,7 +320,7 @@ def test_a_teacher_whose_logits_are_not_finite_is_named(runs, tmp_path):
     from domainbert.tasks.ner.task import NerTask
 
     folder, file = runs / "ner-pretrained", runs.tasks["ner"].read(runs.labelled("ner", "train"))
-    task = NerTask(load_tagger(folder).labels)
+    task = NerTask(load_tagger(folder, "32-true").labels)
     teachers = load_teachers([folder], task, "32-true", tmp_path, 8)
     text = TransferText(replace(file, items=file.items[:4]), [])
     examples = text.encode(task, teachers.predictors[0].tokenizer, 48)

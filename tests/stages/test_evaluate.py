@@ -52,7 +52,10 @@ class FakePredictor:
 def models(tmp_path, monkeypatch):
     """Makes model folders and the predictors that stand for them."""
     predictors = {}
-    monkeypatch.setattr("domainbert.serving.predictor.load_predictor", lambda folder: predictors[folder])
+    monkeypatch.setattr(
+        "domainbert.serving.predictor.load_predictor",
+        lambda folder, precision: predictors[folder] if precision == "32-true" else None,
+    )
     of_model = cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1)
     monkeypatch.setattr(cost, "measure_costs", lambda models, contents: [of_model] * len(models))
 

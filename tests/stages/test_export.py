@@ -96,8 +96,11 @@ def test_the_scores_are_those_of_evaluate(runs, tagger_folder):
 
 def test_tags_and_entities_are_those_of_torch(runs, tagger_folder, sentences):
     """Long texts in windows, empty ones and odd characters too."""
-    torch_tagger, tagger = load_tagger(runs / "ner-pretrained"), load_tagger(tagger_folder)
-    assert isinstance(load_predictor(tagger_folder), Tagger) and tagger.max_length == torch_tagger.max_length == 96
+    torch_tagger, tagger = load_tagger(runs / "ner-pretrained", "32-true"), load_tagger(tagger_folder, "32-true")
+    assert (
+        isinstance(load_predictor(tagger_folder, "32-true"), Tagger)
+        and tagger.max_length == torch_tagger.max_length == 96
+    )
     long = [word for words in sentences[:40] for word in words]
     given = [*sentences, [], ["\x00"], long, ["the"]]
     assert tagger.predict_words(given) == torch_tagger.predict_words(given)
@@ -112,8 +115,8 @@ def test_tags_and_entities_are_those_of_torch(runs, tagger_folder, sentences):
 
 
 def test_int8_gives_nearly_the_same_tags_and_always_the_same(runs, tagger_folder, sentences):
-    exact = load_tagger(tagger_folder).predict_words(sentences)
-    small = [load_tagger(tagger_folder / "model.int8.onnx").predict_words(sentences) for _ in range(2)]
+    exact = load_tagger(tagger_folder, "32-true").predict_words(sentences)
+    small = [load_tagger(tagger_folder / "model.int8.onnx", "32-true").predict_words(sentences) for _ in range(2)]
     assert small[0] == small[1]
     pairs = [(a, b) for one, other in zip(exact, small[0], strict=True) for a, b in zip(one, other, strict=True)]
     assert len(pairs) > 1000 and np.mean([a == b for a, b in pairs]) > 0.95
@@ -137,7 +140,10 @@ def test_predict_takes_the_folder(runs, tagger_folder, classifier_folder):
 def test_classes_of_long_texts_are_those_of_torch(runs, classifier_folder):
     report = runs.results["export-classification"]
     assert report["head"] == "sequence" and "f1" not in report and list(report["files"]) == ["model.onnx"]
-    classifier, theirs = load_predictor(classifier_folder), load_classifier(runs / "classification-pretrained")
+    classifier, theirs = (
+        load_predictor(classifier_folder, "32-true"),
+        load_classifier(runs / "classification-pretrained", "32-true"),
+    )
     assert isinstance(classifier, Classifier)
     lines = runs.labelled("classification", "test").read_text().splitlines()
     texts = [json.loads(line)["text"] for line in lines]
@@ -174,13 +180,13 @@ def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
     assert sorted(path.name for path in out.iterdir()) == sorted([*FILES, "crf.json"])
     assert report["head"] == "crf" and report["files"]["model.onnx"]["f1"] == report["f1"] > 0
     assert "emissions of a CRF; crf.json has its transitions" in (out / "README.md").read_text()
-    ours, theirs = load_tagger(out), load_tagger(folder)
+    ours, theirs = load_tagger(out, "32-true"), load_tagger(folder, "32-true")
     assert ours.task.crf is not None and theirs.task.crf is not None and theirs.task.crf.transitions.abs().max() > 0
     given = [*sentences, [], [word for words in sentences[:20] for word in words]]
     assert ours.predict_words(given) == theirs.predict_words(given)
     (out / "crf.json").unlink()
     with pytest.raises(DomainbertError, match=r"crf\.json: not the CRF of an exported tagger"):
-        load_tagger(out)
+        load_tagger(out, "32-true")
 
 
 @pytest.mark.slow
@@ -199,7 +205,7 @@ def test_masked_lm_and_an_encoder_alone(runs, tmp_path):
     assert [one.name for one in session.get_outputs()] == ["last_hidden_state"]
     for name in ("export-lm", "export-encoder"):
         with pytest.raises(DomainbertError, match="the model has no head for a task"):
-            load_predictor(runs / name)
+            load_predictor(runs / name, "32-true")
 
 
 @pytest.mark.slow
@@ -269,7 +275,7 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
 
     with pytest.raises(DomainbertError, match=r"model\.onnx: exported for ONNX Runtime; expected a model folder with"):
         runs.finetune("finetune-exported", "ner", model=tagger_folder)
-    task = NerTask(load_tagger(tagger_folder).labels)
+    task = NerTask(load_tagger(tagger_folder, "32-true").labels)
     with pytest.raises(
         DomainbertError, match=r"teachers: .*export-ner is exported for ONNX Runtime; expected a folder"
     ):
@@ -279,7 +285,7 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
     ):
         load_predictor(tagger_folder, "bf16-mixed")
     assert open_model(tagger_folder).onnx == tagger_folder / "model.onnx"
-    assert crf_of(load_tagger(tagger_folder).model.head) is None
+    assert crf_of(load_tagger(tagger_folder, "32-true").model.head) is None
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_window_of_training_is_that_of_prediction(runs):
     slow = {"max_epochs": 1, "seeds": (3,), "optim": OptimConfig(lr=1e-5, head_lr=1e-5)}
     folder = runs.finetune("windows", "ner", model=runs / "ner-pretrained", max_length=24, **slow)
     assert json.loads((folder / "seed-3/tokenizer_config.json").read_text())["model_max_length"] == 24
-    assert load_tagger(folder).max_length == 24
+    assert load_tagger(folder, "32-true").max_length == 24
     out = runs.evaluate("windows-again", "ner", {"m": folder}, test=runs.labelled("ner", "validation"))
     noted = runs.results["windows"]["seeds"][0]["validation"]["f1"]
     assert json.loads((out / "metrics.json").read_text())["systems"]["m"]["f1"] == pytest.approx(noted, abs=1e-6) != 0
@@ -76,7 +76,11 @@ def test_the_window_of_training_is_that_of_prediction(runs):
 def test_from_a_tokenizer_and_an_architecture(runs):
     changes = {"init": "random", "encoder": runs.encoder, "max_epochs": 1, "seeds": (7,)}
     folder = runs.finetune("from-tokenizer", "classification", model=runs / "vocab", **changes)
-    assert set(load_classifier(folder).predict_texts(["No effect."])[0].scores) == {"negative", "null", "positive"}
+    assert set(load_classifier(folder, "32-true").predict_texts(["No effect."])[0].scores) == {
+        "negative",
+        "null",
+        "positive",
+    }
     # random weights, with the architecture and the tokenizer of a fine-tuned model
     changes |= {"encoder": None, "model": folder}
     again = runs.finetune("from-finetuned", "classification", **changes)

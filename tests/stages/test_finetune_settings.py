@@ -105,7 +105,7 @@ def test_dropout_is_that_of_the_stage_and_the_folder_keeps_its_own(runs: Any, tm
 def loss_of_classifier(runs: Any, folder: Path) -> float:
     """Cross-entropy of the validation texts, from what the saved model predicts."""
     texts = [json.loads(line) for line in runs.labelled("classification", "validation").read_text().splitlines()]
-    found = load_classifier(folder).predict_texts([text["text"] for text in texts])
+    found = load_classifier(folder, "32-true").predict_texts([text["text"] for text in texts])
     return -sum(math.log(one.scores[text["label"]]) for one, text in zip(found, texts, strict=True)) / len(texts)
 
 
@@ -137,7 +137,7 @@ def test_the_loss_of_validation_is_that_of_all_pieces_of_words(runs: Any, monkey
     monkeypatch.setattr("domainbert.stages.labelled_training._VALIDATION_TOKENS", 100)
     changes = {"max_epochs": 1, "seeds": (1,), "max_length": 16, "select_by": "loss"}
     folder = runs.finetune("tagger-by-loss", "ner", **changes)
-    predictor, (row,) = load_tagger(folder), runs.results["tagger-by-loss"]["seeds"]
+    predictor, (row,) = load_tagger(folder, "32-true"), runs.results["tagger-by-loss"]["seeds"]
     task = task_of_folder(open_model(folder / "seed-1"))
     examples = task.encode(Ner().read(runs.labelled("ner", "validation")).items, predictor.tokenizer, 16)
     batch = collate(examples, list(range(len(examples))), predictor.tokenizer)

@@ -46,7 +46,7 @@ def test_bioes_through_every_stage(runs, head, tmp_path):
     system = json.loads((scored / "metrics.json").read_text())["systems"]["m"]
     noted = runs.results[f"bioes-{head}"]["seeds"][0]["validation"]["f1"]
     assert system["f1"] == pytest.approx(noted, abs=1e-6) and noted > 0 and system["repaired_tags"] == 0
-    tagger = load_tagger(teacher)
+    tagger = load_tagger(teacher, "32-true")
     tags = tagger.predict_words([text.split() for text in TEXTS if text])
     assert all(to_iob2(one) == one for one in tags) and [len(one) for one in tags] == [10, 5]
     raw = [tags for tags, _ in tagger._decoded(tagger.task.encode_contents(TEXTS, tagger.tokenizer, 64)).values()]
@@ -54,10 +54,10 @@ def test_bioes_through_every_stage(runs, head, tmp_path):
     student = taught(runs, f"bioes-student-{head}", teacher)
     assert json.loads((student / "seed-1/config.json").read_text())["domainbert_tags"] == "BIOES"
     asked = taught(runs, f"bioes-cached-{head}", teacher, cache=str(tmp_path))
-    assert load_tagger(asked).labels == load_tagger(student).labels == tagger.labels
+    assert load_tagger(asked, "32-true").labels == load_tagger(student, "32-true").labels == tagger.labels
     found = tagger.predict_entities(TEXTS)
     folder = runs.run(f"bioes-{head}-exported", export, model=teacher)
-    exported = load_tagger(folder).predict_entities(TEXTS)
+    exported = load_tagger(folder, "32-true").predict_entities(TEXTS)
     assert [[one.text for one in row] for row in exported] == [[one.text for one in row] for row in found]
     ours, theirs = ([one.score for row in rows for one in row] for rows in (found, exported))
     assert theirs == pytest.approx(ours, abs=1e-4) and all(0 < one <= 1 for one in ours)
@@ -82,7 +82,7 @@ def test_predictions_for_annotation_tools(runs, tmp_path, format):
         for one in tasks:
             one["annotations"] = one.pop("predictions")
         written.write_text(json.dumps(tasks))
-    found = load_tagger(runs / "ner-pretrained").predict_entities(TEXTS[:2])
+    found = load_tagger(runs / "ner-pretrained", "32-true").predict_entities(TEXTS[:2])
     read = read_ner(written)
     assert [one.labels for one in read.sentences] == [[entity.type for entity in row] for row in found]
     assert read.num_spans > 0

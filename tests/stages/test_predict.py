@@ -27,6 +27,7 @@ def run(runs, tmp_path):
 
     def predicted(input: Path, model: str = "ner-pretrained", **arguments) -> list[dict]:
         out = str(tmp_path / f"predict-{next(numbers)}")
+        arguments = {"precision": "32-true", **arguments}
         return rows_of(runs.run(out, predict, model=runs / model, input=input, **arguments))
 
     return predicted

@@ -205,7 +205,7 @@ stages:
       models: {{teacher: "@topics", student: "@student"}}
       task: MultiLabel
       test: {topics}/test.jsonl
-  said: {{stage: predict, model: "@topics", input: {topics}/test.jsonl}}
+  said: {{stage: predict, model: "@topics", precision: 32-true, input: {topics}/test.jsonl}}
   onnx: {{stage: export, model: "@topics", check: {topics}/validation.jsonl}}
 """)
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
@@ -229,14 +229,14 @@ stages:
     threshold = fields["domainbert_threshold"]
     assert all(set(row["predicted"]) == {n for n, p in row["scores"].items() if p >= threshold} for row in rows)
 
-    predictor = load_predictor(run / "topics")
+    predictor = load_predictor(run / "topics", "32-true")
     (model,) = predictor.predict([rows[0]["text"]])
     assert model.scores == pytest.approx(rows[0]["scores"], abs=1e-6)
     said = json.loads((run / "said/predictions.jsonl").read_text().splitlines()[0])
     assert said["predicted_labels"] == rows[0]["predicted"] and said["scores"] == pytest.approx(
         rows[0]["scores"], abs=1e-6
     )
-    (exported,) = load_predictor(run / "onnx").predict([rows[0]["text"]])
+    (exported,) = load_predictor(run / "onnx", "32-true").predict([rows[0]["text"]])
     assert exported.labels == model.labels and exported.scores == pytest.approx(model.scores, abs=1e-4)
 
     theirs, loading = transformers.AutoModelForSequenceClassification.from_pretrained(best, output_loading_info=True)
@@ -253,5 +253,5 @@ stages:
     with pytest.raises(
         DomainbertError, match=r"is a multi-label classifier with the labels .*; load_predictor reads it"
     ):
-        domainbert.load_classifier(run / "topics")
+        domainbert.load_classifier(run / "topics", "32-true")
     assert json.loads((run / "student/seed-1/config.json").read_text())["domainbert_threshold"] > 0

@@ -197,7 +197,7 @@ def test_pairs_are_read_as_transformers_reads_them(family: str, vocabularies: Fo
     facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
     save_model(tmp_path, model, FAMILIES[family][1], made, "sequence", "", LABELS, 64, facts=facts)
     tokenizer, theirs = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
-    predictor = load_predictor(tmp_path)
+    predictor = load_predictor(tmp_path, "32-true")
     examples = predictor.task.encode_contents(PAIRS, tokenizer, 64)
     hugging_face, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
         tmp_path, output_loading_info=True
@@ -219,7 +219,7 @@ def test_windows_of_a_pair_are_averaged(vocabularies: Folders, tmp_path: Path) -
     model, made = tiny_model("bert", vocabularies, 2)
     facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
     save_model(tmp_path, model, FAMILIES["bert"][1], made, "sequence", "", LABELS, 48, facts=facts)
-    predictor = load_predictor(tmp_path, max_length=30)
+    predictor = load_predictor(tmp_path, "32-true", max_length=30)
     long = TextPair("café rates", " ".join(pair.second for pair in PAIRS))
     (example,) = predictor.task.encode_contents([long], predictor.tokenizer, 30)
     assert len(example.windows) > 3

@@ -56,7 +56,7 @@ def recipe(treebank: Path, out: Path) -> dict[str, Any]:
             "test": f"{treebank}/test.conllu",
             "bootstrap_resamples": 200,
         },
-        "said": {"stage": "predict", "model": "@trees", "input": f"{treebank}/test.jsonl"},
+        "said": {"stage": "predict", "model": "@trees", "precision": "32-true", "input": f"{treebank}/test.jsonl"},
         "onnx": {"stage": "export", "model": "@trees", "check": f"{treebank}/validation.conllu"},
     }
     return {"out": str(out), "stages": stages}
@@ -116,7 +116,7 @@ def share_of_arcs(words: list[tuple[list[str], list[str]]], stop: int) -> float:
 
 def the_predictions(treebank: Path, run: Path) -> None:
     rows = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
-    predictor, exported = load_predictor(run / "trees"), load_predictor(run / "onnx")
+    predictor, exported = load_predictor(run / "trees", "32-true"), load_predictor(run / "onnx", "32-true")
     items = read_treebank(treebank / "test.conllu").items
     assert max(len(one.windows) for one in predictor.task.encode(items, predictor.tokenizer, 20)) > 1
     given = predictor.predict([item.words for item in items])

@@ -95,7 +95,7 @@ stages:
       task: QuestionAnswering
       test: {asked_of}/test.json
       bootstrap_resamples: 200
-  said: {{stage: predict, model: "@reader", input: {tmp_path}/rows.jsonl}}
+  said: {{stage: predict, model: "@reader", precision: 32-true, input: {tmp_path}/rows.jsonl}}
   onnx: {{stage: export, model: "@reader", check: {asked_of}/validation.json}}
 """)
     recipe = ["run", str(tmp_path / "recipe.yaml")]
@@ -110,7 +110,7 @@ stages:
     assert fields["id2label"] == {"0": "start", "1": "end"} and facts.pop("threshold") < 10
     assert facts == {"max_question_length": 4, "max_answer_length": 12, "n_best": 5}
     the_scores(run, test)
-    predictor = load_predictor(run / "reader")
+    predictor = load_predictor(run / "reader", "32-true")
     the_predictions(run, test, predictor)
     like_transformers(best, test, predictor)
 
@@ -141,7 +141,7 @@ def the_predictions(run: Path, test: Any, predictor: Any) -> None:
     """An answer is a stretch of its context, whatever reads the model, and none is predicted above the threshold."""
     threshold = predictor.task.threshold
     scored, said = rows(run / "scores/predictions/teacher/seed-3.jsonl"), rows(run / "said/predictions.jsonl")
-    exported = load_predictor(run / "onnx").predict(test.contents)
+    exported = load_predictor(run / "onnx", "32-true").predict(test.contents)
     lengths = [len(ids) for ids in predictor.tokenizer.encode([one.context for one in test.items])]
     assert sum(length > 41 for length in lengths) > 10, "some are read in several windows"
     for item, one, other, third in zip(test.items, scored, said, exported, strict=True):

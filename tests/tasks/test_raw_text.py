@@ -28,7 +28,7 @@ def test_scores_of_raw_text_are_those_of_predict_and_of_a_pipeline(runs):
     transformers = pytest.importorskip("transformers")
     folder = str(runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"])
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
-    tagger, plain = load_tagger(folder), load_tagger(folder)
+    tagger, plain = load_tagger(folder, "32-true"), load_tagger(folder, "32-true")
     plain.task.word_splitting = None
     sentences = [one for one in read_ner(runs.labelled("ner", "test")).sentences if len(one.words) < 30]
     texts, places = zip(*(running_text(one.words) for one in sentences), strict=True)

@@ -131,7 +131,7 @@ def test_transformers_gives_the_units_of_the_files(family: str, vocabularies: Fo
         tmp_path, output_loading_info=True
     )
     assert not loading["missing_keys"] and not loading["unexpected_keys"] and theirs.config.num_labels == 1
-    predictor, again = load_predictor(tmp_path), load_model(tmp_path, "sequence", task.labels)[0].eval()
+    predictor, again = load_predictor(tmp_path, "32-true"), load_model(tmp_path, "sequence", task.labels)[0].eval()
     task.begin(again.head)
     examples = task.encode_contents(TEXTS[:8], tokenizer, 64)
     standard = standardised(model, examples, tokenizer)
@@ -230,7 +230,7 @@ def test_pairs_go_through_every_stage(
     assert f"Pearson correlation  {teacher['pearson']:.4f}" in printed
 
     pairs = [TextPair(row["text"], row["text_pair"]) for row in found]
-    predictor, exported = load_predictor(run / "similarity"), load_predictor(run / "onnx")
+    predictor, exported = load_predictor(run / "similarity", "32-true"), load_predictor(run / "onnx", "32-true")
     wanted = [row["predicted"] for row in found]
     said = rows(run / "numbers/predictions.jsonl")
     assert [row["value"] for row in said] == pytest.approx(wanted, abs=1e-5) and said[0]["sentence2"] == pairs[0].second
@@ -238,7 +238,7 @@ def test_pairs_go_through_every_stage(
     windows = [len(one.windows) for one in predictor.task.encode_contents(pairs, predictor.tokenizer, 40)]
     assert min(windows) == 1 and max(windows) > 1
 
-    first, *others = (load_predictor(run / name) for name in ("similarity/seed-1", "again", "copy"))
+    first, *others = (load_predictor(run / name, "32-true") for name in ("similarity/seed-1", "again", "copy"))
     before = [one.value for one in first.predict(pairs)]
     for other in others:
         assert [one.value for one in other.predict(pairs)] == pytest.approx(before, abs=1e-3), "it has hardly learnt"

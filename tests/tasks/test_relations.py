@@ -591,7 +591,7 @@ stages:
       models: {{cls: "@cls", starts: "@starts", student: "@student", student-starts: "@student-starts"}}
       task: *tokens
       test: {sentences}/test.jsonl
-  said: {{stage: predict, model: "@starts", input: {sentences}/test.jsonl}}
+  said: {{stage: predict, model: "@starts", precision: 32-true, input: {sentences}/test.jsonl}}
   onnx: {{stage: export, model: "@cls", check: {sentences}/validation.jsonl, task: *tokens}}
   onnx-starts: {{stage: export, model: "@starts", check: {sentences}/validation.jsonl}}
 """)
@@ -627,7 +627,7 @@ stages:
     predicted = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
     assert [row["predicted_label"] for row in predicted] == [row["predicted"] for row in rows["starts"]]
     assert all("head" in row and row["scores"].keys() == {"after", "before", "none"} for row in predicted)
-    predictor = load_predictor(run / "starts")
+    predictor = load_predictor(run / "starts", "32-true")
     long = max(range(40), key=lambda number: len(rows["starts"][number]["text"]))
     row = json.loads((sentences / "test.jsonl").read_text().splitlines()[long])
     by_characters, by_markers = (
@@ -636,12 +636,12 @@ stages:
     assert by_characters == by_markers == predictor.predict([rows["starts"][long]["text"]])[0]
     assert by_characters.scores == pytest.approx(rows["starts"][long]["scores"], abs=1e-6)
     for folder, onnx in ((best, "onnx"), (run / "starts", "onnx-starts")):
-        torchs, exported = (load_predictor(one).predict_rows([row])[0] for one in (folder, run / onnx))
+        torchs, exported = (load_predictor(one, "32-true").predict_rows([row])[0] for one in (folder, run / onnx))
         assert exported.label == torchs.label and exported.scores == pytest.approx(torchs.scores, abs=1e-4)
 
     theirs, loading = transformers.AutoModelForSequenceClassification.from_pretrained(best, output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
-    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(best), load_predictor(best)
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(best), load_predictor(best, "32-true")
     short = put_markers("girls' Cash, café (loans)", (7, 11), (19, 24), MARKERS)
     text = short.written(ADDED)[0]  # " [/E2])": white space beside a marker is of no concern to this vocabulary
     encoded = tokenizer(text, return_tensors="pt")

@@ -315,7 +315,7 @@ stages:
       models: {{linear: "@labels", crf: "@field", student: "@student"}}
       task: TokenLabels
       test: {elements}/test.conll
-  said: {{stage: predict, model: "@labels", input: {elements}/test.conll}}
+  said: {{stage: predict, model: "@labels", precision: 32-true, input: {elements}/test.conll}}
   onnx: {{stage: export, model: "@labels", check: {elements}/validation.conll}}
   onnx-crf: {{stage: export, model: "@field", check: {elements}/validation.conll}}
 """)
@@ -341,7 +341,7 @@ stages:
         assert low < metrics["systems"][name]["macro_f1"] < high
     assert len(metrics["paired"]) == 2 and metrics["gold"] == sum(tag != "O" for tag in gold)
 
-    predictor = load_predictor(run / "labels")
+    predictor = load_predictor(run / "labels", "32-true")
     long = max(test.items, key=lambda one: len(one.words))
     (example,) = predictor.task.encode_contents([long.words], predictor.tokenizer, predictor.max_length)
     assert predictor.max_length == 24 and len(example.windows) > 2
@@ -353,7 +353,7 @@ stages:
     assert "".join(one.text for one in words) == "".join(long.words) and all(one.label in labels for one in words)
 
     for folder, onnx in (("labels", "onnx"), ("field", "onnx-crf")):
-        torchs, exported = (load_predictor(run / name).predict([row["text"]])[0] for name in (folder, onnx))
+        torchs, exported = (load_predictor(run / name, "32-true").predict([row["text"]])[0] for name in (folder, onnx))
         assert [one.label for one in exported] == [one.label for one in torchs]
         assert [one.score for one in exported] == pytest.approx([one.score for one in torchs], abs=1e-4)
     crf = json.loads((run / "onnx-crf/crf.json").read_text())

@@ -176,7 +176,7 @@ def test_folders_whose_weights_are_not_finite_are_refused(runs: Any, work: Work,
     out = work / "out"
     out.mkdir()
     for read in (
-        lambda: load_tagger(folder),
+        lambda: load_tagger(folder, "32-true"),
         lambda: load_model(folder, "tokens"),
         lambda: evaluate(out, models={"a": folder}, task=Ner(), test=runs.labelled("ner", "test")),
         lambda: predict(out, model=folder, input=work / "text.txt"),

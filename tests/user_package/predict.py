@@ -10,7 +10,7 @@ from domainbert import load_predictor, load_tagger
 from domainbert.base.errors import DomainbertError
 
 text = json.loads(Path("data/test.jsonl").read_text().splitlines()[0])["text"]
-shown = {"grade": load_predictor("run/grades").predict([text])[0].grade}
+shown = {"grade": load_predictor("run/grades", "32-true").predict([text])[0].grade}
 try:
     load_tagger("run/grades")
 except DomainbertError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
-from domainbert.serving.parts import in_parts, joined
+from domainbert.serving.parts import Computed, compute_in_parts
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
@@ -56,10 +57,9 @@ class OnnxModel:
         At most `max_tokens` are computed at once, padding included; a longer example is a batch of its own.
         """
         for items in batches_by_length(examples, max_tokens):
-            parts = in_parts([examples[item] for item in items], max_tokens)
-            yield joined([self._computed(part, items) for part in parts])
+            yield compute_in_parts(partial(self._compute, items), [examples[item] for item in items], max_tokens)
 
-    def _computed(self, part: Sequence[Example], items: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+    def _compute(self, items: Sequence[int], part: Sequence[Example]) -> Computed:
         batch = pad_rows(part, items, self.tokenizer)
         output = self.run(batch)
         length = batch["input_ids"].shape[1]
