@@ -20,26 +20,22 @@ def compute_in_parts(
     """What a task reads of a batch, and the logits (N, C); a single example of more than `max_tokens` tokens is
     computed in several parts of its windows.
 
-    The rows of a part have at most `max_tokens` with padding, unless a window alone has more. Each result is copied
-    into its place before the next part is computed: the results of thousands of parts, kept one by one, would fragment
-    the memory that the layers of the next part need.
+    The rows of a part have at most `max_tokens` with padding, unless a window alone has more.
     """
+    parts = [examples]
+    if len(examples) == 1 and examples[0].num_tokens > max_tokens:
+        (example,) = examples
+        at_once = max(max_tokens // max(window.num_tokens for window in example.windows), 1)
+        groups = (example.windows[begin : begin + at_once] for begin in range(0, len(example.windows), at_once))
+        parts = [[Example(windows, example.num_outputs)] for windows in groups]
     positions = sum(len(window.positions) for example in examples for window in example.windows)
     whole, end = list[Tensor](), 0
-    for part in _parts(examples, max_tokens):
+    for part in parts:
         batch, logits = compute(part)
         values = [*(batch[name] for name in _OF_OUTPUTS), logits]
+        # the results of thousands of parts, kept one by one, would fragment the memory of the next part's layers
         whole = whole or [value.new_empty(positions, *value.shape[1:]) for value in values]
         for joined, value in zip(whole, values, strict=True):
             joined[end : end + len(value)] = value
         end += len(logits)
     return {"items": batch["items"], **dict(zip(_OF_OUTPUTS, whole, strict=False))}, whole[-1]
-
-
-def _parts(examples: Sequence[Example], max_tokens: int) -> list[list[Example]]:
-    if len(examples) > 1 or examples[0].num_tokens <= max_tokens:
-        return [list(examples)]
-    (example,) = examples
-    at_once = max(max_tokens // max(window.num_tokens for window in example.windows), 1)
-    groups = (example.windows[begin : begin + at_once] for begin in range(0, len(example.windows), at_once))
-    return [[Example(windows, example.num_outputs)] for windows in groups]

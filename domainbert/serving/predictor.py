@@ -87,8 +87,7 @@ class FineTuned:
         """`DomainbertError` unless torch computes it in full precision: what explains it differentiates it."""
         if self.exported is not None or self.dtype is not None:
             found = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
-            expected = "expected a model in torch, loaded with precision 32-true"
-            raise DomainbertError(f"the model is {found}; {expected}")
+            raise DomainbertError(f"the model is {found}; expected a model in torch, loaded with precision 32-true")
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, labels) at its positions; batches are not in order.
@@ -126,8 +125,7 @@ def packed_logits(
 ) -> Iterator[tuple[dict[str, Any], Tensor]]:
     """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
 
-    The model is in eval mode, on the device. `dtype` is that of `torch.autocast` for the encoder, None is full
-    precision; the head always computes in full precision, since 8 bits of a logit decide too little between labels.
+    The model is in eval mode, on the device. `dtype` is the `torch.autocast` dtype of its encoder, None full precision.
     """
     max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
@@ -138,7 +136,7 @@ def packed_logits(
         with torch.inference_mode():
             with cast:
                 states = model.head_input(Packed.of(moved), moved["positions"])
-            return moved, model.read(states.float())
+            return moved, model.read(states.float())  # logits rounded to 8 bits would change labels
 
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
         yield compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens)
@@ -160,8 +158,7 @@ def load_predictor(path: Path | str, precision: Precision = "auto", max_length: 
     Args:
         path: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
             file in one.
-        precision: `auto` computes the encoder in bf16 where the hardware multiplies bf16 matrices fast, otherwise in
-            full precision; `32-true` gives the numbers of `evaluate` and of exports on all hardware.
+        precision: `auto` computes the encoder in bf16 on hardware with fast bf16; `32-true` as `evaluate` does.
         max_length: tokens of a window; None takes what it was fine-tuned with.
 
     Raises:

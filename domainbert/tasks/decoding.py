@@ -20,10 +20,7 @@ Ints = NDArray[np.int64]
 
 def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
     """Logits (windows, labels) averaged over the windows of each text: (E, labels) in fp32."""
-    example, size = batch["example"], len(batch["items"])
-    summed = torch.zeros(size, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    counts = torch.zeros_like(summed[:, :1]).index_add(0, example, torch.ones_like(logits[:, :1], dtype=torch.float32))
-    return summed.index_add(0, example, logits.float()) / counts
+    return output_logits(logits, batch["example"], len(batch["items"]))
 
 
 def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
