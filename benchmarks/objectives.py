@@ -24,7 +24,7 @@ from domainbert.stages.pretrain import Pretrain
 _ROOT = Path(__file__).parents[1]
 _RECIPE = _ROOT / "configs" / "econ" / "objectives.yaml"
 _PACKAGES = ("domainbert", "torch", "lightning", "numpy")
-_STEPS = 16  # of a measurement: of the causal mix, 1 in 16 is causal
+_STEPS = 16  # of a measurement
 
 
 def train_steps(turns: Turns, settings: Settings) -> dict[str, Any]:

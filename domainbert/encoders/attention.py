@@ -10,9 +10,6 @@
 | GPU (Ampere or newer), bf16 or fp16, no bias, heads of 8, 16, ... 256 | flash attention, text by text |
 | GPU, else | `scaled_dot_product_attention` with a mask |
 
-In each of them a token may be kept from those behind it (`Packed.causal`): by the mask, or by a window of flash
-attention that has nothing behind the token.
-
 Flash attention is called as an operator of torch because `torch.nn.attention.varlen.varlen_attn` has no dropout. On an
 H100, BERT-base's 12 layers on 64 rows of 512 tokens, a few with several texts, take 12.8 ms forward and backward with
 dropout, with a mask 15.5, and without a mask, were each row one text, 11.5; the rows of one text without a mask and the
@@ -30,7 +27,7 @@ from torch.nn import functional
 
 from domainbert.encoders.packed import Packed, segment_starts
 from domainbert.encoders.torch_internals import flash_attention
-from domainbert.encoders.windows import attend_in_blocks, block_mask, gains, within
+from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
 
 # Rows up to this length, by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow.
 # In bf16 it takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
@@ -41,16 +38,16 @@ _EXPLICIT_LENGTH = {2: 768, 4: 256, 8: 256}
 _FEW_SCORES = 8 << 20
 
 
-def segment_mask(segment_ids: Tensor, window: int | None = None, causal: bool = False) -> Tensor:
+def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
     """Mask by which a token sees those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
 
-    With a window it sees those that are at most so many tokens before or behind it; a causal one has none behind it.
+    With a window it sees those that are at most so many tokens before or behind it.
     Padding (segment 0) sees padding, so that no row of the softmax is empty; nothing reads its output.
     """
     same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
-    if window is not None or causal:
+    if window is not None:
         places = torch.arange(segment_ids.shape[-1], device=same.device)  # a text stands in one piece: places will do
-        same = same & within(places - places.unsqueeze(-1), window, causal)
+        same = same & ((places - places.unsqueeze(-1)).abs() <= window)
     return torch.zeros(same.shape, device=same.device).masked_fill(~same, float("-inf")).unsqueeze(1)
 
 
@@ -65,8 +62,6 @@ class Segments(NamedTuple):
     """The mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
     bias: Tensor | None = None
     """That bias alone, for whoever looks at the scores."""
-    causal: bool = False
-    """Whether no token sees those behind it, for a kernel that reads boundaries; masks say so themselves."""
 
     def with_bias(self, bias: Tensor) -> Segments:
         """The same for layers that share a bias of the scores, (1 or B, heads, S, S): it is added to the mask once for
@@ -95,17 +90,17 @@ def choose_kernel(
 ) -> Segments:
     """The texts in a batch as all layers need them; `biased` says whether their scores have a bias, `window` with which
     window some call `attend`, and dropout is that on the attention probabilities."""
-    segment_ids, boundaries, causal = tokens.segment_ids, tokens.boundaries, tokens.causal
+    segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
     fits = boundaries is not None and head_size % 8 == 0 and head_size <= 256
     if fits and not biased and _has_flash(segment_ids.device):
-        return Segments(None, boundaries, causal=causal)
-    mask = segment_mask(segment_ids, causal=causal)
+        return Segments(None, boundaries)
+    mask = segment_mask(segment_ids)
     if window is None:
         return Segments(mask)
     # what is exported serves any length, and a choice by length would be made for good
     plain = segment_ids.device.type == "cpu" and not dropout_rate and not biased and not torch.compiler.is_exporting()
     in_blocks = plain and gains(segment_ids.shape[-1], window)
-    return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window, causal))
+    return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window))
 
 
 def _has_flash(device: torch.device) -> bool:
@@ -185,8 +180,7 @@ def _text_by_text(
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
     assert segments.boundaries is not None
-    reach = (window, 0 if segments.causal else window)
-    mixed = flash_attention(query, key, value, segments.boundaries, length, reach, scale, dropout)
+    mixed = flash_attention(query, key, value, segments.boundaries, length, (window, window), scale, dropout)
     return mixed.view(batch, length, heads, width).transpose(1, 2)
 
 

@@ -178,11 +178,6 @@ class EncoderConfig(ABC):
         return 0
 
     @property
-    def can_be_causal(self) -> bool:
-        """Whether a token can be kept from seeing those behind it: where attention alone mixes tokens."""
-        return True
-
-    @property
     def num_token_types(self) -> int:
         """The kinds of token (text A and B of a pair) that it tells apart; 0 if it is blind to them."""
         types: int = getattr(self, "type_vocab_size", 0)

@@ -22,7 +22,6 @@ class Packed(NamedTuple):
         token_type_ids: which text of a pair it belongs to; None is 0 for every token.
         boundaries: (N + 1,) from `attention.segment_boundaries`. With them attention may be faster on a GPU; they
             change nothing else.
-        causal: no token sees those behind it, in any of the rows.
     """
 
     input_ids: Tensor
@@ -30,7 +29,6 @@ class Packed(NamedTuple):
     segment_ids: Tensor
     token_type_ids: Tensor | None = None
     boundaries: Tensor | None = None
-    causal: bool = False
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Packed:

@@ -28,14 +28,7 @@ def _queries(window: int) -> int:
     return max(window, _SMALLEST)
 
 
-def within(ahead: Tensor, window: int | None, causal: bool) -> Tensor:
-    """Whether a token sees one that stands so many tokens ahead of it, for numbers of any shape: as far as the window
-    reaches, and none ahead where attention is causal."""
-    near = torch.ones_like(ahead, dtype=torch.bool) if window is None else ahead.abs() <= window
-    return near & (ahead <= 0) if causal else near
-
-
-def block_mask(segment_ids: Tensor, window: int, causal: bool = False) -> Tensor:
+def block_mask(segment_ids: Tensor, window: int) -> Tensor:
     """Mask by which a token sees those of its own segment within its window: (B, S) -> (n, b, k), 0 or -inf.
 
     Padding sees padding, and what fills up the last block sees itself.
@@ -45,7 +38,7 @@ def block_mask(segment_ids: Tensor, window: int, causal: bool = False) -> Tensor
     texts = functional.pad(text_numbers(segment_ids).flatten(), (0, -rows * length % size), value=-1)
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)  # (n, k)
     places = torch.arange(size + 2 * window, device=segment_ids.device)
-    near = within(places - window - places[:size].unsqueeze(-1), window, causal)
+    near = (places - window - places[:size].unsqueeze(-1)).abs() <= window
     seen = near & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
     return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, float("-inf"))
 

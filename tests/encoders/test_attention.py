@@ -26,19 +26,6 @@ def random_heads():
     return [torch.randn(2, 3, 8, 5, generator=generator) for _ in range(3)]
 
 
-def test_causal_tokens_see_those_before_them_in_their_segment():
-    assert (segment_mask(SEGMENTS, causal=True)[0, 0] == 0).int().tolist() == [
-        [1, 0, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0, 0, 0],
-        [0, 0, 0, 1, 0, 0, 0, 0],
-        [0, 0, 0, 1, 1, 0, 0, 0],
-        [0, 0, 0, 0, 0, 1, 0, 0],
-        [0, 0, 0, 0, 0, 0, 1, 0],
-        [0, 0, 0, 0, 0, 0, 1, 1],
-    ]
-
-
 def test_tokens_see_their_own_segment():
     mask = segment_mask(SEGMENTS)
     assert mask.shape == (2, 1, 8, 8)
@@ -158,9 +145,8 @@ def test_dropout_drops_neighbours_independently():
     assert by_place.max() < 4.5 * (0.25 * 0.75 / 100_000) ** 0.5
 
 
-def plainly(heads, segment_ids, bias=None, window=None, scale=None, causal=False):
-    """Attention token by token: over those of its text, as far as a window reaches, of scaled scores and bias; those
-    behind it are left out where it is causal."""
+def plainly(heads, segment_ids, bias=None, window=None, scale=None):
+    """Attention token by token: over those of its text, as far as a window reaches, of scaled scores and bias."""
     query, key, value = heads
     (batch, count, length, width), rows = query.shape, []
     bias = torch.zeros(1, 1, length, length) if bias is None else bias
@@ -169,13 +155,11 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None, causal=False
         for place, segment in enumerate(ids):
             reach = length if window is None else window
             own = [at for at, other in enumerate(ids) if other == segment and abs(at - place) <= reach]
-            own = [at for at in own if at <= place or not causal]
             scores = (key[row, :, own] * query[row, :, place, None]).sum(-1) * (width**-0.5 if scale is None else scale)
             rows.append(((scores + bias[row, :, place, own]).softmax(-1).unsqueeze(-1) * value[row, :, own]).sum(1))
     return torch.stack(rows).view(batch, length, count, width).transpose(1, 2)
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("window", [None, 0, 1, 3])
 @pytest.mark.parametrize(
@@ -183,20 +167,20 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None, causal=False
     [(kernel, size) for kernel in ("spelt out", "fused") for size in (None, (1, 1), (2, 1), (1, 3), (2, 3))]
     + [("text by text", None), ("in blocks", None)],  # which have no bias
 )
-def test_bias_window_scale_and_causal_masks(kernel, biased, window, scale, causal, monkeypatch):
+def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
     """Outputs and gradients, those of the bias too, of each kernel."""
     monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
     monkeypatch.setattr(attention, "flash_attention", by_the_definition)
     inputs = [head.requires_grad_() for head in random_heads()]
     bias = None if biased is None else torch.randn(*biased, 8, 8, generator=torch.Generator().manual_seed(1))
     inputs += [] if bias is None else [bias.requires_grad_()]
-    by_mask = Segments(segment_mask(SEGMENTS, causal=causal), None, segment_mask(SEGMENTS, window, causal))
+    by_mask = Segments(segment_mask(SEGMENTS), None, segment_mask(SEGMENTS, window))
     if kernel == "in blocks":
-        by_mask = by_mask._replace(near=block_mask(SEGMENTS, 0 if window is None else window, causal))
-    by_boundaries = Segments(None, segment_boundaries(SEGMENTS), causal=causal)
+        by_mask = by_mask._replace(near=block_mask(SEGMENTS, 0 if window is None else window))
+    by_boundaries = Segments(None, segment_boundaries(SEGMENTS))
     segments = by_boundaries if kernel == "text by text" else by_mask
     found = attend(*inputs[:3], segments, bias=bias, window=window, scale=scale)
-    wanted = plainly(inputs[:3], SEGMENTS, bias, window, scale, causal)
+    wanted = plainly(inputs[:3], SEGMENTS, bias, window, scale)
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
     direction = torch.randn(found.shape, generator=torch.Generator().manual_seed(2))
     gradients = [torch.autograd.grad((mixed * direction).sum(), inputs) for mixed in (found, wanted)]
@@ -317,11 +301,9 @@ def test_which_kernel_a_batch_takes(monkeypatch):
     boundaries = segment_boundaries(SEGMENTS)
     by_mask, by_boundaries = [True, False, False, False], [False, True, False, False]
 
-    def chosen(given, *arguments, causal=False, **facts):
-        tokens = Packed(SEGMENTS, SEGMENTS, SEGMENTS, None, given, causal)
-        *parts, said = choose_kernel(tokens, *arguments, **facts)
-        assert said == (causal and parts[1] is not None)
-        return [one is not None for one in parts]
+    def chosen(given, *arguments, **facts):
+        tokens = Packed(SEGMENTS, SEGMENTS, SEGMENTS, None, given)
+        return [part is not None for part in choose_kernel(tokens, *arguments, **facts)]
 
     assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
     monkeypatch.setattr(attention, "_has_flash", lambda device: True)
@@ -329,7 +311,7 @@ def test_which_kernel_a_batch_takes(monkeypatch):
     assert chosen(boundaries, 64, 0.1) == by_boundaries and chosen(None, 64, 0.0) == by_mask
     assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
     assert chosen(boundaries, 64, 0.0, biased=True) == by_mask
-    assert chosen(boundaries, 64, 0.0, window=4) == chosen(boundaries, 64, 0.0, causal=True) == by_boundaries
+    assert chosen(boundaries, 64, 0.0, window=4) == by_boundaries
 
 
 @pytest.mark.parametrize(

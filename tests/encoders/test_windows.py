@@ -34,16 +34,15 @@ def packed(draw):
     st.sampled_from([0, 1, 5, 31, 32, 33, 70]),
     st.integers(0, 2**31),
     st.sampled_from([None, 0.3]),
-    st.booleans(),
 )
-def test_blocks_give_what_masks_give(segment_ids, window, seed, scale, causal):
+def test_blocks_give_what_masks_give(segment_ids, window, seed, scale):
     """Outputs and gradients, whatever the lengths; padding apart, which nobody reads."""
     rows, length = segment_ids.shape
     generator = torch.Generator().manual_seed(seed)
     heads = [torch.randn(rows, 2, length, 4, generator=generator).requires_grad_() for _ in range(3)]
-    by_mask = Segments(segment_mask(segment_ids), None, segment_mask(segment_ids, window, causal))
+    by_mask = Segments(segment_mask(segment_ids), None, segment_mask(segment_ids, window))
     wanted = attend(*heads, by_mask, window=window, scale=scale)
-    found = attend_in_blocks(*heads, block_mask(segment_ids, window, causal), scale)
+    found = attend_in_blocks(*heads, block_mask(segment_ids, window), scale)
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
     direction = torch.randn(found.shape, generator=generator)
     gradients = [torch.autograd.grad((mixed * direction).sum(), heads) for mixed in (found, wanted)]

@@ -9,8 +9,6 @@ _REPLACED = ("tests/pretraining/test_replaced_tokens.py",)
 _REPLACED_STAGES = ("tests/stages/test_pretrain_replaced_tokens.py",)
 _PAIRS = ("tests/pretraining/test_sentence_pairs.py",)
 _PAIRS_STAGES = ("tests/stages/test_pretrain_sentence_pairs.py",)
-_CAUSAL = ("tests/pretraining/test_causal_mix.py",)
-_CAUSAL_STAGES = ("tests/stages/test_pretrain_causal_mix.py",)
 _ANSWERING = ("tests/tasks/test_question_answering.py",)
 _OPINIONS = "tests/distillation/test_opinions.py"
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
@@ -139,8 +137,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, "tests/pretraining/test_corpus_rows.py", "tests/stages/test_warnings.py"),
         _STAGES,
     ),
-    "pretraining/objectives/causal_mix/objective.py": (_CAUSAL, _CAUSAL_STAGES),
-    "pretraining/softmax.py": (_CAUSAL, _CAUSAL_STAGES),
+    "pretraining/softmax.py": (("tests/pretraining/test_z_loss.py",), (_GOLDEN, *_STAGES)),
     "pretraining/objectives/replaced_tokens/config.py": (_REPLACED, _REPLACED_STAGES),
     "pretraining/objectives/replaced_tokens/objective.py": (_REPLACED, _REPLACED_STAGES),
     "pretraining/objectives/replaced_tokens/sharing.py": (_REPLACED, _REPLACED_STAGES),

@@ -192,11 +192,6 @@ class DebertaV2Config(BertConfig):
         return self.embedding_size or self.hidden_size
 
     @property
-    def can_be_causal(self) -> bool:
-        """See `EncoderConfig.can_be_causal`: a convolution reads the tokens behind one, too."""
-        return self.conv_kernel_size == 0
-
-    @property
     def head_dropout(self) -> float:
         """Dropout behind the pooler of a sequence head."""
         return self.hidden_dropout_prob if self.cls_dropout is None else self.cls_dropout

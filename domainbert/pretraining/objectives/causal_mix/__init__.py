@@ -1,1 +1,0 @@
-"""Masked LM, and causal LM in some of the steps: GPT-BERT, AntLM."""
