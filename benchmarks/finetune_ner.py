@@ -1,6 +1,6 @@
 """Fine-tuning on named entities: domainbert against the recipe of `run_ner.py`, the same model, sentences and settings.
 
-    python benchmarks/finetune_ner.py [--data econ|ncbi] [--model FOLDER] [--epochs 5]
+    python benchmarks/finetune_ner.py [--data econ|ncbi|sample] [--model FOLDER] [--epochs 5]
 
 The sides take turns after each part of an epoch; a measurement is an epoch, all its parts together. Validation comes
 between them, so that the time to an equal F1 can be told as well.
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prepared_corpus import CACHE, empty
+from prepared_corpus import CACHE, NER_DATA, default_ner_data, empty, ner_file
 from side_by_side import Measurement, Rounds, Side, Turns, has_gpu, measure, num_cores, report, summarise
 
 from domainbert.base.paths import resolve_path
@@ -323,7 +322,8 @@ def time_to_equal_f1(
 def parser_of(description: str) -> argparse.ArgumentParser:
     """The command line: data, model, epochs and where the JSON goes."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", choices=("econ", "ncbi"), default="econ", help="ECON-IE or NCBI-disease")
+    help = "ECON-IE, NCBI-disease or generated sentences; default: econ if DOMAINBERT_DATA is set, else sample"
+    parser.add_argument("--data", choices=NER_DATA, default=default_ner_data(), help=help)
     parser.add_argument("--model", default=PUBLISHED, help="the model folder that all sides start from")
     parser.add_argument("--epochs", type=int, default=5, help="of the training")
     parser.add_argument("--without-defaults", action="store_true", help="leave out the defaults of run_ner.py")
@@ -332,12 +332,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
 
 
 def data_files(data: str) -> tuple[Path, Path]:
-    """Paths of the training and the validation file of `data`, `econ` or `ncbi`."""
-    if "DOMAINBERT_DATA" not in os.environ:
-        raise SystemExit("DOMAINBERT_DATA is not set; expected the folder with econ/ner and bio/ner/ncbi-disease")
-    folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[data]
-    root = Path(os.environ["DOMAINBERT_DATA"]) / folder
-    return root / f"train.{suffix}", root / f"dev.{suffix}"
+    """Paths of the training and the validation file of `data`; see `ner_file`."""
+    return ner_file(data, "train"), ner_file(data, "validation")
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

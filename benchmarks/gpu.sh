@@ -10,13 +10,13 @@
 # and tensorboard; domainbert is read from this folder. To try it without a GPU, make a virtual environment of these
 # packages and the wheels, and start --dry-run with its interpreter as PYTHON.
 # --out FOLDER takes the JSONs (default: benchmarks/results, as NAME-GPU.json); --parts "gpu_equal pretrain-base-512"
-# runs some alone; --defaults measures the peers' defaults, too. DOMAINBERT_DATA, if set, is for the corpus, fine-tuning
-# and prediction; DOMAINBERT_MODEL is the model that these start from, by default BERT-base with random weights.
+# runs some alone; --defaults measures the peers' defaults, too. DOMAINBERT_DATA, if set, has the corpus, and the sentences
+# of fine-tuning and prediction; DOMAINBERT_MODEL is the model that these start from, by default BERT-base with random weights.
 set -u
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 PYTHON=${PYTHON:-python3}
-wheels= out=benchmarks/results parts= dry= defaults=--without-defaults
+cache=${BENCHMARKS_CACHE:-runs/benchmarks} wheels= out=benchmarks/results parts= dry= defaults=--without-defaults
 while [ $# -gt 0 ]; do
   case $1 in
     --download) exec "$PYTHON" -m pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
@@ -40,11 +40,11 @@ fi
 [ -n "$dry" ] && export CUDA_VISIBLE_DEVICES=
 gpu=$("$PYTHON" -c 'import torch; print(torch.cuda.get_device_name().split()[1].lower() if torch.cuda.is_available() else "cpu")') || exit
 [ -z "$dry" ] && [ "$gpu" = cpu ] && { echo "no GPU here; --dry-run does without" >&2; exit 1; }
-mkdir -p "$out" runs/benchmarks/logs
+mkdir -p "$out" "$cache/logs"
 
 failed=0 started=$SECONDS
 part() {  # part NAME SECONDS PROGRAM ARGUMENTS...
-  local name=$1 seconds=$2 log="runs/benchmarks/logs/$1.log"; shift 2
+  local name=$1 seconds=$2 log="$cache/logs/$1.log"; shift 2
   [ -n "$parts" ] && [[ "$parts" != *" $name "* ]] && return
   [ -n "$dry" ] && seconds=1200
   local begun=$SECONDS
@@ -52,7 +52,7 @@ part() {  # part NAME SECONDS PROGRAM ARGUMENTS...
     echo "$name: done in $((SECONDS - begun)) s"; grep -E '^[^ ].*[0-9]x  \(|utilisation|all .* agree|ms a step' "$log"
   else
     echo "$name: failed after $((SECONDS - begun)) s; the end of $log:"; tail -n 12 "$log"; failed=$((failed + 1))
-    tail -n 30 runs/benchmarks/logs/[0-9]*.log
+    tail -n 30 "$cache"/logs/[0-9]*.log
   fi
 }
 pretraining() {  # pretraining NAME SECONDS PROGRAM ENCODER LENGTH ARGUMENTS...: 32,768 tokens a step
@@ -65,22 +65,18 @@ pretraining() {  # pretraining NAME SECONDS PROGRAM ENCODER LENGTH ARGUMENTS...:
   fi
 }
 model() {  # the model folder that fine-tuning starts from
-  local folder=runs/benchmarks/random-${dry:+tiny-}base
+  local folder=$cache/random-${dry:+tiny-}base
   [ -n "${DOMAINBERT_MODEL:-}" ] && { echo "$DOMAINBERT_MODEL"; return; }
   [ -f "$folder/model.safetensors" ] || "$PYTHON" benchmarks/random_model.py "$folder" --encoder "$([ -n "$dry" ] && echo tiny || echo base)" \
-    > runs/benchmarks/logs/random_model.log 2>&1
+    > "$cache/logs/random_model.log" 2>&1
   echo "$folder"
 }
 
 part gpu_equal 100 benchmarks/gpu_equal.py
 pretraining pretrain-base-512 120 benchmarks/pretrain.py base 512 --rounds 3 $defaults
-if [ -n "${DOMAINBERT_DATA:-}" ]; then
-  start=$(model)
-  part finetune_ner-econ 90 benchmarks/finetune_ner.py --model "$start" --epochs "$([ -n "$dry" ] && echo 1 || echo 3)" $defaults
-  part predict 90 benchmarks/predict.py --start "$start" --texts "$([ -n "$dry" ] && echo 16 || echo 1700)" --rounds 3
-else
-  echo "finetune_ner-econ, predict: left out, as DOMAINBERT_DATA is not set"
-fi
+start=$(model)
+part finetune_ner 90 benchmarks/finetune_ner.py --model "$start" --epochs "$([ -n "$dry" ] && echo 1 || echo 3)" $defaults
+part predict 90 benchmarks/predict.py --start "$start" --texts "$([ -n "$dry" ] && echo 16 || echo 1700)" --rounds 3
 pretraining profile-base-512 70 benchmarks/profile_pretrain.py base 512
 pretraining pretrain-base-128 100 benchmarks/pretrain.py base 128 --rounds 3 $defaults
 pretraining pretrain-modernbert-base-512 150 benchmarks/pretrain.py modernbert-base 512 --rounds 3 $defaults

@@ -1,6 +1,6 @@
 """Whether a GPU computes what the CPU does: every way of attention, then every family, forward and backward.
 
-    python benchmarks/gpu_equal.py [--device cuda] [--out FILE]
+    python benchmarks/gpu_equal.py [--device cuda] [--only TEXT ...] [--out FILE]
 
 Both begin with the same random weights, on packed rows of several texts and padding. The CPU computes in fp32; the GPU
 in fp32 without TF32, in bf16 as in training, and compiled. Exits with 1 where anything is further apart than it may be.
@@ -36,12 +36,15 @@ def main() -> None:
     """Compare, print a table, write the JSON."""
     parser = argparse.ArgumentParser(description="A GPU against the CPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", nargs="+", default=[""], help="comparisons whose names contain one of these texts")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu_equal.json")
     options = parser.parse_args()
     device = torch.device(options.device)
     torch.backends.cuda.matmul.allow_tf32 = False
     found: dict[str, Share | str] = {}
     for name, compare in comparisons(device):
+        if not any(text in name for text in options.only):
+            continue
         try:
             found[name] = compare()
         except Exception as error:  # a kernel that is missing here must not hide the others
@@ -50,7 +53,9 @@ def main() -> None:
             f"{name:60} {found[name]:.2e}" if isinstance(found[name], float) else f"{name:60} {found[name]}", flush=True
         )
     failed = [name for name, share in found.items() if not (isinstance(share, float) and share <= _limit(name))]
-    described = {"device": str(device), "length": _LENGTH, "may_differ": _MAY_DIFFER}
+    if not found:
+        raise SystemExit(f"--only: no comparison has {' or '.join(options.only)} in its name")
+    described = {"device": str(device), "length": _LENGTH, "may_differ": _MAY_DIFFER, "only": options.only}
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name()
     write_result(options.out, {"largest_difference": found, "failed": failed}, described, _PACKAGES, {})

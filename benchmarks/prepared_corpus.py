@@ -1,10 +1,12 @@
-"""The corpus that benchmarks train on: real where there is any, else generated; made once and kept."""
+"""Corpus and labelled sentences of the benchmarks: real where there are any, else generated; made once and kept."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from pathlib import Path
+from typing import IO
 
 from domainbert.base.hashes import hash_file
 from domainbert.corpus.config import CorpusConfig, Source
@@ -13,9 +15,19 @@ from domainbert.stages.prepare import prepare
 from domainbert.stages.sample import sample
 from domainbert.stages.vocab import vocab
 
-CACHE = Path(__file__).parents[1] / "runs" / "benchmarks"
+CACHE = Path(os.environ.get("BENCHMARKS_CACHE") or Path(__file__).parents[1] / "runs" / "benchmarks")
 VOCAB_SIZE = 16384
-_SAMPLE_VOCAB_SIZE = 1024  # the generated text has few distinct words
+SAMPLE_VOCAB_SIZE = 1024  # the generated text has few distinct words
+_NER_FILES = {
+    "econ": {"train": "econ/ner/train.conll", "validation": "econ/ner/dev.conll", "test": "econ/ner/test.conll"},
+    "ncbi": {
+        "train": "bio/ner/ncbi-disease/train.txt",
+        "validation": "bio/ner/ncbi-disease/dev.txt",
+        "test": "bio/ner/ncbi-disease/test.txt",
+    },
+    "sample": {split: f"ner/{split}.conll" for split in ("train", "validation", "test")},
+}
+NER_DATA = tuple(_NER_FILES)
 
 
 def prepared_corpus() -> tuple[str, Path]:
@@ -26,7 +38,7 @@ def prepared_corpus() -> tuple[str, Path]:
     name, path = raw_corpus()
     if name == "econ":
         return name, _prepared(path, CACHE / f"econ-{hash_file(path)[:12]}", VOCAB_SIZE)
-    return name, _prepared(path, CACHE / "sample", _SAMPLE_VOCAB_SIZE)
+    return name, _prepared(path, CACHE / "sample", SAMPLE_VOCAB_SIZE)
 
 
 def raw_corpus() -> tuple[str, Path]:
@@ -34,10 +46,38 @@ def raw_corpus() -> tuple[str, Path]:
     root = os.environ.get("DOMAINBERT_DATA")
     if root:
         return "econ", Path(root) / "econ" / "corpus.jsonl.gz"
-    path = CACHE / "sample" / "data" / "corpus.jsonl"
-    if not path.is_file():
-        sample(empty(path.parent))
-    return "sample", path
+    return "sample", _sample_data() / "corpus.jsonl"
+
+
+def open_text(path: Path) -> IO[str]:
+    """Open a corpus file, compressed or not, as text."""
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def default_ner_data() -> str:
+    """`econ` if `DOMAINBERT_DATA` is set, else `sample`."""
+    return "econ" if os.environ.get("DOMAINBERT_DATA") else "sample"
+
+
+def ner_file(data: str, split: str) -> Path:
+    """Path of a labelled file of ECON-IE (`econ`), NCBI-disease (`ncbi`) or the generated set (`sample`).
+
+    Raises:
+        SystemExit: the data are real and `DOMAINBERT_DATA` is not set.
+    """
+    root = _sample_data() if data == "sample" else os.environ.get("DOMAINBERT_DATA")
+    if not root:
+        raise SystemExit(
+            f"--data {data}: DOMAINBERT_DATA is not set; expected the folder with {_NER_FILES[data][split]}"
+        )
+    return Path(root) / _NER_FILES[data][split]
+
+
+def _sample_data() -> Path:
+    folder = CACHE / "sample" / "data"
+    if not (folder / "README.md").is_file():  # it is written last
+        sample(empty(folder))
+    return folder
 
 
 def _prepared(path: Path, folder: Path, vocab_size: int) -> Path:

@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,20 @@ def cpu_seconds_of_tree() -> float:
         with suppress(psutil.Error):  # it ended just now
             total += sum(process.cpu_times()[:4])  # user, system, and both of its own children that ended
     return total
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All processes below the process `pid`; none if it has ended."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """Kill the processes; a process that has ended is left alone, even if its number is in use again."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def peak_memory_bytes() -> int:

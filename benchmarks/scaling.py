@@ -196,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Pretraining on several processes")
     parser.add_argument("--ranks", type=int, nargs="+", default=powers, help="numbers of processes, 1 among them")
     parser.add_argument("--device", choices=("cpu", "gpu"), default=device, help="of a rank: a GPU or some cores")
+    parser.add_argument("--encoder", default="small", help="name of an encoder, as in a YAML")
     parser.add_argument("--rows", type=int, default=64, help="rows of 128 tokens of a rank and step")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
     parser.add_argument("--steps", type=int, default=5, help="optimiser steps of a measurement")
@@ -204,9 +205,10 @@ def main() -> None:
     if 1 not in options.ranks or min(options.ranks) < 1 or max(options.ranks) > num_cores():
         parser.error(f"--ranks: {options.ranks}; expected 1 and others, up to the {num_cores()} cores")
     name, prepared = prepared_corpus()
-    settings = Settings(prepared, "small", _LENGTH, options.rows, 0.1)
+    settings = Settings(prepared, options.encoder, _LENGTH, options.rows, 0.1)
     rounds = Rounds(options.rounds, _WARM_UP, options.steps)
-    print(f"small, {options.rows} rows of {_LENGTH} a rank, {name} corpus, {options.device}, {num_cores()} cores")
+    rows = f"{options.rows} rows of {_LENGTH} a rank"
+    print(f"{options.encoder}, {rows}, {name} corpus, {options.device}, {num_cores()} cores")
     measurements, facts = measure(sides_of(options.ranks, settings, options.device, rounds), rounds, CACHE / "logs")
     check_exchange(options.ranks, facts)
     found = efficiencies(options.ranks, measurements)

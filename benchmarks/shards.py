@@ -10,7 +10,6 @@ those of a single shard.
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from prepared_corpus import CACHE
+from prepared_corpus import CACHE, SAMPLE_VOCAB_SIZE, VOCAB_SIZE, open_text, raw_corpus
 from side_by_side import write_result
 
 RESULTS = Path(__file__).parent / "results"
@@ -61,11 +60,11 @@ print(digest.hexdigest())
 """
 
 
-def write_text(data: Path, folder: Path, tokens: float) -> None:
+def write_text(corpora: Sequence[Path], folder: Path, tokens: float) -> None:
     """Write the files, about so many tokens in all."""
     sentences: list[str] = []
-    for name in ("econ", "bio"):
-        with gzip.open(data / name / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+    for path in corpora:
+        with open_text(path) as file:
             sentences += [one for line in file for one in json.loads(line)["text"].split(". ") if 20 < len(one) < 400]
     for number in range(FILES):
         draw, characters = random.Random(number), 0
@@ -144,9 +143,14 @@ def main() -> None:
     parser.add_argument("--kill-after", type=float, default=60.0, help="seconds into the second shard")
     parser.add_argument("--out", type=Path, default=RESULTS / "shards.json")
     options = parser.parse_args()
-    data, folder = Path(os.environ["DOMAINBERT_DATA"]), CACHE / "shards"
+    name, corpus_file = raw_corpus()
+    corpora = [corpus_file]
+    if name == "econ":
+        corpora.append(Path(os.environ["DOMAINBERT_DATA"]) / "bio" / "corpus.jsonl.gz")
+    folder = CACHE / "shards"
     tokenizer, found = folder / "vocab", dict[str, Any]()
-    corpus = ["--corpus", str(data / "econ" / "corpus.jsonl.gz"), "--vocab_size", "16384"]
+    vocab_size = VOCAB_SIZE if name == "econ" else SAMPLE_VOCAB_SIZE
+    corpus = ["--corpus", str(corpus_file), "--vocab_size", str(vocab_size)]
     if not (tokenizer / "manifest.json").is_file():
         subprocess.run([sys.executable, "-m", "domainbert", "vocab", *corpus, "--out", str(tokenizer)], check=True)
     for name, tokens in (("small", options.tokens / 100), ("large", options.tokens)):
@@ -154,7 +158,7 @@ def main() -> None:
         if not text.is_dir():
             unfinished = text.with_suffix(".unfinished")
             unfinished.mkdir(parents=True, exist_ok=True)
-            write_text(data, unfinished, tokens)
+            write_text(corpora, unfinished, tokens)
             unfinished.rename(text)
         kill_after = options.kill_after if name == "large" else None
         found[name] = shards_of(text, tokenizer, folder / name, FILES, kill_after)

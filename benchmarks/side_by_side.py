@@ -22,7 +22,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from process_tree import PeakMemory, cpu_seconds_of_tree, peak_memory_bytes
+import psutil
+from process_tree import PeakMemory, cpu_seconds_of_tree, descendants, kill_all, peak_memory_bytes
 
 _SAMPLE_SECONDS, _STOP_SECONDS = 0.1, 10
 _LOG_LINES = 20
@@ -204,7 +205,10 @@ def measure(
         return found, {worker.side.name: worker.finish() for worker in workers}
     finally:
         for worker in workers:
-            worker.stop()
+            worker.terminate()
+        deadline = time.monotonic() + _STOP_SECONDS  # of all sides together
+        for worker in workers:
+            worker.kill(max(0.0, deadline - time.monotonic()))
 
 
 def has_gpu() -> bool:
@@ -217,7 +221,9 @@ def write_partial(path: Path, measurements: Sequence[Measurement]) -> None:
     sides = dict.fromkeys(one.side for one in measurements)
     rates = {side: [one.rate for one in measurements if one.side == side] for side in sides}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"partial": True, "rates": rates}, indent=1) + "\n", encoding="utf-8")
+    written = path.with_suffix(".partial")
+    written.write_text(json.dumps({"partial": True, "rates": rates}, indent=1) + "\n", encoding="utf-8")
+    written.replace(path)  # a run that is cut off here leaves the rounds before
 
 
 class _Worker:
@@ -225,7 +231,7 @@ class _Worker:
 
     def __init__(self, side: Side, rounds: Rounds, log: Path, sample_memory: bool) -> None:
         self.side, self.log, self._sample_memory = side, log, sample_memory
-        self._memory = PeakMemory()
+        self._memory, self._below = PeakMemory(), list[psutil.Process]()
         context = multiprocessing.get_context("spawn")
         self._connection, self._theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(side, rounds, self._theirs, log))
@@ -250,15 +256,21 @@ class _Worker:
         self._process.join()
         return facts | self._memory.as_dict()
 
-    def stop(self) -> None:
-        if self._process.pid is not None:
-            if self._process.is_alive():
-                os.kill(self._process.pid, signal.SIGUSR1)  # its log shows where it was
+    def terminate(self) -> None:
+        """Ask the side to end; `kill` ends it."""
+        if self._process.pid is not None and self._process.is_alive():
+            self._below = descendants(self._process.pid)
+            os.kill(self._process.pid, signal.SIGUSR1)  # its log shows where it was
             self._connection.close()  # so that a side which waits for its turn ends, whatever it makes of the signal
             self._process.terminate()
-            self._process.join(_STOP_SECONDS)
+
+    def kill(self, seconds: float) -> None:
+        """Wait for the end of the side, and kill it after so many seconds with all processes that it started."""
+        if self._process.pid is not None:
+            self._process.join(seconds)
             self._process.kill()
             self._process.join()
+            kill_all(self._below)  # workers of loaders and compilers would hold the output open
 
     def _receive(self) -> Any:
         try:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from finetune_f1 import kept
 from finetune_ner import PACKAGES, PUBLISHED, data_files
+from prepared_corpus import NER_DATA
 from side_by_side import write_result
 
 from domainbert.base.paths import resolve_path
@@ -55,6 +56,7 @@ class Run:
     size: int
     seed: int
     length: str
+    held_out: int
 
     @property
     def key(self) -> str:
@@ -81,26 +83,26 @@ class Run:
         return int(match[1]), match[2], int(match[3])
 
 
-def sample(sentences: Sequence[Sentence], size: int, seed: int) -> dict[str, list[Sentence]]:
+def sample(sentences: Sequence[Sentence], size: int, seed: int, held_out: int) -> dict[str, list[Sentence]]:
     """Draw training, validation and held-out sentences; a smaller training set is a part of a larger one."""
     blocks = [sentences[start : start + BLOCK] for start in range(0, len(sentences), BLOCK)]
     random.Random(seed).shuffle(blocks)
     drawn = [sentence for block in blocks for sentence in block]
     num_validation = round(VALIDATION_SHARE * size)
-    if HELD_OUT + size + num_validation > len(drawn):
+    if held_out + size + num_validation > len(drawn):
         raise SystemExit(
-            f"--sizes: found {size}; expected at most {(len(drawn) - HELD_OUT) / (1 + VALIDATION_SHARE):.0f}"
+            f"--sizes: found {size}; expected at most {(len(drawn) - held_out) / (1 + VALIDATION_SHARE):.0f}"
         )
-    train = drawn[HELD_OUT : HELD_OUT + size]
-    return {"train": train, "validation": drawn[-num_validation:], "held-out": drawn[:HELD_OUT]}
+    train = drawn[held_out : held_out + size]
+    return {"train": train, "validation": drawn[-num_validation:], "held-out": drawn[:held_out]}
 
 
-def write_sample(folder: Path, data: str, size: int, seed: int) -> dict[str, Path]:
+def write_sample(folder: Path, run: Run) -> dict[str, Path]:
     """Write the sampled sentences as CoNLL files and return their paths by part."""
     format = NerFormat(repair=True)  # ECON-IE has a few stray I- tags
-    sentences = [sentence for path in data_files(data) for sentence in read_ner(path, format).sentences]
+    sentences = [sentence for path in data_files(run.data) for sentence in read_ner(path, format).sentences]
     paths = {}
-    for part, drawn in sample(sentences, size, seed).items():
+    for part, drawn in sample(sentences, run.size, run.seed, run.held_out).items():
         rows = ["".join(f"{word} {tag}\n" for word, tag in zip(one.words, one.tags, strict=True)) for one in drawn]
         paths[part] = folder / f"{part}.conll"
         paths[part].write_text("\n".join(rows), encoding="utf-8")
@@ -117,7 +119,7 @@ def train(run: Run) -> Row:
     task = Ner(head="crf", format=NerFormat(repair=True))
     with TemporaryDirectory() as name:
         folder = Path(name)
-        files = write_sample(folder, run.data, run.size, run.seed)
+        files = write_sample(folder, run)
         start = time.perf_counter()
         result = finetune(
             folder / "model",
@@ -208,17 +210,18 @@ def main() -> None:
     parser.add_argument("--model", default=PUBLISHED, help="model folder to start from")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--head_lr", type=float, default=1e-3)
-    parser.add_argument("--data", nargs="+", choices=("econ", "ncbi"), default=["econ", "ncbi"])
+    parser.add_argument("--data", nargs="+", choices=NER_DATA, default=["econ", "ncbi"])
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000])
     parser.add_argument("--lengths", nargs="+", default=LENGTHS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--held_out", type=int, default=HELD_OUT, help="sentences that compare the lengths")
     parser.add_argument("--report", action="store_true", help="print the tables, train nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "training_length.json")
     options = parser.parse_args()
-    settings = {"block": BLOCK, "held_out": HELD_OUT, "validation_share": VALIDATION_SHARE, "head": "crf"}
+    settings = {"block": BLOCK, "held_out": options.held_out, "validation_share": VALIDATION_SHARE, "head": "crf"}
     trained = kept(options.out, settings, "trainings")
     runs = [
-        Run(options.model, options.lr, options.head_lr, data, size, seed, length)
+        Run(options.model, options.lr, options.head_lr, data, size, seed, length, options.held_out)
         for seed in options.seeds
         for size in options.sizes
         for data in options.data

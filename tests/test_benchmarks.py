@@ -1,0 +1,123 @@
+"""Every benchmark runs to its end and writes finite numbers: the smallest models, the sample corpus, one round.
+
+No time is judged. Benchmarks cache what they prepare in the folder that they are started in, here one for all tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+HELPERS = {"prepared_corpus", "pretraining", "process_tree", "profiling", "side_by_side"}
+PRETRAINING = ["--encoder", "tiny", "--length", "64", "--tokens", "512", "--steps", "1"]
+MODEL = ["--model", "{model}", "--data", "sample"]
+
+ARGUMENTS: dict[str, list[str]] = {
+    "evaluate": ["--tokens", "2000", "--rounds", "1"],
+    "finetune_f1": [*MODEL, "--epochs", "1", "--seeds", "1", "2", "--without-defaults"],
+    "finetune_ner": [*MODEL, "--epochs", "1"],
+    "gpu_equal": ["--device", "cpu", "--only", "bert"],
+    "host": ["--steps", "12", "--work", "pretrain"],
+    "ner_heads": [*MODEL, "--epochs", "1", "--seeds", "1", "--head_lrs", "1e-3"],
+    "objectives": ["--rounds", "1", "--steps", "1"],
+    "predict": ["--start", "{model}", "--data", "sample", "--texts", "16", "--rounds", "1"],
+    "prepare": ["--documents", "30", "--rounds", "1"],
+    "pretrain": [*PRETRAINING, "--rounds", "1"],
+    "profile_pretrain": PRETRAINING,
+    "scale_plan": [],
+    "scaling": ["--encoder", "tiny", "--ranks", "1", "2", "--rows", "4", "--rounds", "1", "--steps", "1"],
+    "shards": ["--tokens", "300000", "--kill-after", "2"],
+    "training_length": [*MODEL, "--sizes", "60", "--held_out", "60", "--lengths", "1-epochs-of-32", "4-steps-of-16"],
+}
+CHEAP = {"evaluate", "gpu_equal", "pretrain"}
+OTHERS = {"pooler", "predict_agreement", "profile_finetune", "random_model", "soup"}  # have no measurement of their own
+
+
+CACHED = {"BENCHMARKS_CACHE": ""}  # the folder is set by `work`
+
+
+def started(folder: Path, *command: str) -> str:
+    """Output of a command that ends with exit code 0, started in a folder without real data."""
+    path = os.pathsep.join([str(ROOT), str(BENCHMARKS)])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **CACHED}
+    environment.pop("DOMAINBERT_DATA", None)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from numbers(one)
+    elif isinstance(value, float):
+        yield value
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("benchmarks")
+    CACHED["BENCHMARKS_CACHE"] = str(folder / "cache")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(work: Path) -> Path:
+    """An encoder with random weights."""
+    started(work, sys.executable, str(BENCHMARKS / "random_model.py"), str(work / "model"), "--encoder", "tiny")
+    return work / "model"
+
+
+def test_every_benchmark_is_started_here() -> None:
+    assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*ARGUMENTS, *HELPERS, *OTHERS}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[] if one in CHEAP else pytest.mark.slow) for one in ARGUMENTS]
+)
+def test_it_ends_and_writes_finite_numbers(name: str, work: Path, model: Path) -> None:
+    out = work / f"{name}.json"
+    arguments = [one.format(model=model) for one in ARGUMENTS[name]]
+    started(work, sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments, "--out", str(out))
+    written = json.loads(out.read_text())
+    assert written["benchmark"] and f"{name}.py" in written["command"]
+    assert all(map(math.isfinite, numbers(written)))
+    assert all(ratio > 0 for ratio in numbers(written.get("ratios", {})))
+
+
+@pytest.mark.slow
+def test_what_benchmarks_of_quality_use(work: Path, model: Path) -> None:
+    """The pooler, the mean of seeds, the agreement of precisions and the profile of fine-tuning."""
+    python = sys.executable
+    finetune = [python, "-m", "domainbert", "finetune", "--model", str(model), "--task", "Ner", "--max_epochs", "1"]
+    started(work, python, "-c", "from prepared_corpus import ner_file; ner_file('sample', 'train')")
+    data = work / "cache/sample/data/ner"
+    files = ["--train", str(data / "train.conll"), "--validation", str(data / "validation.conll")]
+    started(work, *finetune, *files, "--seeds", "[1, 2]", "--out", "tagger")
+    seeds = [str(work / f"tagger/seed-{number}") for number in (1, 2)]
+    started(work, python, str(BENCHMARKS / "soup.py"), str(work / "soup"), str(data / "validation.conll"), *seeds)
+    agreement = [python, str(BENCHMARKS / "predict_agreement.py"), seeds[0], str(data / "test.conll")]
+    started(work, *agreement, "--out", "agreement.json")
+    assert json.loads((work / "agreement.json").read_text())["benchmark"]
+    pooled = [str(BENCHMARKS / "pooler.py"), str(work / "pooled"), "--model", str(model)]
+    started(work, python, *pooled, "--fitted", "300", "--others", "50")
+    assert (work / "pooled/model.safetensors").is_file() and (work / "soup").is_dir()
+    profile = [python, str(BENCHMARKS / "profile_finetune.py"), "--model", str(model), "--data", "sample"]
+    started(work, *profile, "--steps", "2", "--out", "profile.json")
+
+
+@pytest.mark.slow
+def test_the_dry_run_of_the_gpu_benchmarks(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON", sys.executable)
+    out = started(ROOT, "bash", str(BENCHMARKS / "gpu.sh"), "--dry-run", "--out", str(tmp_path))
+    assert out.count(": done in") == len(list(tmp_path.glob("*-cpu.json"))) == 8
