@@ -39,7 +39,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "shards": ["--tokens", "300000", "--kill-after", "2"],
     "training_length": [*MODEL, "--sizes", "60", "--held_out", "60", "--lengths", "1-epochs-of-32", "4-steps-of-16"],
 }
-CHEAP = {"evaluate", "gpu_equal", "pretrain"}
+CHEAP = {"evaluate"}
 OTHERS = {"pooler", "predict_agreement", "profile_finetune", "random_model", "soup"}  # have no measurement of their own
 
 
