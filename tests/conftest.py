@@ -24,6 +24,15 @@ def _recipes_have_their_own_data() -> None:
     os.environ.pop("DOMAINBERT_DATA", None)
 
 
+@pytest.fixture(autouse=True)
+def _no_import_stays_allowed() -> Iterator[None]:
+    """What a test allows by `--allow-import` is not allowed in the next one of its process."""
+    yield
+    from domainbert.settings.choices import allow_imports
+
+    allow_imports(None)
+
+
 def _data_folder(name: str) -> Path:
     if not _DATA:
         pytest.skip("DOMAINBERT_DATA is not set; it names the folder with the real data")

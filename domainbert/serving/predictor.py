@@ -125,21 +125,31 @@ def packed_logits(
 ) -> Iterator[tuple[dict[str, Any], Tensor]]:
     """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
 
-    The model is in eval mode, on the device. `dtype` is the `torch.autocast` dtype of its encoder, None full precision.
+    A batch is yielded when the next one has been queued, so that a GPU computes while the caller decodes. The model is
+    in eval mode, on the device. `dtype` is the `torch.autocast` dtype of its encoder, None full precision.
     """
     max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
 
     def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
         batch = collate(part, items, tokenizer)
-        moved = {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
+        moved = {name: _moved(torch.from_numpy(values), device) for name, values in batch.items()}
         with torch.inference_mode():
             with cast:
                 states = model.head_input(Packed.of(moved), moved["positions"])
             return moved, model.read(states.float())  # logits rounded to 8 bits would change labels
 
+    queued: list[Computed] = []
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
-        yield compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens)
+        queued.append(compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens))
+        if len(queued) > 1:
+            yield queued.pop(0)
+    yield from queued
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; a copy from pinned memory does not wait for what a GPU still computes."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:

@@ -86,7 +86,7 @@ def test_every_number_has_a_range() -> None:
     found = all_numbers()
     assert [f"{number.stage}: {number.key}" for number in found if len(number.limits) != 1] == []
     assert all(math.isfinite(limit.low) and math.isfinite(limit.high) for one in found for limit in one.limits)
-    assert len(found) == 892
+    assert len(found) == 885
     assert {(one.stage, one.key) for one in found} >= {
         ("pretrain", "encoder.hidden_size"),
         ("pretrain", "objective.discriminator_weight"),
