@@ -142,14 +142,15 @@ def _exported(model: Path) -> Path:
 
 
 def _word_by_word(model: Path) -> Path:
-    """A copy that does not say its tag scheme: each word gets its best label, as the pipeline gives it."""
+    """A copy without tag scheme and word splitting: each word gets its best label, as in the pipeline."""
     folder = CACHE / "word-by-word"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(
         model, folder, ignore=shutil.ignore_patterns("logs", "checkpoints", "training.json", "manifest.json")
     )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config.pop("domainbert_tags", None)
+    for key in ("domainbert_tags", "domainbert_word_splitting"):
+        config.pop(key, None)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
