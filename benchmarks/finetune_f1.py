@@ -66,7 +66,8 @@ def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
     mean, interval = statistics.fmean(values), None
     if len(values) > 1:
         standard_error = statistics.stdev(values) / math.sqrt(len(values))
-        interval = [float(bound) for bound in t.interval(_CONFIDENCE, len(values) - 1, mean, standard_error)]
+        reach = float(t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1)) * standard_error  # 0 for equal values
+        interval = [mean - reach, mean + reach]
     return {"mean": mean, "interval": interval, "by_seed": list(values)}
 
 

@@ -24,18 +24,18 @@ MODEL = ["--model", "{model}", "--data", "sample"]
 
 ARGUMENTS: dict[str, list[str]] = {
     "evaluate": ["--tokens", "2000", "--rounds", "1"],
-    "finetune_f1": [*MODEL, "--epochs", "1", "--seeds", "1", "2", "--without-defaults"],
+    "finetune_f1": [*MODEL, "--epochs", "1", "--seeds", "1", "--without-defaults"],
     "finetune_ner": [*MODEL, "--epochs", "1"],
     "gpu_equal": ["--device", "cpu", "--only", "bert"],
-    "host": ["--steps", "12", "--work", "pretrain"],
+    "host": ["--steps", "60", "--work", "pretrain"],
     "ner_heads": [*MODEL, "--epochs", "1", "--seeds", "1", "--head_lrs", "1e-3"],
     "objectives": ["--rounds", "1", "--steps", "1"],
     "predict": ["--start", "{model}", "--data", "sample", "--texts", "16", "--rounds", "1"],
-    "prepare": ["--documents", "30", "--rounds", "1"],
+    "prepare": ["--documents", "300", "--rounds", "1"],
     "pretrain": [*PRETRAINING, "--rounds", "1"],
     "profile_pretrain": PRETRAINING,
     "scale_plan": [],
-    "scaling": ["--encoder", "tiny", "--ranks", "1", "2", "--rows", "4", "--rounds", "1", "--steps", "1"],
+    "scaling": ["--encoder", "tiny", "--ranks", "1", "2", "--rows", "16", "--rounds", "1", "--steps", "4"],
     "shards": ["--tokens", "300000", "--kill-after", "2"],
     "training_length": [*MODEL, "--sizes", "60", "--held_out", "60", "--lengths", "1-epochs-of-32", "4-steps-of-16"],
 }
@@ -90,7 +90,7 @@ def test_it_ends_and_writes_finite_numbers(name: str, work: Path, model: Path) -
     arguments = [one.format(model=model) for one in ARGUMENTS[name]]
     started(work, sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments, "--out", str(out))
     written = json.loads(out.read_text())
-    assert written["benchmark"] and f"{name}.py" in written["command"]
+    assert f"{name}.py" in written["command"]
     assert all(map(math.isfinite, numbers(written)))
     assert all(ratio > 0 for ratio in numbers(written.get("ratios", {})))
 
