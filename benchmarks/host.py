@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import cProfile
-import json
 import pstats
 import statistics
 import time
@@ -26,7 +25,7 @@ from finetune_ner import train_domainbert as finetune
 from prepared_corpus import CACHE, empty, prepared_corpus
 from pretraining import Settings as PretrainSettings
 from pretraining import train as pretrain
-from side_by_side import hardware, versions
+from side_by_side import write_result
 
 _ROWS, _LENGTH = 64, 512
 _WARM_UP, _SHOWN = 30, 40  # steps; functions of a profile
@@ -115,8 +114,7 @@ def main() -> None:
         found[name] = times.summary()
         print(f"{name}: {found[name]['main_thread_ms']:.2f} ms a step in the main thread")
     if options.out:
-        content = {"host": found, "workers": options.workers, "hardware": hardware(), "versions": versions(_PACKAGES)}
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_result(options.out, {"host": found}, {"workers": options.workers}, _PACKAGES, {})
 
 
 if __name__ == "__main__":

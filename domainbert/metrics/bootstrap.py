@@ -100,6 +100,14 @@ def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float
     return float(low), float(high)
 
 
+def compared(one: float | None, other: float | None, drawn: FloatArray) -> dict[str, Any]:
+    """The `difference` of two scores, and its `interval` from the differences in resamples (resamples,); None for both
+    if a score is undefined."""
+    if one is None or other is None:
+        return {"difference": None, "interval": None}
+    return {"difference": one - other, "interval": list(interval(drawn))}
+
+
 def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
     """The score of documents with such counts, (documents, labels, ...), each once."""
     return float(_score_draws(statistic, np.ones((1, len(counts))), counts[:, None])[0, 0])

@@ -84,11 +84,11 @@ def by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]
     }
 
 
-def _ratio(numerator: NDArray, denominator: NDArray) -> FloatArray:
-    return np.divide(numerator, denominator, out=np.zeros(np.shape(denominator)), where=denominator != 0)
-
-
 def f1_of_sets(gold: Sequence[Set[Any]], predicted: Sequence[Set[Any]]) -> float:
     """Micro F1 of sets of labels, one set for each item; 0 where there are none."""
     correct = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
     return 2 * correct / max(sum(map(len, gold)) + sum(map(len, predicted)), 1)
+
+
+def _ratio(numerator: NDArray, denominator: NDArray) -> FloatArray:
+    return np.divide(numerator, denominator, out=np.zeros(np.shape(denominator)), where=denominator != 0)

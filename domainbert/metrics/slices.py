@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, interval, resample_parts, score_once
+from domainbert.metrics.bootstrap import Statistic, compared, interval, resample_parts, score_once
 from domainbert.metrics.counts import FloatArray, IntArray
 
 FEW = 30
@@ -121,16 +121,12 @@ def add_slices(
         one, other = summaries[a]["slices"], summaries[b]["slices"]
         pair["slices"] = {
             key: {
-                value: _difference(one[key][value][score], other[key][value][score], found.scores, a, b, place)
-                for place, value in enumerate(found.parts)
+                part: compared(
+                    one[key][part][score],
+                    other[key][part][score],
+                    found.scores[a][:, place] - found.scores[b][:, place],
+                )
+                for place, part in enumerate(found.parts)
             }
             for key, found in drawn.items()
         }
-
-
-def _difference(
-    one: float | None, other: float | None, scores: Mapping[str, FloatArray], a: str, b: str, place: int
-) -> dict[str, Any]:
-    if one is None or other is None:
-        return {"difference": None, "interval": None}
-    return {"difference": one - other, "interval": list(interval(scores[a][:, place] - scores[b][:, place]))}

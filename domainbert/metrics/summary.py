@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, interval, resample_scores
+from domainbert.metrics.bootstrap import Statistic, compared, interval, resample_scores
+from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
 Summary = dict[str, Any]
@@ -87,16 +88,25 @@ def summarize(
         if slices.mean_over is not None:
             drawn_of[slices.mean_key] = parts[slices.mean_over].means
     for name, drawn in drawn_of.items():
-        prefix = "" if name == headline else f"{name}_"
-        for system, summary in summaries.items():
-            summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(drawn[system]))
-        for pair in paired:
-            a, b = summaries[first][name], summaries[pair["b"]][name]
-            known = a is not None and b is not None
-            pair[f"{prefix}difference"] = a - b if known else None
-            pair[f"{prefix}interval"] = list(interval(drawn[first] - drawn[pair["b"]])) if known else None
+        _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", drawn)
     draws = {system: drawn.tolist() for system, drawn in drawn_of[headline].items()}
     return {"systems": summaries, "paired": paired, "draws": draws}
+
+
+def _add_intervals(
+    summaries: dict[str, dict[str, Any]],
+    paired: Sequence[dict[str, Any]],
+    name: str,
+    prefix: str,
+    drawn: Mapping[str, FloatArray],
+) -> None:
+    """Add the intervals of the score `name`, and its differences, under keys with a prefix."""
+    for system, summary in summaries.items():
+        summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(drawn[system]))
+    for pair in paired:
+        a, b = pair["a"], pair["b"]
+        found = compared(summaries[a][name], summaries[b][name], drawn[a] - drawn[b])
+        pair.update({f"{prefix}{key}": value for key, value in found.items()})
 
 
 def collapsed(systems: Systems[Found], has: Callable[[Found], bool], what: str) -> list[str]:

@@ -42,8 +42,8 @@ def raw_text_line(system: Mapping[str, Any]) -> str:
     line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
     if abs(system["f1"] - raw["f1"]) <= 0.003:
         return line
-    share = f"{100 * raw['words_split_differently']:.1f} %"
-    return f"{line} ({share} of the words of the file are split differently in raw text)"
+    share = f"{100 * raw['words_split_differently']:.1f} % of the words of the file are split differently in raw text"
+    return f"{line} ({share}; others may have other pieces there, without the spaces between words)"
 
 
 def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:

@@ -17,8 +17,8 @@ Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at it
 def compute_in_parts(
     compute: Callable[[Sequence[Example]], Computed], examples: Sequence[Example], max_tokens: int
 ) -> Computed:
-    """What a task reads of a batch, and the logits (N, C); a single example of more than `max_tokens` tokens is
-    computed in several parts of its windows.
+    """Compute the values of a batch that a task reads, and the logits (N, C); a single example of more than
+    `max_tokens` tokens is computed in several parts of its windows.
 
     The rows of a part have at most `max_tokens` with padding, unless a window alone has more.
     """

@@ -318,3 +318,12 @@ def test_a_folder_without_one_of_its_seeds_is_refused_even_if_it_is_not_sealed(t
     (tmp_path / "seed-2").mkdir()
     (tmp_path / "seed-2/config.json").write_text("{}")
     assert list(_folders_of("ours", tmp_path)) == ["seed-1", "seed-2"]
+
+
+def test_a_test_set_without_entities_in_which_none_are_found(runs, tmp_path):
+    """There is no F1, on words or on raw text."""
+    (tmp_path / "test.conll").write_text("é O\n. O\n\n. O\n", encoding="utf-8")
+    best = runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"]
+    runs.evaluate(str(tmp_path / "scored"), "ner", {"itself": best}, test=tmp_path / "test.conll")
+    (system,) = json.loads((tmp_path / "scored/metrics.json").read_text())["systems"].values()
+    assert system["f1"] is system["interval"] is None and "raw_text" not in system

@@ -194,13 +194,12 @@ def _check_free(out: Path, parts: Path) -> None:
         raise DomainbertError(f"{there}: is there already; expected another --out, or --force to replace it")
 
 
-def _fine_tuning(found: _Found, model: str, passes: int, facts: Mapping[str, Any]) -> str:
-    """The estimated time of so many passes over the training set, of all seeds."""
+def _fine_tuning(found: _Found, model: str, passes: int) -> str:
+    """The estimated time of so many passes over the training set; long texts are read in whole, in windows."""
     lengths, _ = _lengths(found.labelled, model)
-    tokens = sum(min(length + 2, facts["window"].value) for length in lengths) / len(lengths)
-    items = len(found.labelled.read["train"].items)
+    tokens = len(found.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
     layers, hidden, _ = _sizes_of_model(model)
-    return sizes.fine_tuning_duration(tokens * items * passes, layers, hidden, found.machine)
+    return sizes.fine_tuning_duration(tokens * passes, layers, hidden, found.machine)
 
 
 def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
@@ -336,9 +335,9 @@ def _told(found: _Found, facts: Mapping[str, Any], out: Path, allowed: str | Non
         times = (facts["passes"].value, facts["encoder"].value, facts["window"].value)
         lines.append(sizes.duration(sizes.estimated_tokens(found.corpus.words), *times, found.machine))
     if found.model is not None:
-        lines.append(_fine_tuning(found, found.model, facts["epochs"].value * len(facts["seeds"].value), facts))
+        lines.append(_fine_tuning(found, found.model, facts["epochs"].value * len(facts["seeds"].value)))
     if found.teacher is not None:
         passes = facts["teacher_epochs"].value * len(facts["seeds"].value)
-        lines.append(f"teacher, {_fine_tuning(found, found.teacher, passes, facts)}")
+        lines.append(f"teacher, {_fine_tuning(found, found.teacher, passes)}")
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"

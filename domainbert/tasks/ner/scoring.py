@@ -102,7 +102,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
                     f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
                 )
             system["repaired_tags"] = self._repaired[name]
-            if seeds := self._raw_text.get(name):
+            if (seeds := self._raw_text.get(name)) and system["f1"] is not None:
                 system["raw_text"] = {key: sum(seed[key] for seed in seeds) / len(seeds) for key in seeds[0]}
         return summary
 
