@@ -46,7 +46,7 @@ class TransferText:
     def of(
         cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None, splitting: WordSplitting | None
     ) -> TransferText:
-        """The training set and, beside it, at most so many sentences of a corpus, split into words by `splitting`."""
+        """The training set, and at most `most` sentences of a corpus, split into words by `splitting`."""
         if unlabelled is None:
             return cls(labelled, [])
         texts = (document.text for document in read_documents(unlabelled))

@@ -41,7 +41,7 @@ _FEW_SCORES = 8 << 20
 def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
     """Mask by which a token sees those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
 
-    With a window it sees those that are at most so many tokens before or behind it.
+    With a window, a token sees the tokens at most `window` places before or after it.
     Padding (segment 0) sees padding, so that no row of the softmax is empty; nothing reads its output.
     """
     same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)

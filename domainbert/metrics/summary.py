@@ -117,8 +117,7 @@ def collapsed(systems: Systems[Found], has: Callable[[Found], bool], what: str) 
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Average nested dicts of numbers, number by number; what is equal in all stays as it is. The mean of numbers and
-    None is None."""
+    """Average nested dicts of numbers key by key; equal values stay unchanged. The mean of numbers and None is None."""
     first = values[0]
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}

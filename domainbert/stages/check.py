@@ -206,7 +206,7 @@ def _counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def _leak(one: Finding) -> str:
-    """A finding that makes scores of the test set too good, whether it is ignored or not."""
+    """The message of a finding that makes test scores too high, with the reason if the rule is ignored."""
     return one.message if one.ignored is None else f"{one.message} (ignored: {one.ignored})"
 
 

@@ -106,7 +106,7 @@ class _Contents:
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """The lines of each path, of a JSON array those of the same JSONL."""
+        """The lines of each path; a JSON array is converted to JSON Lines."""
         paths = paths_of(self.file)
         if self.read.kind == "jsonl" and "".join(look(paths[0])).lstrip().startswith("["):
             rows = json_rows(paths[0], Problems(str(paths[0])))

@@ -195,7 +195,7 @@ def _check_free(out: Path, parts: Path) -> None:
 
 
 def _fine_tuning(found: _Found, model: str, passes: int) -> str:
-    """The estimated time of so many passes over the training set; long texts are read in whole, in windows."""
+    """Estimate the time of `passes` over the training set; windows cover the whole of long texts."""
     lengths, _ = _lengths(found.labelled, model)
     tokens = len(found.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
     layers, hidden, _ = _sizes_of_model(model)

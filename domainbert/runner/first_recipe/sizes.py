@@ -161,7 +161,7 @@ def estimated_tokens(words: int) -> int:
 
 
 def fine_tuning_duration(tokens: float, layers: int, hidden: int, machine: Machine) -> str:
-    """About how long fine-tuning on so many tokens takes, in a sentence; or why there is no estimate.
+    """Estimate the time of fine-tuning on `tokens`, as a sentence, or give the reason why there is no estimate.
 
     The rate of 6 x 384 is divided by the parameters of the layers, which grow with `layers * hidden**2`.
     """
