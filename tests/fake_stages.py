@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
+from domainbert.base.signals import stop_if_asked
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.stage import stage
 
@@ -216,6 +217,7 @@ def learn(out: Path, settings: Learn) -> dict[str, Any]:
     for seed in settings.seeds:
         for epoch in range(1, epochs + 1):
             time.sleep(settings.seconds)
+            stop_if_asked()
             f1 = float("nan") if fails else (1 - (x - 0.3) ** 2) * epoch / epochs + seed / 1000
             log = out / f"seed-{seed}" / "logs" / "metrics.jsonl"
             log.parent.mkdir(parents=True, exist_ok=True)

@@ -88,7 +88,7 @@ def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence
         ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
         word_of = _words_at(text, encoding.offsets, [0, *ends[:-1]] if sentence else [])
         unit_of = _words_at(text, encoding.offsets, [start for start, _ in units])
-        starts = [True, *(pair[0] != pair[1] for pair in itertools.pairwise(unit_of))]
+        starts = [not place or unit != unit_of[place - 1] for place, unit in enumerate(unit_of)]
         aligned.append(_align(tokenizer, encoding.ids, word_of, starts, len(sentence)))
     return aligned
 
