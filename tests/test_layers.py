@@ -123,7 +123,7 @@ def test_command_line_and_stages_import_nothing_heavy() -> None:
     assert json.loads(result.stdout) == []
 
 
-INTERNALS = ("training.lightning_internals", "tuning.optuna_internals", "encoders.torch_internals")
+INTERNALS = ("training.lightning_internals", "tuning.trials", "encoders.torch_internals")
 PUBLIC = {"_fields", "_replace", "_asdict", "_make", "_exit"}  # of named tuples, and os._exit
 
 
@@ -142,7 +142,7 @@ def private_names(file: Path) -> Iterator[str]:
 def test_what_is_private_to_a_library_stands_in_one_file() -> None:
     found = {module: list(private_names(file)) for module, file in modules().items()}
     assert {"strategy._ddp_kwargs", "loop._batches_that_stepped"} <= set(found[INTERNALS[0]])
-    assert {"study._storage", "trial._trial_id"} == set(found[INTERNALS[1]])
+    assert {"trial._trial_id"} == set(found[INTERNALS[1]])
     assert {"torch.ops.aten._flash_attention_forward"} == set(found[INTERNALS[2]])
     assert {module: names for module, names in found.items() if names and module not in INTERNALS} == {}
     inside = [module for module, file in modules().items() if "fit_loop" in file.read_text(encoding="utf-8")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
@@ -24,7 +23,7 @@ _LOWER_IS_BETTER = (
 VALIDATION, COST = "validation/", "cost/"
 URL = "DOMAINBERT_STORAGE_URL"
 """The environment variable with the URL of a database."""
-Seconds = Annotated[float, Range(0, 86_400, above=True)]
+Seconds = Annotated[int, Range(1, 86_400)]
 
 
 @dataclass(frozen=True)
@@ -68,37 +67,23 @@ class Parameter:
 class StorageConfig:
     """The storage of the trials."""
 
-    kind: Literal["sqlite", "postgresql", "journal"] = "sqlite"
-    """`sqlite` for the workers of one machine, `postgresql` for any number of machines, `journal` for machines that
-    share a disk that locks files, where there is no database."""
-
-    path: str | None = None
-    """File of `sqlite` or `journal`; None takes `study.db` or `study.journal` in `out`."""
-
     url: str | None = None
-    """`postgresql://user@host/database`, without a password: that comes from PGPASSWORD, from ~/.pgpass, or with the
-    whole URL from DOMAINBERT_STORAGE_URL or `url_file`."""
+    """URL of a database (`postgresql://user@host/database`), for workers on several machines; None takes SQLite's
+    `study.db` in `out`, for the workers of one machine. It holds no password: that comes from PGPASSWORD or ~/.pgpass,
+    or with the whole URL from DOMAINBERT_STORAGE_URL."""
 
-    url_file: Path | None = None
-    """A file that holds nothing but the URL, password and all; readable by its owner only."""
+    heartbeat: Seconds = 15
+    """Seconds between the heartbeats of a trial."""
 
-    heartbeat: Seconds = 15.0
-    """Seconds between the signs of life of a trial."""
-
-    grace: Seconds = 60.0
-    """Seconds without a sign of life after which a trial is considered dead and queued again."""
+    grace: Seconds = 60
+    """Seconds without a heartbeat after which a trial is considered dead and queued again."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        database = self.kind == "postgresql"
-        if database and self.path is not None:
-            raise DomainbertError(
-                "path: is of no use with postgresql; expected url, url_file or DOMAINBERT_STORAGE_URL"
-            )
-        if not database and (self.url is not None or self.url_file is not None):
-            raise DomainbertError(f"kind: a URL is of no use with {self.kind}; expected kind: postgresql")
         if self.url is not None and redact(self.url) != self.url:
-            raise DomainbertError("url: holds a password; expected it in PGPASSWORD, ~/.pgpass or url_file")
+            raise DomainbertError(
+                "url: holds a password; expected it in PGPASSWORD, ~/.pgpass or DOMAINBERT_STORAGE_URL"
+            )
         if not self.heartbeat < self.grace:
             raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, which is {self.heartbeat}")
 

@@ -10,15 +10,17 @@ from optuna.trial import FrozenTrial
 
 from domainbert.base.counter_random import random_bits
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.trials import is_lost, quiet
+from domainbert.tuning.trials import lost, quiet
 
 
 class _Asha(pruners.SuccessiveHalvingPruner):
     """Optuna's pruner with one change: a trial that was queued again does not compete with its copy."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        among = copy.copy(study)
-        among.get_trials = lambda *how, **more: [one for one in study.get_trials(*how, **more) if not is_lost(one)]  # type: ignore[method-assign]
+        among, left_out = copy.copy(study), lost(study.get_trials(deepcopy=False))
+        among.get_trials = lambda *how, **more: [  # type: ignore[method-assign]
+            one for one in study.get_trials(*how, **more) if one.number not in left_out
+        ]
         return super().prune(among, trial)
 
 

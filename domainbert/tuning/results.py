@@ -22,11 +22,11 @@ from domainbert.base.progress import format_duration
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.live_table import best_trial, describe_values
 from domainbert.tuning.search import Search
 from domainbert.tuning.space import Space
 from domainbert.tuning.storages import folder_lock
-from domainbert.tuning.trials import ERROR, LOST, SECONDS, SETTINGS, THREADS, WORKER, is_lost, origin
+from domainbert.tuning.trial_log import best_trial, describe_values
+from domainbert.tuning.trials import DIED, ERROR, SECONDS, SETTINGS, THREADS, WORKER, lost, origin
 
 _FEWEST_FOR_IMPORTANCE, _FEWEST_FOR_PICTURES = 4, 2  # complete trials, below which they say nothing
 _BEST, _SUMMARY = "best.yaml", "study.json"
@@ -92,7 +92,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
     The time saved by pruning is an estimate: the time of the median complete trial less that of each pruned one.
     """
     by_state = {name: [one for one in trials if one.state.name == name] for name in ("COMPLETE", "PRUNED", "FAIL")}
-    num_lost = sum(map(is_lost, trials))
+    num_lost = len(lost(trials))
     num_failed = len(by_state["FAIL"]) - num_lost
     spent: Counter[int] = Counter()  # by the first number of a trial: with the time before it was queued again
     for one in trials:
@@ -162,11 +162,12 @@ def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     writer.writerow(["trial", "state", *config.objective, *keys, "evaluations", "seconds", "worker", "error"])
+    again = lost(trials)
     for one in trials:
-        state = "queued again" if is_lost(one) else one.state.name.lower()
+        state = "queued again" if one.number in again else one.state.name.lower()
         values = one.values if one.state.name == "COMPLETE" else [""] * len(config.objective)
         point = {**one.params, **space.values_of(one.params)}
-        error = one.user_attrs.get(ERROR, one.user_attrs.get(LOST, ""))
+        error = one.user_attrs.get(ERROR, DIED if one.state.name == "FAIL" else "")
         facts = [one.last_step or 0, one.user_attrs.get(SECONDS, ""), one.user_attrs.get(WORKER, ""), error]
         writer.writerow([one.number, state, *values, *(point.get(key, "") for key in keys), *facts])
     write_text(file, stream.getvalue())

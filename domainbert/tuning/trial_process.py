@@ -30,7 +30,6 @@ from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.trial_values import MetricStream, read_value
-from domainbert.tuning.trials import ALIVE
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
 """The command that runs a stage in a process of its own."""
@@ -196,8 +195,7 @@ class Running:
     values: dict[str, Any]
     plan: TrialPlan
     process: TrialProcess
-    alive: int = 0
-    last_sign: float = field(default_factory=time.monotonic)
+    last_heartbeat: float = field(default_factory=time.monotonic)
     reported: int = 0
     pruned: bool = False
 
@@ -205,12 +203,6 @@ class Running:
     def seconds(self) -> float:
         """Seconds since its process was started."""
         return round(time.monotonic() - self.process.started, 3)
-
-    def sign(self, every: float) -> None:
-        """Give a sign of life, if the last one is at least this many seconds old."""
-        if time.monotonic() - self.last_sign > every:
-            self.alive, self.last_sign = self.alive + 1, time.monotonic()
-            self.trial.set_user_attr(ALIVE, self.alive)
 
     def report(self, single: bool, ended: bool) -> None:
         """Report new values, and stop a trial that has to be pruned.

@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from optuna import Study
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
-from optuna.storages import BaseStorage
+from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
@@ -25,12 +25,12 @@ from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
 from domainbert.settings.tree import nearest
 from domainbert.training.checkpoint_files import remove_progress
-from domainbert.tuning import optuna_internals, slots, trials
-from domainbert.tuning.live_table import LiveTable
+from domainbert.tuning import slots, trials
 from domainbert.tuning.methods import build_sampler
 from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search
-from domainbert.tuning.storages import Patience, study_lock
+from domainbert.tuning.storages import Patience
+from domainbert.tuning.trial_log import TrialLog
 from domainbert.tuning.trial_process import Running, TrialPlan, TrialProcess, make_plan
 from domainbert.tuning.trial_values import NoSuchMetric
 
@@ -41,14 +41,13 @@ class Worker:
     """Runs trials until the study has the number that was asked for; `folds` are the settings that change, by fold."""
 
     def __init__(
-        self, search: Search, study: Study, storage: BaseStorage, folds: Mapping[str, Mapping[str, Any]]
+        self, search: Search, study: Study, storage: RDBStorage, folds: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        self.search, self.config, self.space, self.study = search, search.config, search.space, study
-        self.table = LiveTable(self.config)
-        self._lock = partial(study_lock, self.config.storage, storage, study.study_name, search.out)
+        self.search, self.config, self.space = search, search.config, search.space
+        self.study, self.storage, self.log = study, storage, TrialLog(self.config)
         self._plan = partial(make_plan, self.space.stage, self.config.objective, folds, search.headline)
         self._running: list[Running] = []
-        self._watch, self._patience = trials.Watch(self.config.storage.grace), Patience(self.table.say)
+        self._patience, self._lost = Patience(self.log.say), trials.lost(study.get_trials(deepcopy=False))
         self._next_question = 0.0
         self._end = time.monotonic() + 3600 * (self.config.max_hours or float("inf"))
         self._signals = StopSignals()
@@ -72,7 +71,7 @@ class Worker:
         except BaseException:
             self._give_back()
             raise
-        self.table.close()
+        self.log.say(self.log.summary())
 
     def _done(self) -> bool:
         """One round."""
@@ -80,16 +79,16 @@ class Worker:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
         for one in list(self._running):
             self._follow(one)
-        self.table.show(self._running)
         if time.monotonic() < self._next_question:
             return False
         self._next_question = time.monotonic() + min(_ASK_SECONDS, self.config.storage.heartbeat)
         self._queue_dead_trials()
+        self._tell_lost()
         late = time.monotonic() > self._end
         while not late and len(self._running) < self.config.num_slots and self._take():
             pass
         found = trials.counted(self.study.get_trials(deepcopy=False))
-        self.table.count(found)
+        self.log.count(found)
         self._patience.answered()
         return not self._running and (late or sum(one.state.is_finished() for one in found) >= self.config.trials)
 
@@ -101,13 +100,13 @@ class Worker:
         trial, values = found
         try:
             plain = self.space.settings(values).plain
-            plan = self._plan(plain, self._folder(trial))
+            plan = self._plan(plain, self._folder(trial.number))
         except DomainbertError as error:  # values that do not go together
             self._record(trial, TrialState.FAIL, error=str(error))
             return True
         except OSError:  # a full disk: nothing that the trial could help
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                self._put_again(optuna_internals.recorded(self.study, trial), "its worker could not begin it")
+                self._queue_again(trial, "its worker could not begin it")
             raise
         trial.set_user_attr(trials.SETTINGS, redact(plain))  # those of the study may change later
         self._begin(trial, values, plan)
@@ -115,30 +114,34 @@ class Worker:
 
     def _next(self) -> tuple[Trial, dict[str, Any]] | None:
         """The next trial and its values; None also while a process of a worker believed dead still writes there."""
-        with self._lock(), trials.quiet():
-            trial = trials.take_trial(self.study, self.config.trials)
-            if trial is None:
-                return None
-            values = None
-            try:
-                if not any(is_running(marker.parent) for marker in self._folder(trial).glob(f"*/{RUNNING}")):
-                    self.study.sampler = build_sampler(self.config, trials.place(self.study, trial))
-                    values = self.space.draw(trial)
-            finally:
-                if values is None:
-                    optuna_internals.set_state(self.study, trial, TrialState.WAITING)
-            return None if values is None else (trial, values)
+        known = self.study.get_trials(deepcopy=False)
+        waiting = [one for one in known if one.state == TrialState.WAITING]
+        if len(trials.counted(known)) >= self.config.trials or any(map(self._is_written, waiting)):
+            return None
+        with trials.quiet():
+            trial = self.study.ask()
+        trials.record_heartbeat(self.storage, trial)
+        trial.set_user_attr(trials.WORKER, trials.worker_name())
+        with trials.quiet():
+            self.study.sampler = build_sampler(self.config, trials.place(self.study, trial.number))
+            return trial, self.space.draw(trial)
+
+    def _is_written(self, trial: FrozenTrial) -> bool:
+        return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
 
     def _begin(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
         slot = min(set(range(self.config.num_slots)) - {one.slot for one in self._running})
         environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
         if slots.THREADS in environment:
             trial.set_user_attr(trials.THREADS, environment[slots.THREADS])
-        process = TrialProcess(plan.commands, self._folder(trial), environment)
+        process = TrialProcess(plan.commands, self._folder(trial.number), environment)
         self._running.append(Running(slot, trial, values, plan, process))
 
-    def _folder(self, trial: Trial) -> Path:
-        return self.search.out / "trials" / f"{trials.origin(trial):05d}"
+    def _folder(self, number: int) -> Path:
+        return self.search.out / "trials" / f"{trials.origin(self._recorded(number)):05d}"
+
+    def _recorded(self, number: int) -> FrozenTrial:
+        return self.study.get_trials(deepcopy=False)[number]
 
     def _follow(self, one: Running) -> None:
         """Report the new values of a trial, prune it, or record its end."""
@@ -149,7 +152,7 @@ class Worker:
             if code is not None:
                 self._end_of(one)
             else:
-                one.sign(self.config.storage.heartbeat)
+                self._beat(one)
         except NoSuchMetric as missing:  # the trial is given back
             found = f"{self.config.stage} does not measure {missing.name}; {nearest(missing.name, missing.names)}"
             raise DomainbertError(f"objective: {found}") from missing
@@ -157,11 +160,16 @@ class Worker:
             one.process.kill()
             one.process.wait()
             self._running.remove(one)
-            recorded = optuna_internals.recorded(self.study, one.trial)
-            if trials.is_lost(recorded):
-                self.table.say(f"trial {one.trial.number}: another worker has taken it over")
+            if one.trial.number in trials.lost(self.study.get_trials(deepcopy=False)):
+                self.log.say(f"trial {one.trial.number}: another worker has taken it over")
             else:
-                self.table.ended(recorded)
+                self.log.ended(self._recorded(one.trial.number))
+
+    def _beat(self, one: Running) -> None:
+        """Record the heartbeat of a trial, if it is time."""
+        if time.monotonic() - one.last_heartbeat > self.config.storage.heartbeat:
+            trials.record_heartbeat(self.storage, one.trial)
+            one.last_heartbeat = time.monotonic()
 
     def _end_of(self, one: Running) -> None:
         self._next_question = 0.0
@@ -173,7 +181,7 @@ class Worker:
             for out in filter(Path.is_dir, one.plan.stage_outs):
                 remove_progress(out)
         elif one.process.interrupted:
-            self._queue_again(one, "it was stopped by a signal")
+            self._stopped(one, "it was stopped by a signal")
         else:
             self._record(one.trial, TrialState.FAIL, error=one.process.error(), **seconds)
         self._running.remove(one)
@@ -186,30 +194,34 @@ class Worker:
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with trials.quiet():
-            optuna_internals.tell(self.study, trial, state, values)
-        self.table.ended(optuna_internals.recorded(self.study, trial))
+        with trials.quiet(), suppress_stop():
+            self.study.tell(trial, list(values) if values is not None else None, state)
+        self.log.ended(self._recorded(trial.number))
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
+        with trials.quiet():
+            fail_stale_trials(self.study)
         own = {one.trial.number for one in self._running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.number in own:
-                continue
-            if trial.user_attrs.get(trials.WORKER) == trials.worker_name():
-                self._put_again(trial, "the storage was lost when it began")
-            elif self._watch.dead(trial):
-                self._put_again(trial, "its worker died", blame=True)
+            if trial.number not in own and trials.is_orphan(trial, self.config.storage.grace):
+                trials.queue_again(self.study, trial, trials.DIED)
 
-    def _queue_again(self, one: Running, reason: str) -> None:
+    def _tell_lost(self) -> None:
+        lost = trials.lost(self.study.get_trials(deepcopy=False))
+        for number in sorted(lost - self._lost):
+            self.log.say(
+                f"trial {number}: {self._recorded(number).user_attrs.get(trials.ERROR, trials.DIED)}; queued again"
+            )
+        self._lost = lost
+
+    def _stopped(self, one: Running, reason: str) -> None:
         one.trial.set_user_attr(trials.SECONDS, one.seconds)
-        self._put_again(optuna_internals.recorded(self.study, one.trial), reason)
+        self._queue_again(one.trial, reason)
 
-    def _put_again(self, trial: FrozenTrial, reason: str, blame: bool = False) -> None:
-        with self._lock(), trials.quiet():
-            taken = trials.queue_again(self.study, trial, reason, blame)
-        if taken:
-            self.table.say(f"trial {trial.number}: {reason}; queued again")
+    def _queue_again(self, trial: Trial, reason: str) -> None:
+        trials.queue_again(self.study, trial, reason)
+        self._tell_lost()
 
     def _give_back(self) -> None:
         """End the running trials, and queue them again; if the storage cannot be reached, other workers find them."""
@@ -218,9 +230,20 @@ class Worker:
         while any([one.process.poll() is None for one in self._running]):  # of all of them: each has its time
             with suppress(StorageInternalError, UpdateFinishedTrialError):
                 for one in self._running:
-                    one.sign(self.config.storage.heartbeat)
+                    self._beat(one)
             time.sleep(_POLL_SECONDS)
         for one in self._running:
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                self._queue_again(one, "its worker stopped")
+                self._stopped(one, "its worker stopped")
         self._running.clear()
+
+
+@contextmanager
+def suppress_stop() -> Iterator[None]:
+    """Suppress the error of a grid sampler that has seen all its points: it calls the study's `stop`, which is for
+    Optuna's own loop."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Study.stop" not in str(error):
+            raise

@@ -34,7 +34,7 @@ class Fake:
         """`tune.yaml`, with changes."""
         usual: dict[str, Any] = {"out": "study", "stage": "learn", "settings": {"epochs": 3}, "trials": 4}
         usual |= {"objective": "validation/f1"}
-        usual |= {"space": {"x": {"low": -1, "high": 1}}, "storage": {"heartbeat": 0.5, "grace": 3}}
+        usual |= {"space": {"x": {"low": -1, "high": 1}}, "storage": {"heartbeat": 1, "grace": 3}}
         path = self.folder / "tune.yaml"
         path.write_text(yaml.safe_dump({**usual, **changes}, sort_keys=False))
         return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,12 +9,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from domainbert.cli import main
 from domainbert.runner.stage_table import STAGES
-from domainbert.tuning import trial_process, trials
+from domainbert.tuning import trial_process
 
 STAGES["learn"] = "fake_stages:learn"
 trial_process.COMMAND = (sys.executable, str(Path(__file__)))
-if "FAKE_MACHINE" in os.environ:
-    trials.machine_name = lambda: os.environ["FAKE_MACHINE"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -96,9 +96,8 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ),
         ({"k_folds": 3}, "k_folds: works with finetune only; found learn"),
         ({"trials": 0}, "trials: found 0; expected an integer from 1 to 1,000,000"),
-        ({"storage": {"url": "postgresql://a:secret@b/c", "kind": "postgresql"}}, "storage.url: holds a password"),
-        ({"storage": {"path": "x", "kind": "postgresql"}}, "storage.path: is of no use with postgresql"),
-        ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9.0; expected more than heartbeat"),
+        ({"storage": {"url": "postgresql://a:secret@b/c"}}, "storage.url: holds a password"),
+        ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9; expected more than heartbeat"),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"low": 1, "high": 3}}},
             "space.x.when.epochs: is a range; expected a setting with choices",

@@ -78,8 +78,9 @@ def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
 def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str, int | None]]:
     """What became of the trials of one worker; one is interrupted after its first evaluation."""
     study = optuna.create_study(direction="maximize", pruner=build_pruner(config))
-    while (trial := trials.take_trial(study, config.trials)) is not None:
-        study.sampler = build_sampler(config, trials.place(study, trial))
+    while len(trials.counted(study.get_trials())) < config.trials:
+        trial = study.ask()
+        study.sampler = build_sampler(config, trials.place(study, trial.number))
         x, steps = trial.suggest_float("x", 0, 1), 0
         trial.suggest_float("y", 0, 1)
         pruned = False
@@ -90,7 +91,7 @@ def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str
             if trial.number == interrupted:
                 break
         if trial.number == interrupted:
-            trials.queue_again(study, study.get_trials()[trial.number], "its worker stopped")
+            trials.queue_again(study, trial, "its worker stopped")
         else:
             study.tell(trial, None if pruned else 9 * (1 - (x - 0.3) ** 2), TrialState.PRUNED if pruned else None)
     return [(one.params["x"], one.state.name, one.last_step) for one in trials.counted(study.get_trials())]

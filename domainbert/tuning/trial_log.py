@@ -1,64 +1,41 @@
-"""Progress of a study: a table on a terminal that is rewritten in place, a line for each trial in a log."""
+"""Progress of a study: a line for each trial that ends."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
 from domainbert.base.progress import format_duration
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.trial_process import Running
-from domainbert.tuning.trials import ERROR, SECONDS
-
-_TERMINAL_SECONDS = 0.5
+from domainbert.tuning.trials import DIED, ERROR, SECONDS
 
 
-class LiveTable:
-    """Shows done, running, pruned and failed trials, the best so far and the time left, on standard output."""
+class TrialLog:
+    """Prints done, running, pruned and failed trials, the best so far and the time left."""
 
-    def __init__(
-        self, config: TuneConfig, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, config: TuneConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.config, self.clock = config, clock
-        self.stream = stream if stream is not None else sys.stdout
-        self._terminal = self.stream.isatty()
-        self._start, self._last, self._lines = clock(), float("-inf"), 0
+        self._start = clock()
         self._trials: Sequence[FrozenTrial] = ()
         self._at_start: int | None = None
 
     def count(self, trials: Sequence[FrozenTrial]) -> None:
-        """Read the storage again."""
+        """Note the trials that count."""
         self._trials = trials
         if self._at_start is None:
             self._at_start = sum(one.state.is_finished() for one in trials)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
-        self._clear()
-        print(line, file=self.stream, flush=True)
+        """Print a line."""
+        print(line, flush=True)
 
     def ended(self, trial: FrozenTrial) -> None:
         """Print a line about a trial that has ended."""
         self.say(f"trial {trial.number}: {_outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
-
-    def show(self, running: Sequence[Running]) -> None:
-        """Rewrite the table, on a terminal."""
-        now = self.clock()
-        if not self._terminal or now - self._last < _TERMINAL_SECONDS:
-            return
-        self._last = now
-        self._clear()
-        width = shutil.get_terminal_size().columns
-        lines = [self.summary(), *(_running_line(one, now) for one in running)]
-        self.stream.write("".join(f"{line[: width - 1]}\n" for line in lines))
-        self.stream.flush()
-        self._lines = len(lines)
 
     def summary(self) -> str:
         """The summary: `12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
@@ -73,15 +50,6 @@ class LiveTable:
         if new > 0 and done < self.config.trials:
             parts.append(f"{format_duration(elapsed / new * (self.config.trials - done))} left")
         return ", ".join(parts)
-
-    def close(self) -> None:
-        """Print the last summary, which stays."""
-        self.say(self.summary())
-
-    def _clear(self) -> None:
-        if self._lines:
-            self.stream.write(f"\x1b[{self._lines}F\x1b[J")
-            self._lines = 0
 
 
 def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial | None:
@@ -99,17 +67,10 @@ def _outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
     if trial.state.name == "PRUNED":
         reached = trial.intermediate_values[trial.last_step] if trial.last_step is not None else float("nan")
         return f"pruned at {reached:.4f} after {trial.last_step} evaluations, {seconds}"
-    return f"failed: {trial.user_attrs.get(ERROR, 'for an unknown reason')}"
+    return f"failed: {trial.user_attrs.get(ERROR, DIED)}"
 
 
 def describe_values(values: Mapping[str, Any]) -> str:
     """Settings in one line: `optim.lr 0.0003, batch_size 16`."""
     shown = {key: f"{one:.4g}" if isinstance(one, float) else json.dumps(one) for key, one in values.items()}
     return ", ".join(f"{key} {text}" for key, text in shown.items())
-
-
-def _running_line(one: Running, now: float) -> str:
-    values = one.plan.stream.values
-    last = f"{values[-1]:.4f} after {len(values)} evaluations" if values else "no evaluation yet"
-    seconds = format_duration(max(0.0, now - one.process.started))
-    return f"  trial {one.trial.number}: {last}, {seconds}; {describe_values(one.values)}"

@@ -1,22 +1,16 @@
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from types import SimpleNamespace
 
 import optuna
+import pytest
 from optuna.trial import TrialState, create_trial
 
 from domainbert.tuning.config import Parameter, TuneConfig
-from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.results import closing_lines, summarise
+from domainbert.tuning.trial_log import TrialLog
 
 CONFIG = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, objective=("validation/f1",), trials=5)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def trial(number: int, state: TrialState, value: float | None = None, **changes: object) -> optuna.trial.FrozenTrial:
@@ -39,43 +33,24 @@ TRIALS = [
 ]
 
 
-def test_the_table_counts_and_estimates() -> None:
+def test_the_summary_counts_and_estimates() -> None:
     clock = [0.0]
-    table = LiveTable(CONFIG, io.StringIO(), lambda: clock[0])
-    table.count(TRIALS[:2])
-    table.count(TRIALS)
+    log = TrialLog(CONFIG, lambda: clock[0])
+    log.count(TRIALS[:2])
+    log.count(TRIALS)
     clock[0] = 60
-    assert table.summary() == "4/5 done (1 pruned, 1 failed), 0 running, best 0.7500 (trial 2), 1m00s, 30s left"
+    assert log.summary() == "4/5 done (1 pruned, 1 failed), 0 running, best 0.7500 (trial 2), 1m00s, 30s left"
 
 
-def test_a_log_has_a_line_for_each_trial() -> None:
-    stream = io.StringIO()
-    table = LiveTable(CONFIG, stream)
-    table.show([])
+def test_a_log_has_a_line_for_each_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    log = TrialLog(CONFIG)
     for one in (TRIALS[0], TRIALS[1], TRIALS[3]):
-        table.ended(one)
-    assert stream.getvalue().splitlines() == [
+        log.ended(one)
+    assert capsys.readouterr().out.splitlines() == [
         "trial 0: validation/f1 0.5000 in 10s; x 0.25",
         "trial 1: pruned at 0.1250 after 1 evaluations, 4s; x 0.25",
         "trial 3: failed: out of memory; x 0.25",
     ]
-
-
-def test_a_terminal_is_rewritten_in_place() -> None:
-    stream, clock = Terminal(), [0.0]
-    table = LiveTable(CONFIG, stream, lambda: clock[0])
-    table.count(TRIALS)
-    plan, process = SimpleNamespace(stream=SimpleNamespace(values=[0.5, 0.625])), SimpleNamespace(started=-3.0)
-    trial = SimpleNamespace(number=4)
-    row = SimpleNamespace(trial=trial, values={"x": 0.5, "name": "muon"}, plan=plan, process=process)
-    table.show([row])
-    clock[0] = 0.1
-    table.show([row])  # too soon
-    first = stream.getvalue()
-    assert first.splitlines()[1] == '  trial 4: 0.6250 after 2 evaluations, 3s; x 0.5, name "muon"'
-    clock[0] = 1
-    table.show([])
-    assert stream.getvalue()[len(first) :].startswith("\x1b[2F\x1b[J4/5 done")
 
 
 def test_the_end_says_what_was_spent_and_saved() -> None:
