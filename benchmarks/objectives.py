@@ -9,16 +9,18 @@ there, on the benchmarks' corpus. The last lines are what `max_steps` is then, i
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from prepared_corpus import CACHE, prepared_corpus
+from prepared_corpus import CACHE, prepared_corpus, raw_corpus
 from pretraining import Settings, train
 from side_by_side import Rounds, Side, Turns, measure, num_cores, report, summarise
 
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.runner.recipe import read_recipe
+from domainbert.runner.recipe_run import Selection
 from domainbert.stages.pretrain import Pretrain
 
 _ROOT = Path(__file__).parents[1]
@@ -34,7 +36,11 @@ def train_steps(turns: Turns, settings: Settings) -> dict[str, Any]:
 
 def stages_of(recipe: Path) -> dict[str, Pretrain]:
     """The stages `pretrain` of a recipe, by name."""
-    found = {name: job.settings.instance for name, job in read_recipe(recipe, []).jobs.items()}
+    corpus = json.dumps({"sources": [{"path": str(raw_corpus()[1])}]})
+    options = [(f"stages.{stage}.corpus", corpus) for stage in ("vocab", "prepare")]
+    needed = Selection(only=("prepare",))  # the files of the other stages are not opened
+    jobs = read_recipe(recipe, options, selection=needed).jobs
+    found = {name: job.settings.instance for name, job in jobs.items()}
     return {name: one for name, one in found.items() if isinstance(one, Pretrain)}
 
 

@@ -32,8 +32,8 @@ def agreement(exact: Found, other: Found) -> dict[str, float]:
     same = sum(a == b for a, b in zip(exact, other, strict=True))
     return {
         "identical_sentences": same / len(exact),
-        "of_full_precision": common / sum(map(len, exact)),
-        "of_auto": common / sum(map(len, other)),
+        "of_full_precision": common / max(sum(map(len, exact)), 1),
+        "of_auto": common / max(sum(map(len, other)), 1),
     }
 
 

@@ -153,7 +153,7 @@ def main() -> None:
     corpus = ["--corpus", str(corpus_file), "--vocab_size", str(vocab_size)]
     if not (tokenizer / "manifest.json").is_file():
         subprocess.run([sys.executable, "-m", "domainbert", "vocab", *corpus, "--out", str(tokenizer)], check=True)
-    for name, tokens in (("small", options.tokens / 100), ("large", options.tokens)):
+    for name, tokens in (("small", max(options.tokens / 100, 3e5)), ("large", options.tokens)):
         text = folder / f"{hashlib.sha256(str(tokens).encode()).hexdigest()[:8]}"
         if not text.is_dir():
             unfinished = text.with_suffix(".unfinished")

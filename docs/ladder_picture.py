@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.report.svg import INK, SERIES, SOFT, picture
+from domainbert.report.svg import INK, SERIES, SOFT, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _DOCS = Path(__file__).parent
-_FONT = "system-ui, sans-serif"
 _NEAR, _LINES = 2, 3  # a system with so near a neighbour, to the right and in points of F1, has its name on the left
 
 
@@ -66,10 +65,7 @@ def ladder(systems: Sequence[System]) -> str:
                 beside: Any = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
                 right.annotate(told, (1, one.f1), va="center", color=SOFT, fontsize=7, **beside)
 
-    shown = picture("ladder", "F1 on ECON-IE against parameters and against speed", (9.0, 5.0), draw)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="{_FONT}" '
-    body = str(shown).replace("<svg ", head, 1)
-    return body.replace(">", '><rect width="100%" height="100%" fill="#ffffff"/>', 1) + "\n"
+    return svg("ladder", (9.0, 5.0), draw)
 
 
 def _panel(axes: Axes, systems: Sequence[System], key: str, title: str, ticks: Sequence[int]) -> None:

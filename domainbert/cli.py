@@ -38,7 +38,7 @@ _COMMANDS = {
     "run": ("domainbert.runner.run_command", "Run a recipe: several stages, skipping what is done."),
     "init": ("domainbert.runner.first_recipe.command", "Write a first recipe for your own data."),
     "tune": ("domainbert.tuning.command", "Search over the settings of a stage."),
-    "runs": ("domainbert.runner.listing_table", "List runs: how far each has come, its scores, time and size."),
+    "runs": ("domainbert.runner.listing_table", "List runs: the state of each stage, scores and time."),
     "report": ("domainbert.report.command", "One page of HTML about a run, or several side by side."),
 }
 """Commands that are no stages: a module with `FLAGS`, `help_text` and `perform`, imported when it is asked for, and its

@@ -29,14 +29,14 @@ ARGUMENTS: dict[str, list[str]] = {
     "gpu_equal": ["--device", "cpu", "--only", "bert"],
     "host": ["--steps", "60", "--work", "pretrain"],
     "ner_heads": [*MODEL, "--epochs", "1", "--seeds", "1", "--head_lrs", "1e-3"],
-    "objectives": ["--rounds", "1", "--steps", "1"],
+    "objectives": ["--rounds", "1", "--steps", "4"],
     "predict": ["--start", "{model}", "--data", "sample", "--texts", "16", "--rounds", "1"],
     "prepare": ["--documents", "300", "--rounds", "1"],
     "pretrain": [*PRETRAINING, "--rounds", "1"],
     "profile_pretrain": PRETRAINING,
     "scale_plan": [],
     "scaling": ["--encoder", "tiny", "--ranks", "1", "2", "--rows", "16", "--rounds", "1", "--steps", "4"],
-    "shards": ["--tokens", "300000", "--kill-after", "2"],
+    "shards": ["--tokens", "600000", "--kill-after", "2"],
     "training_length": [*MODEL, "--sizes", "60", "--held_out", "60", "--lengths", "1-epochs-of-32", "4-steps-of-16"],
 }
 CHEAP = {"evaluate"}
@@ -108,7 +108,7 @@ def test_what_benchmarks_of_quality_use(work: Path, model: Path) -> None:
     started(work, python, str(BENCHMARKS / "soup.py"), str(work / "soup"), str(data / "validation.conll"), *seeds)
     agreement = [python, str(BENCHMARKS / "predict_agreement.py"), seeds[0], str(data / "test.conll")]
     started(work, *agreement, "--out", "agreement.json")
-    assert json.loads((work / "agreement.json").read_text())["benchmark"]
+    assert json.loads((work / "agreement.json").read_text())["sentences"] > 0
     pooled = [str(BENCHMARKS / "pooler.py"), str(work / "pooled"), "--model", str(model)]
     started(work, python, *pooled, "--fitted", "300", "--others", "50")
     assert (work / "pooled/model.safetensors").is_file() and (work / "soup").is_dir()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.progress import Progress
-from domainbert.checks.alphabets import alphabet_of
 from domainbert.checks.finding import MOST_PLACES, Place, place
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.checks.overlap import Overlap
 from domainbert.checks.repeated_lines import RepeatedLines
-from domainbert.checks.text_rules import BROKEN, MARKUP
+from domainbert.checks.text_rules import BROKEN
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document, read_documents
 from domainbert.corpus.files import find_files
@@ -27,13 +25,8 @@ from domainbert.tokenization.words import WordCounter, plain_words
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
-FEW_WORDS = 20
-"""A document with fewer is short."""
-
-_LOOKED_AT = 20_000  # characters of a document in which markup, misread characters and letters are looked for
-_LETTERS = 2_000  # of these, in which capitals are counted
+_LOOKED_AT = 20_000  # characters of a document in which misread characters are looked for
 _SAMPLE_BYTES = 10_000_000  # of documents, chosen by their hashes, that a vocabulary is measured on
-_FREQUENT = 100  # words that tell whether a vocabulary lowercases
 _AROUND = 60  # characters beside what is shown
 
 
@@ -51,39 +44,6 @@ class Hits:
             self.shown.append((name, text))
 
 
-@dataclass(frozen=True)
-class VocabularyView:
-    """A sample of 10 MB of a corpus, as a vocabulary reads it."""
-
-    pieces: WordStatistics
-    with_capitals: int
-    """Words with capitals."""
-    read_worse: int
-    """Those of them that it reads in more pieces than in lower case, or does not know in this case only."""
-    is_uncased: bool
-    """Whether it lowercases what it reads."""
-
-    @classmethod
-    def of(cls, tokenizer: DomainTokenizer, words: Mapping[str, int]) -> VocabularyView:
-        """Read words, each as often as it occurs."""
-        capitals, unknown, worse = [word for word in words if word != word.lower()], tokenizer.unk_id, 0
-        for word, (as_written, small) in zip(capitals, _read_twice(tokenizer, capitals), strict=True):
-            if len(as_written) > len(small) or (unknown in as_written and unknown not in small):
-                worse += words[word]
-        frequent = sorted(words, key=lambda word: (-words[word], word))[:_FREQUENT]
-        read = _read_twice(tokenizer, [word.upper() for word in frequent])
-        same = [upper == small for upper, small in read if unknown not in upper or unknown not in small]
-        with_capitals = sum(words[word] for word in capitals)
-        return cls(word_statistics(tokenizer, words), with_capitals, worse, is_uncased=2 * sum(same) > len(same))
-
-
-def _read_twice(tokenizer: DomainTokenizer, words: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-    """The pieces of words as they stand, and in lower case."""
-    both = ([*words], [word.lower() for word in words])
-    as_written, small = (tokenizer.encode([tokenizer.pieces.inside_text(word) for word in those]) for those in both)
-    return list(zip(as_written, small, strict=True))
-
-
 @dataclass
 class CheckedCorpus:
     """Counts that were made while a corpus was read, each document once, whatever its weight."""
@@ -92,14 +52,10 @@ class CheckedCorpus:
     overlaps: Sequence[Overlap]
     report: CorpusReport = field(default_factory=CorpusReport)
     words: int = 0
-    short: Hits = field(default_factory=Hits)
-    markup: Hits = field(default_factory=Hits)
     broken: Hits = field(default_factory=Hits)
-    alphabets: dict[str, Hits] = field(default_factory=dict)
     lines: RepeatedLines = field(default_factory=RepeatedLines)
-    cased_letters: int = 0
-    capitals: int = 0
-    vocabulary: VocabularyView | None = None
+    pieces: WordStatistics | None = None
+    """A sample of 10 MB, as the vocabulary reads it."""
     _listed: dict[str, Mapping[str, Path]] = field(default_factory=dict)
 
     @property
@@ -127,24 +83,14 @@ class CheckedCorpus:
         """Count one document."""
         text, words = document.text, words_of(document.text)
         self.words += len(words)
-        if len(words) < FEW_WORDS:
-            self.short.add(name, text)
         self.lines.add(name, text)
-        self._look_at_characters(name, text[:_LOOKED_AT])
+        if found := BROKEN.search(text[:_LOOKED_AT]):
+            around = text[max(0, found.start() - _AROUND) : found.end() + _AROUND]
+            self.broken.add(name, f"{found[0]!r} in: {around}")
         if self.overlaps:
             hashes = hash_words(words)
             for overlap in self.overlaps:
                 overlap.look(name, hashes)
-
-    def _look_at_characters(self, name: str, text: str) -> None:
-        for pattern, hits in ((MARKUP, self.markup), (BROKEN, self.broken)):
-            if found := pattern.search(text):
-                around = text[max(0, found.start() - _AROUND) : found.end() + _AROUND]
-                hits.add(name, f"{found[0]!r} in: {around}")
-        if alphabet := alphabet_of(text):
-            self.alphabets.setdefault(alphabet, Hits()).add(name, text)
-        capitals, small = (sum(map(kind, text[:_LETTERS])) for kind in (str.isupper, str.islower))
-        self.capitals, self.cased_letters = self.capitals + capitals, self.cased_letters + capitals + small
 
 
 def look_at_corpus(
@@ -174,13 +120,12 @@ def look_at_corpus(
                 sample.add(document.text)
             progress.advance()
     if tokenizer is not None:
-        corpus.vocabulary = VocabularyView.of(tokenizer, sample.words(plain_words()))
+        corpus.pieces = word_statistics(tokenizer, sample.words(plain_words()))
     return corpus
 
 
 def corpus_facts(corpus: CheckedCorpus) -> dict[str, Any]:
     """Counts of a corpus, for `check.json`."""
-    alphabets = Counter({name: hits.documents for name, hits in corpus.alphabets.items()})
     sources = [
         {
             "path": one.path,
@@ -196,6 +141,5 @@ def corpus_facts(corpus: CheckedCorpus) -> dict[str, Any]:
         "words": corpus.words,
         "characters": sum(source["characters"] for source in sources),
         "dropped": dict(sorted(corpus.report.dropped.items())),
-        "alphabets": dict(alphabets.most_common()),
         "sources": sources,
     }

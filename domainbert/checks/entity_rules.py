@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from math import ceil, log
 from typing import NamedTuple
 
 from domainbert.checks.finding import Finding, Rule, rule
@@ -162,29 +161,5 @@ def _determiner(item: Tagged, at: int) -> str:
     return word.lower() if word.lower() in _DETERMINERS and word != "A" else ""
 
 
-@rule("warning", threshold=1e-9)
-def unlabelled_run(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """So many sentences without an entity follow each other that chance would bring it about with less than this
-    probability, were they labelled as the rest.
-
-    See whether someone stopped before the end, or left a document out.
-    """
-    bare = [not item.stretches for item in one.items]
-    share = sum(bare) / len(bare)
-    if share in (0, 1) or not rule.limit:  # nothing is less probable than 0
-        return
-    least = ceil(log(rule.limit / len(bare)) / log(share))
-    begin = 0
-    for number, without in enumerate([*bare, False]):
-        if without:
-            continue
-        if number - begin >= least:
-            message = f"{number - begin:,} sentences of {one.name} in a row have no entity"
-            yield rule.finding(
-                f"{message}, though {100 * (1 - share):.0f} % of all have one", [one.place(begin)], number - begin
-            )
-        begin = number + 1
-
-
-RULES = [punctuation_at_edge, surface_missed, boundary_habits, unlabelled_run]
+RULES = [punctuation_at_edge, surface_missed, boundary_habits]
 """Of training and validation."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
 
-_LEAST_ITEMS = 20  # of a label or a slice, before its habits mean anything
 _LISTED = 8  # labels in a message
-_DIGITS = re.compile(r"\d+")
 
 
 @rule("error")
@@ -65,58 +61,6 @@ def imbalanced_labels(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findi
 
 
 @rule("warning")
-def no_negative_examples(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """Each sentence of training has an entity, so that a model learns to find one everywhere.
-
-    Add sentences without any, as the text to be tagged has them.
-    """
-    if one.labels_stretches and len(one.items) >= _LEAST_ITEMS and all(item.stretches for item in one.items):
-        yield rule.finding(
-            f"each of the {len(one.items):,} sentences of {one.name} has an entity", count=len(one.items)
-        )
-
-
-@rule("warning")
-def slice_has_one_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """All texts of a slice (`by`: a source, a year, ...) have the same class: a model may learn the slice instead.
-
-    Take other classes from this source, too, or compare scores within slices.
-    """
-    if not one.one_label_each or len(one.label_counts) < 2:
-        return
-    slices: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for number, item in enumerate(one.items):
-        for key, value in item.by.items():
-            slices[key, value].append(number)
-    for (key, value), numbers in sorted(slices.items()):
-        labels = {one.items[number].labels[0] for number in numbers}
-        if len(labels) == 1 and len(numbers) >= _LEAST_ITEMS:
-            message = f"all {len(numbers):,} texts of {one.name} with {key} {value!r} have the label {labels.pop()!r}"
-            yield rule.finding(message, one.places(numbers))
-
-
-@rule("warning", threshold=0.5)
-def word_gives_label_away(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """A word, such as a number or a name of a source, stands in at least this share of the texts of a class, and in no
-    other; digits count as the same.
-
-    Take it out of the text unless it will be there where the model is used.
-    """
-    if not one.one_label_each or len(one.label_counts) < 2:
-        return
-    texts, labels_of = Counter[tuple[str, str]](), defaultdict[str, set[str]](set)
-    for item, text in zip(one.items, one.texts, strict=True):
-        for word in {_DIGITS.sub("0", word) for word in text.split()}:
-            texts[word, item.labels[0]] += 1
-            labels_of[word].add(item.labels[0])
-    for (word, label), count in sorted(texts.items()):
-        least = max(_LEAST_ITEMS, rule.limit * one.label_counts[label])
-        if count >= least and len(labels_of[word]) == 1:
-            share = f"{count:,} of the {one.label_counts[label]:,} texts with the label {label!r}"
-            yield rule.finding(f"{word!r} stands in {share} of {one.name}, and in no other text", count=count)
-
-
-@rule("warning")
 def same_text_other_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     """A text stands in a set several times, labelled in different ways.
 
@@ -135,9 +79,6 @@ TRAINING_RULES = [
     only_one_label,
     rare_label,
     imbalanced_labels,
-    no_negative_examples,
-    slice_has_one_label,
-    word_gives_label_away,
 ]
 RULES = [same_text_other_label]
 """Of training and validation."""

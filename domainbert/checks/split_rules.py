@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from math import log2
 
 from domainbert.checks.finding import Finding, Place, Rule, rule
-from domainbert.checks.labelled_set import CheckedSet, SetName, TwoSets
+from domainbert.checks.labelled_set import SetName, TwoSets
 from domainbert.checks.similar import similar_pairs
 from domainbert.checks.text_rules import LEAST_CHARACTERS
 
 PAIRS: tuple[tuple[SetName, SetName], ...] = (("train", "validation"), ("train", "test"), ("validation", "test"))
-_LONG = 4  # words of an entity that two documents rarely share
-_LEAST_ENTITIES = 20
-_PER_LABEL = 10  # items of a set for each label, before its shares mean anything
 
 
 @rule("error", threshold=0.05)
@@ -87,32 +82,6 @@ def _only_numbered(two: TwoSets) -> bool:
     return all(name.strip("()").isdecimal() and int(name.strip("()")) <= len(names) for name in names)
 
 
-@rule("warning", threshold=0.15)
-def shared_rare_entities(two: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
-    """More than this share of the entities of four words or more that stand once in the second set stand once in the
-    first, too: such strings come back within a document, and seldom elsewhere.
-
-    See whether documents were divided by sentences; scores of unseen entities are the ones to trust.
-    """
-    known, asked = _rare_entities(two.first), _rare_entities(two.second)
-    both = sorted(number for surface, number in asked.items() if surface in known)
-    if len(asked) >= _LEAST_ENTITIES and len(both) > rule.limit * len(asked):
-        share = f"{len(both):,} of {len(asked):,} entities of four words or more that stand once in {two.second.name}"
-        yield rule.finding(f"{share} stand once in {two.first.name}, too", two.second.places(both))
-
-
-def _rare_entities(one: CheckedSet) -> dict[str, int]:
-    """The long entities that stand in one place of a set, and the numbers of its items."""
-    found = [
-        (" ".join(words), number)
-        for number, item in enumerate(one.items)
-        for stretch in item.stretches or ()
-        if len(words := item.texts[0][stretch.start : stretch.end].lower().split()) >= _LONG
-    ]
-    counts = Counter(surface for surface, _ in found)
-    return {surface: number for surface, number in found if counts[surface] == 1}
-
-
 @rule("error")
 def unknown_label(two: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     """A label of validation or test does not occur in training, so that no model can predict it.
@@ -138,39 +107,7 @@ def unseen_label(two: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
         yield rule.finding(message, count=len(missing))
 
 
-@rule("warning", threshold=0.1)
-def label_shift(two: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
-    """Labels are distributed differently in training than in validation or test: the Jensen-Shannon divergence (base 2,
-    0 to 1) is above this.
-
-    Divide the set by chance, or know why not: thresholds and the choice of the epoch depend on it.
-    """
-    first, second = two.first.label_counts, two.second.label_counts
-    divergence = jensen_shannon(first, second)
-    enough = min(sum(first.values()), sum(second.values())) >= _PER_LABEL * len({**first, **second})
-    if enough and divergence > rule.limit:
-        message = f"labels of {two.second.name} are distributed otherwise than those of {two.first.name}"
-        yield rule.finding(f"{message}: Jensen-Shannon divergence {divergence:.2f}", count=1)
-
-
-def jensen_shannon(first: Mapping[str, int], second: Mapping[str, int]) -> float:
-    """The divergence of two distributions given as counts, in bits (Lin 1991); 0 where one of them is empty.
-
-    >>> jensen_shannon({"a": 1}, {"b": 5}), jensen_shannon({"a": 1, "b": 1}, {"a": 4, "b": 4})
-    (1.0, 0.0)
-    """
-    sums = sum(first.values()), sum(second.values())
-    if not all(sums):
-        return 0.0
-    total = 0.0
-    for label in {**first, **second}:
-        shares = [counts.get(label, 0) / size for counts, size in zip((first, second), sums, strict=True)]
-        middle = sum(shares) / 2
-        total += sum(share / 2 * log2(share / middle) for share in shares if share)
-    return total
-
-
-SHARED = [same_text, near_same_text, same_document, shared_rare_entities]
+SHARED = [same_text, near_same_text, same_document]
 """Of each two sets, by names of their own: see `for_pair`."""
 
 
@@ -181,5 +118,5 @@ def for_pair(one: Rule[TwoSets], first: SetName, second: SetName) -> Rule[TwoSet
     return replace(named, severity="warning") if flatters_a_choice_alone else named
 
 
-FROM_TRAINING = [unknown_label, unseen_label, label_shift]
+FROM_TRAINING = [unknown_label, unseen_label]
 """Of training and another set."""

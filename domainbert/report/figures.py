@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from domainbert.base.scores import shown_interval, shown_score
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, Pair
 from domainbert.report.svg import INK, RULE, SERIES, SOFT, picture, style_of
@@ -39,14 +38,11 @@ def _forest(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
         colour = SERIES[0] if is_told(pair) else SERIES[5]
-        text = f"{pair.a} minus {pair.b} · {shown_score(pair.difference, metric.percent, '+')}"
         if pair.interval is not None:
             ends = [scale * one for one in pair.interval]
             axes.plot(ends, [row, row], color=colour, linewidth=2)
-            text += f" {shown_interval(pair.interval, metric.percent, '+')}"
         filled = colour if is_told(pair) else "none"
-        points = axes.plot(scale * pair.difference, row, "s", color=colour, markerfacecolor=filled, markersize=7)
-        points[0].set_gid(f"tip:{text}")
+        axes.plot(scale * pair.difference, row, "s", color=colour, markerfacecolor=filled, markersize=7)
     axes.set_yticks(range(len(pairs)), [f"{pair.a} minus {pair.b}" for pair in pairs], color=INK)
     axes.set_ylim(len(pairs) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
@@ -105,8 +101,7 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
     )
     if curve.best in curve.steps:
         value = curve.values[curve.steps.index(curve.best)]
-        ring = axes.plot(curve.best, value, "o", color=style["color"], markerfacecolor="none", markersize=9, label="")
-        ring[0].set_gid(f"tip:{curve.training} {curve.seed} · best at step {curve.best:,}: {value:.4g}")
+        axes.plot(curve.best, value, "o", color=style["color"], markerfacecolor="none", markersize=9, label="")
 
 
 def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
@@ -131,9 +126,6 @@ def _score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], fi
             y, (low, high) = scale * scores[metric.key], scores.get("interval") or [scores[metric.key]] * 2
             axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
             points[name] = axes.plot(x, y, style["marker"], color=style["color"], markersize=7)[0]
-            points[name].set_gid(
-                f"tip:{name} · {metric.name} {shown_score(scores[metric.key], metric.percent)} · {x:.3g} {title}"
-            )
         axes.set_xscale("log")
         _plain_log_ticks(axes, [one["cost"][key] * _UNITS[key] for one in measured.values() if one["cost"].get(key)])
         axes.set_xlabel(title)
@@ -174,11 +166,8 @@ def _reliability(judged: Mapping[str, Mapping[str, Any]], figure: Figure) -> Non
     for number, (axes, (system, one_of)) in enumerate(zip(grid, judged.items(), strict=False)):
         style, bins = style_of(number), one_of["bins"]
         axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
-        axes.plot([one["confidence"] for one in bins], [one["accuracy"] for one in bins], color=style["color"])
-        for one in bins:
-            point = axes.plot(one["confidence"], one["accuracy"], style["marker"], color=style["color"])
-            share = f"confidence {one['confidence']:.3f} · right {one['accuracy']:.3f} · {one['count']:,} predictions"
-            point[0].set_gid(f"tip:{share}")
+        places = [one["confidence"] for one in bins], [one["accuracy"] for one in bins]
+        axes.plot(*places, color=style["color"], marker=style["marker"])
         axes.set_title(f"{system}, ECE {one_of['ece']:.3f}" if "ece" in one_of else system, color=INK)
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)

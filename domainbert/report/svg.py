@@ -1,16 +1,10 @@
-"""Pictures by matplotlib as SVG inside the page: the same bytes twice, colours of the page, texts that stay texts.
-
-matplotlib writes `style` attributes, which the page's policy forbids, and ids that other pictures have, too. Both are
-mended here: styles become attributes of SVG, and ids are made from the picture's name. The style of the page sets the
-colours below anew for a dark background.
-"""
+"""Pictures by matplotlib as SVG images inside the page: the same bytes twice, texts that stay texts."""
 
 from __future__ import annotations
 
+import base64
 import io
 import logging
-import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +21,6 @@ markers and dashes differ, too."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3)))
 
-_POINTS = 1.3  # pixels of the page to a point of the picture
-_SPACE = re.compile(r"\{.*\}")
-_ID = re.compile(r"#([\w-]+)")
 _RC: Mapping[str, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
@@ -59,26 +50,27 @@ _RC: Mapping[str, Any] = {
 
 
 def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> Markup:
-    """An SVG element of what `draw` draws on a figure of this size, width and height in inches.
+    """Return an `<img>` element of what `draw` draws on a figure of this size, see `svg`; `label` is its `alt` text."""
+    data = base64.b64encode(svg(name, size, draw).encode("utf-8")).decode("ascii")
+    return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(label, data)
 
-    `name` differs from picture to picture; `label` says what a screen reader reads out.
 
-    What has a gid of `tip:TEXT` gets TEXT as its tooltip.
+def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
+    """Return an SVG file of what `draw` draws on a figure of this size, width and height in inches.
+
+    The ids in the file are made from `name`.
     """
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports its font cache
     import matplotlib
     from matplotlib.figure import Figure
 
-    stream = io.BytesIO()
+    stream = io.StringIO()
     settings: Any = {**_RC, "svg.hashsalt": name}
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained")
-        figure.patch.set_visible(False)
         draw(figure)
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    root = _for_page(ElementTree.fromstring(stream.getvalue()), name)
-    root.attrib |= {"role": "img", "aria-label": label}
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
+    return stream.getvalue()
 
 
 def style_of(number: int) -> dict[str, Any]:
@@ -88,49 +80,3 @@ def style_of(number: int) -> dict[str, Any]:
         "marker": MARKERS[number % len(MARKERS)],
         "linestyle": DASHES[number % len(DASHES)],
     }
-
-
-def _for_page(root: ElementTree.Element, name: str) -> ElementTree.Element:
-    for parent in list(root.iter()):
-        for child in [one for one in parent if _SPACE.sub("", str(one.tag)) in ("metadata", "style")]:
-            parent.remove(child)
-    used = {found for one in root.iter() for value in one.attrib.values() for found in _ID.findall(value)}
-    for element in root.iter():
-        element.tag = _SPACE.sub("", str(element.tag))
-        _mend(element, used, name)
-    _, _, width, height = root.get("viewBox", "").split()
-    root.attrib |= {"width": f"{_POINTS * float(width):.0f}", "height": f"{_POINTS * float(height):.0f}"}
-    root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
-    return root
-
-
-def _mend(element: ElementTree.Element, used: set[str], name: str) -> None:
-    """Attributes without namespaces and styles, and with an id only where something refers to it."""
-    attributes = {_SPACE.sub("", key): value for key, value in element.attrib.items()}
-    identity, style = attributes.pop("id", ""), attributes.pop("style", "")
-    if identity.startswith("tip:"):
-        attributes["data-tip"] = identity.removeprefix("tip:")
-        title = ElementTree.Element("title")
-        title.text = attributes["data-tip"]
-        element.insert(0, title)
-    elif identity in used:
-        attributes["id"] = f"{name}-{identity}"
-    element.attrib.clear()
-    for key, value in [*attributes.items(), *_declarations(style)]:
-        if "#" in value and (key == "href" or value.startswith("url(")):
-            value = _ID.sub(rf"#{name}-\1", value)
-        if (key, value) not in (("stroke-linejoin", "round"), ("stroke-linecap", "butt")):
-            element.set(key, value)
-
-
-def _declarations(style: str) -> list[tuple[str, str]]:
-    """The declarations of a style as attributes of SVG; a font is cut down to its size, for the page has its own."""
-    found = []
-    for declaration in filter(str.strip, style.split(";")):
-        key, _, value = (part.strip() for part in declaration.partition(":"))
-        if key == "font":
-            size = re.search(r"[\d.]+px", value)
-            key, value = "font-size", size[0] if size else ""
-        if key != "font-family" and value:
-            found.append((key, value))
-    return found

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.samples.trees import Word
 from domainbert.samples.writer import Sentence
 
 README = """\
@@ -25,14 +24,9 @@ random number generator. The same seed and sizes give the same files, byte for b
 | `corpus.jsonl` | raw text, one abstract a line: `id`, `text` | {documents:,} abstracts, {words:,} words |
 | `ner/*.conll` | word, tab, IOB2 tag; `-DOCSTART-` before every abstract | {ner} sentences |
 | `classification/*.jsonl` | `text`, `label`: positive, negative or null | {classification} texts |
-| `relations/*.jsonl` | `text`, `head` and `tail` by characters, `label` | {classification} texts |
-| `pairs/*.jsonl` | `text`, `text_pair`, `label`: entailment, contradiction or neutral | {classification} pairs |
-| `questions/*.json` | abstracts with questions, as in SQuAD 2.0 | {classification} questions, or some more |
-| `token_labels/*.conll` | the sentences of `ner/`, a label a word without `B-`, as in EBM-NLP | {ner} sentences |
-| `trees/*.conllu` | short findings with their dependencies, CoNLL-U | {ner} sentences |
 
-Sizes of labelled sets are those of train / validation / test. No sentence of `ner/` or `classification/` occurs in
-another of their sets or in the corpus; of the other sets some may.
+Sizes of labelled sets are those of train / validation / test. No sentence of a labelled set occurs in another set or in
+the corpus.
 
 ## Entities
 
@@ -64,18 +58,6 @@ def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:
         blocks.append("-DOCSTART-\tO\n")
         blocks += ["".join(f"{token.word}\t{token.tag}\n" for token in sentence) for sentence in abstract]
     write_text(path, "\n".join(blocks))
-
-
-def write_conllu(path: Path, trees: Iterable[Iterable[Word]]) -> None:
-    """Write trees as CoNLL-U: form, universal tag, head and relation; the other columns are empty."""
-    blocks = [
-        "".join(
-            f"{number}\t{word.form}\t_\t{word.tag}\t_\t_\t{word.head}\t{word.label}\t_\t_\n"
-            for number, word in enumerate(tree, start=1)
-        )
-        for tree in trees
-    ]
-    write_text(path, "\n".join(blocks) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

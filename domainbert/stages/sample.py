@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,9 +11,7 @@ from typing import Any
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import PositiveInt, Seed
 from domainbert.samples.datasets import SPLITS, Abstract, LabelledText, SampleData, entity_strings, unseen_strings
-from domainbert.samples.files import README, write_conll, write_conllu, write_jsonl, write_text
-from domainbert.samples.tasks import TaskData, word_labels
-from domainbert.samples.trees import treebank
+from domainbert.samples.files import README, write_conll, write_jsonl, write_text
 from domainbert.samples.writer import natural_text
 from domainbert.settings.stage import stage
 
@@ -30,7 +27,7 @@ class Sample:
     """Abstracts of raw text, about 130 words each."""
 
     train_sentences: PositiveInt = 600
-    """Sentences of ner/train.conll, and of the sets of words and trees."""
+    """Sentences of ner/train.conll."""
 
     validation_sentences: PositiveInt = 300
     """Sentences of ner/validation.conll."""
@@ -39,7 +36,7 @@ class Sample:
     """Sentences of ner/test.conll."""
 
     train_texts: PositiveInt = 1000
-    """Texts of classification/train.jsonl, and of the sets of relations, pairs and questions."""
+    """Texts of classification/train.jsonl."""
 
     validation_texts: PositiveInt = 300
     """Texts of classification/validation.jsonl."""
@@ -57,8 +54,7 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 
     Everything is made up, from a grammar and word lists; README.md in the folder says how. Beside it stand
-    corpus.jsonl, ner/ and classification/, and for the other tasks relations/, pairs/, questions/, token_labels/ and
-    trees/.
+    corpus.jsonl, ner/ and classification/.
     """
     sentences, texts = settings.sizes("sentences"), settings.sizes("texts")
     data = SampleData(settings.seed)
@@ -66,25 +62,12 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
     for split in SPLITS:
         write_conll(out / "ner" / f"{split}.conll", ner[split])
         write_jsonl(out / "classification" / f"{split}.jsonl", map(asdict, classification[split]))
-    _write_other_tasks(out, settings, ner)
     corpus = _Corpus()
     write_jsonl(out / "corpus.jsonl", corpus.rows(data, settings.corpus_documents))
     facts = _facts(ner, classification, corpus)
     write_text(out / "README.md", _readme(settings.seed, sentences, texts, facts))
     print("These data are synthetic, abstracts of studies that never happened: scores say nothing of real text.")
     return facts
-
-
-def _write_other_tasks(out: Path, settings: Sample, ner: dict[str, list[Abstract]]) -> None:
-    sentences, texts = settings.sizes("sentences"), settings.sizes("texts")
-    data, trees = TaskData(settings.seed), treebank(settings.seed, sentences)
-    relations, pairs, questions = data.relations(texts), data.pairs(texts), data.questions(texts)
-    for split in SPLITS:
-        write_jsonl(out / "relations" / f"{split}.jsonl", relations[split])
-        write_jsonl(out / "pairs" / f"{split}.jsonl", pairs[split])
-        write_text(out / "questions" / f"{split}.json", json.dumps(questions[split], indent=1) + "\n")
-        write_conll(out / "token_labels" / f"{split}.conll", word_labels(ner[split]))
-        write_conllu(out / "trees" / f"{split}.conllu", trees[split])
 
 
 class _Corpus:

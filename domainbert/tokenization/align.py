@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
@@ -100,14 +101,14 @@ def _align_text(
     lowest = word_of[first] if first < len(word_of) else 0
     while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
         first -= 1  # the space before the first word, which has not merged with it
-    ids, word_of = encoding.ids[first:], [max(word, lowest) for word in word_of[first:]]
-    present = sorted(set(word_of))
-    number = {word: rank for rank, word in enumerate(present)}
-    starts = [place == 0 or word != word_of[place - 1] for place, word in enumerate(word_of)]
-    pieces = _align(tokenizer, ids, [number[word] for word in word_of], starts, len(present))
+    word_of = [max(word, lowest) for word in word_of[first:]]
+    starts = [not place or word != word_of[place - 1] for place, word in enumerate(word_of)]
+    first_piece = [place for place, start in enumerate(starts) if start]
+    present = [word_of[place] for place in first_piece]
     stops = [*(words[after - 1][1] for after in present[1:]), words[-1][1]] if present else []
     offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]
-    return AlignedText(**vars(pieces), word_offsets=offsets)
+    index = [number - 1 for number in itertools.accumulate(starts)]
+    return AlignedText(encoding.ids[first:], index, starts, first_piece, tokenizer.template.extra(), offsets)
 
 
 def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
@@ -151,8 +152,11 @@ def _basic_backend() -> Tokenizer:
 
 
 def _align(
-    tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[int | None], starts: list[bool], num_words: int
+    tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[Any], starts: list[bool], num_words: int
 ) -> AlignedWords:
+    first_piece = [place for place, word in enumerate(word_of) if not place or word != word_of[place - 1]]
+    if len(first_piece) == num_words:  # each word has pieces
+        return AlignedWords(ids, [*word_of], starts, first_piece, tokenizer.template.extra())
     aligned = AlignedWords([], [], [], [], tokenizer.template.extra())
     position = 0
     for word in range(num_words):
@@ -171,10 +175,10 @@ def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
     """The characters of each pre-token, with the non-spacing marks between it and the next piece: accents, vowel signs
     of Thai. The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
     offsets: list[tuple[int, int]] = []
-    previous = None
-    following = [*(start for start, _ in encoding.offsets[1:]), len(text)]
-    for word, (start, end), stop in zip(encoding.word_ids, encoding.offsets, following, strict=False):
-        while end < stop and unicodedata.category(text[end]) == "Mn":
+    previous, of_pieces = None, encoding.offsets  # each call makes the list anew
+    following = [*(start for start, _ in of_pieces[1:]), len(text)]
+    for word, (start, end), stop in zip(encoding.word_ids, of_pieces, following, strict=False):
+        while end < stop and not text[end].isascii() and unicodedata.category(text[end]) == "Mn":
             end += 1
         if word == previous:
             offsets[-1] = (offsets[-1][0], end)

@@ -68,6 +68,9 @@ def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordS
     aligned = []
     for text, words in zip(texts, align_text(tokenizer, texts), strict=True):
         joined = continues(text, words.word_offsets, splitting or "punctuation")
+        if not any(joined):
+            aligned.append(words)
+            continue
         word_of = [number - 1 for number in accumulate(not join for join in joined)]
         first = [piece for piece, join in zip(words.first_piece, joined, strict=True) if not join]
         index, offsets = [word_of[word] for word in words.word_index], merged(words.word_offsets, joined)
@@ -114,29 +117,32 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
 
 def _touches(text: str, pretokens: Sequence[Span]) -> list[bool]:
     gaps = (text[stop:start] for (_, stop), (start, _) in pairwise(pretokens))
-    return [False, *(not any(map(str.isspace, gap)) for gap in gaps)][: len(pretokens)]
+    return [False, *(" " not in gap and not any(map(str.isspace, gap)) for gap in gaps)][: len(pretokens)]
 
 
-def _borders(text: str, pretokens: Sequence[Span]) -> Iterator[list[tuple[str, str]]]:
+def _borders(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]]:
     """For each pre-token (place, mark) of the marks at the border before it; none after white space."""
-    touches, strings = _touches(text, pretokens), [text[start:stop] for start, stop in pretokens]
-    chunks = list(accumulate(not touch for touch in touches))
+    strings = [text[start:stop] for start, stop in pretokens]
+    begins = [number for number, touches in enumerate(_touches(text, pretokens)) if not touches]
+    borders: list[list[tuple[str, str]]] = [[] for _ in strings]
+    for begin, end in pairwise([*begins, len(strings)]):
+        if end - begin > 1:
+            borders[begin + 1 : end] = _inner_borders(strings[begin:end])
+    return borders
+
+
+def _inner_borders(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
+    """As `_borders`, between the pre-tokens of a string without white space."""
     inside = [number for number, string in enumerate(strings) if any(map(str.isalnum, string))]
-    last = {chunks[number]: number for number in inside}
-    first = {chunks[number]: number for number in reversed(inside)}
+    first, last = (inside[0], inside[-1]) if inside else (-1, -1)
 
     def place(number: int, side: str) -> list[tuple[str, str]]:
-        chunk = chunks[number]
-        if number in known:
+        if number in inside:
             return []
-        outer = "begin" if number < first.get(chunk, -1) else "end" if number > last.get(chunk, -1) else side
-        return [(outer, strings[number])]
+        return [("begin" if number < first else "end" if number > last else side, strings[number])]
 
-    known = set(inside)
-    for number, touch in enumerate(touches):
-        if not touch:
-            yield []
-        elif number not in known and strings[number] == strings[number - 1]:
-            yield [("repeated", strings[number])]
+    for number, (before, string) in enumerate(pairwise(strings), 1):
+        if number not in inside and string == before:
+            yield [("repeated", string)]
         else:
             yield [*place(number - 1, "inside_right"), *place(number, "inside_left")]

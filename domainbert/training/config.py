@@ -51,8 +51,8 @@ class Training:
     """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX, AMD's with AVX512-BF16), else 32-true."""
 
     micro_batch_size: MicroBatchSize = field(default=None, metadata=SPEED_ONLY)
-    """Rows a device computes at once; None takes its share of the batch. Smaller needs less memory; `auto` takes as
-    many as fit: a GPU tries it before the first step, for a CPU it is estimated."""
+    """Rows a device computes at once; None takes its share of the batch. Smaller needs less memory; on a GPU
+    `auto` takes as many as fit, which it tries before the first step."""
 
     activation_checkpointing: bool = field(default=False, metadata=SPEED_ONLY)
     """Keep only what goes into each layer, and compute the layer again in the backward pass: a third more arithmetic, a

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from domainbert.base.counter_random import permutation, random_bits, skipped, streams, uniform
+from domainbert.base.counter_random import permutation, permuted, random_bits, skipped, streams, uniform
 
 
 def test_golden_values():
@@ -58,6 +58,11 @@ def test_permutation():
     assert not np.array_equal(permutation(1_000, 3), permutation(1_000, 4))
     firsts = np.bincount([int(permutation(5, seed)[0]) for seed in range(5_000)], minlength=5)
     assert np.abs(firsts - 1_000).max() < 4.5 * np.sqrt(1_000 * 0.8)
+
+
+def test_permuted_places_stay_the_same_in_every_version():
+    assert permuted(np.arange(10), 10, 7).tolist() == [7, 9, 4, 3, 0, 8, 2, 1, 6, 5]
+    assert permuted(np.arange(5), 1_000, 3, 1).tolist() == [152, 429, 316, 91, 977]
 
 
 def test_generators_one_after_the_other():

@@ -114,20 +114,6 @@ def _two_labels(rows: Rows) -> None:
     rows["validation"][3]["text"] = rows["validation"][0]["text"]
 
 
-def _given_away(rows: Rows) -> None:
-    for number, row in enumerate(rows["train"]):
-        row["text"] += f" up-{number}" if row["label"] == "up" else ""
-
-
-def _rare_twice(rows: Rows) -> None:
-    """Long entities that stand once in training and once in the test set."""
-    for number in range(24):
-        words = rows["test"][number]["tokens"][:5]
-        for name in ("train", "test"):
-            row = rows[name][number]
-            row["tokens"], row["tags"] = [*words, *row["tokens"]], ["B-disease", *["I-disease"] * 4, *row["tags"]]
-
-
 def _untagged(rows: Rows) -> None:
     rows["train"][1]["tags"] = ["O"] * len(rows["train"][1]["tags"])
 
@@ -145,17 +131,6 @@ def _articles(rows: Rows) -> None:
             begin = row["tags"].index("B-disease")
             row["tokens"].insert(begin, "the")
             row["tags"][begin : begin + 1] = ["B-disease", "I-disease"] if number % 5 == 1 else ["O", "B-disease"]
-
-
-def _all_with_entities(rows: Rows) -> None:
-    rows["train"] = [row for row in rows["train"] if "B-disease" in row["tags"]]
-
-
-def _half_labelled(rows: Rows) -> None:
-    """Nothing is tagged in the last fifty sentences, which have no known disease in them, and in the one before."""
-    for row in rows["train"][-50:]:
-        row["tokens"] = [word for word, tag in zip(row["tokens"], row["tags"], strict=True) if tag == "O"]
-        row["tags"] = ["O"] * len(row["tokens"])
 
 
 def _without(rows: Rows) -> None:
@@ -177,29 +152,21 @@ FAULTS = [
     Fault("same-text-in-train-and-test", "Classification", _copied(2, "test"), 2),
     Fault("near-same-text-in-train-and-validation", "Classification", _copied(2, "validation", _last_word_changed), 2),
     Fault("near-same-text-in-train-and-test", "Classification", _copied(3, "test", _last_word_changed), 3),
-    Fault("shared-rare-entities-in-train-and-test", "Ner", _rare_twice, 24),
     Fault("unknown-label", "Classification", _third_label, 1),
     Fault("unseen-label", "Classification", _without, 1),
-    Fault("label-shift", "Classification", _labels(_mostly_up, "test"), 1),
-    Fault(
-        "rare-label", "Classification", _labels(lambda number: "down" if number % 8 else "up"), 1, {"label-shift": 1}
-    ),
+    Fault("rare-label", "Classification", _labels(lambda number: "down" if number % 8 else "up"), 1),
     Fault(
         "imbalanced-labels",
         "Classification",
         _labels(lambda n: "down" if n % 40 else "up"),
         1,
-        {"label-shift": 1, "rare-label": 0},
+        {"rare-label": 0},
     ),
-    Fault("no-negative-examples", "Ner", _all_with_entities, 160),
-    Fault("word-gives-label-away", "Classification", _given_away, 120),
     Fault("same-text-other-label", "Classification", _two_labels, 1, {"duplicates": 1}),
     Fault("punctuation-at-edge", "Ner", _with_comma, 1),
     Fault("surface-missed", "Ner", _untagged, 1),
     Fault("boundary-habits", "Ner", _articles, 32),
-    Fault("unlabelled-run", "Ner", _half_labelled, 51),
-    Fault("broken-characters", "Classification", _text("train", 3, lambda text: f"{text} cafÃ©"), 1),
-    Fault("markup-in-text", "Classification", _text("test", 3, lambda text: f"{text}<br/>A &amp; B"), 1),
+    Fault("broken-characters", "Classification", _text("test", 3, lambda text: f"{text} cafÃ©"), 1),
     Fault("personal-data", "Classification", _text("train", 0, lambda text: f"{text} anna.müller@example.org"), 1),
     Fault("long-word", "Classification", _text("train", 0, lambda text: f"{text} {'x' * 101}"), 1),
     Fault("duplicates", "Classification", _several_copies, 3),

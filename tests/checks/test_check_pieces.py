@@ -57,22 +57,3 @@ def test_texts_that_are_longer_than_a_window(tmp_path: Path, tokenizer: Callable
 def test_words_that_are_unknown(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
     found = found_in(tmp_path, texts("ab я", "abc ж яд"), tokenizer(True), task="Classification")
     assert found == {"unknown-words": "3 of 8 pieces (37.5 %) of train are unknown to the vocabulary"}
-
-
-def test_text_in_capitals_for_a_cased_vocabulary(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
-    cased, uncased = tokenizer(False), tokenizer(True)
-    rows = texts("AB CD" * 200, "Ef gh" * 100)
-    settings = {"task": "Classification", "max_length": 2000}
-    found = found_in(tmp_path, rows, cased, **settings, ignore={"long-word": "made up"})
-    assert found["text-in-one-case"] == "75 % of the letters of train are capitals, and the vocabulary is cased"
-    found = found_in(tmp_path, rows, uncased, **settings, ignore={"long-word": "made up"})
-    assert "text-in-one-case" not in found
-
-
-def test_capitals_that_a_lowercasing_vocabulary_does_not_see(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
-    words, tags = ["so", "went", "Ada", "Byron", "home"], ["O", "O", "B-x", "I-x", "O"]
-    rows = [{"tokens": words, "tags": tags}] * 60 + [{"tokens": ["so"], "tags": ["O"]}] * 60
-    off = {"ignore": {"duplicates": "made up"}, "task": "Ner"}
-    found = found_in(tmp_path, rows, tokenizer(True), **off)
-    assert found["case-is-lost"].startswith("100 % of the words of entities, 0 % of the others in train have a capital")
-    assert "case-is-lost" not in found_in(tmp_path, rows, tokenizer(False), **off)

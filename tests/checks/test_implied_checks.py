@@ -219,10 +219,10 @@ def test_thresholds_of_nothing_and_below_it(tmp_path: Path, capsys: pytest.Captu
     """No run of sentences without entities is less probable than 0."""
     (tmp_path / "train.conll").write_text("Né B-x\n\n" + "a O\n\n" * 80 + "Né B-x\n\n")
     words = ["check", "--task", "Ner", "--labelled.train", str(tmp_path / "train.conll"), "--out", str(tmp_path / "o")]
-    assert main([*words, "--thresholds", "{unlabelled-run: 0}"]) == 0
-    assert "unlabelled-run" not in capsys.readouterr().out
-    assert main([*words, "--force", "--thresholds", "{unlabelled-run: -1}"]) == 2
-    assert "thresholds: unlabelled-run: found -1; expected 0 or more" in capsys.readouterr().err
+    assert main([*words, "--thresholds", "{surface-missed: 0}"]) == 0
+    assert "surface-missed" not in capsys.readouterr().out
+    assert main([*words, "--force", "--thresholds", "{surface-missed: -1}"]) == 2
+    assert "thresholds: surface-missed: found -1; expected 0 or more" in capsys.readouterr().err
 
 
 def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

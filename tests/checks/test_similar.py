@@ -8,7 +8,6 @@ from itertools import product
 import pytest
 
 from domainbert.checks.similar import similar_pairs
-from domainbert.checks.split_rules import jensen_shannon
 
 
 def runs(words: list[str]) -> set[tuple[str, ...]]:
@@ -32,9 +31,3 @@ def test_as_all_pairs_compared(threshold: float) -> None:
             expected[number] = max(expected.get(number, 0.0), both / either)
     found = {number: similarity for _, number, similarity in similar_pairs(first, second, threshold)}
     assert found == pytest.approx(expected) and len(expected) >= 5
-
-
-def test_the_divergence_of_known_distributions() -> None:
-    # 1/2 (1/2 log2(1/2 / 3/4) + 1/2 log2(1/2 / 1/4)) + 1/2 log2(1 / 3/4)
-    assert jensen_shannon({"a": 3, "b": 3}, {"a": 5}) == pytest.approx(0.311278, abs=1e-6)
-    assert jensen_shannon({}, {"a": 5}) == 0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
-from domainbert.metrics.counts import macro_f1, scores
+from domainbert.metrics.counts import f1_of_sets, macro_f1, scores
 from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial
 from domainbert.metrics.validation import ScoresOfCounts
 from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
@@ -107,3 +107,8 @@ def test_every_gold_entity_of_many_is_found_or_missed():
     read = spans(tags)
     counts = count_entities(read, read[::-1], TYPES)
     assert counts[..., [0, 2]].sum() == counts[..., [0, 1]].sum() == sum(map(len, read))
+
+
+def test_f1_of_sets_counts_all_labels_of_all_items():
+    assert f1_of_sets([{1, 2, 3}, {4}], [{1, 2}, {5}]) == pytest.approx(2 * 2 / (4 + 3))
+    assert f1_of_sets([set()], [set()]) == 0

@@ -52,6 +52,13 @@ def mask(masker: Masker, rows: np.ndarray, row_ids=None, epoch: int = 0, seed: i
     return masker.mask(rows, ~CONTINUATION[rows], Key(seed, 0, np.full(len(rows), epoch), row_ids, progress))
 
 
+def test_counts_are_exact_where_random_numbers_are_equal(monkeypatch):
+    monkeypatch.setattr("domainbert.pretraining.masking.uniform", lambda bits: np.full(bits.shape, 0.25))
+    masked = mask(make_masker(mlm_probability=0.4), np.asarray([[CLS, 5, 6, 7, 8, 9, 10, SEP], [CLS, SEP, *[PAD] * 6]]))
+    assert masked.positions.tolist() == [[1, 2, 0], [0, 0, 0]]
+    assert masked.labels.tolist() == [[5, 6, IGNORED], [IGNORED] * 3]
+
+
 @given(st.integers(0, 10_000), st.sampled_from([0.01, 0.15, 0.4, 0.9]), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_exact_counts_and_only_text_is_hidden(seed, rate, whole_word):

@@ -19,14 +19,14 @@
     }
     return "white";
   };
-  const kinds = "p, th, td, h1, h2, h3, a, mark, mark b, caption, summary, svg text, li, footer, figcaption, pre";
+  const kinds = "p, th, td, h1, h2, h3, a, mark, mark b, caption, summary, li, footer, figcaption, pre";
   const low = [];
   let seen = 0;
   for (const element of document.querySelectorAll(kinds)) {
     const text = element.textContent.trim().slice(0, 40);
     if (!text || element.matches(".skip")) continue;
     const style = getComputedStyle(element);
-    const colours = [element.closest("svg") ? style.fill : style.color, behind(element)];
+    const colours = [style.color, behind(element)];
     const [light, dark] = colours.map(luminance).sort((a, b) => b - a);
     const contrast = (light + 0.05) / (dark + 0.05);
     seen += 1;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from html.parser import HTMLParser
 
-_APART = {"td", "th", "li", "p", "h2", "mark", "option", "text"}
-_ALONE = {"meta", "img", "br", "input", "use", "path"}
+_APART = {"td", "th", "li", "p", "h2", "mark", "option"}
+_ALONE = {"meta", "img", "br", "input"}
+_IMAGE = "data:image/svg+xml;base64,"
 
 
 class Read(HTMLParser):
@@ -38,3 +40,8 @@ class Read(HTMLParser):
     def within(self, tag: str) -> str:
         """All text inside of tags of this name, with single spaces."""
         return " ".join("".join(self._texts.get(tag, [])).split())
+
+    def pictures(self) -> list[str]:
+        """The SVG images of the page."""
+        sources = [one["src"] or "" for tag, one in self.tags if tag == "img"]
+        return [base64.b64decode(one.removeprefix(_IMAGE)).decode("utf-8") for one in sources if _IMAGE in one]

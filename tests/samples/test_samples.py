@@ -10,10 +10,10 @@ import pytest
 from domainbert.samples.datasets import SPLITS, SampleData, entity_strings, unseen_strings
 from domainbert.samples.grammar import LABELS, MAIN, PHRASES, SENTENCES
 from domainbert.samples.lexicons import DOMAINS, GENERAL
-from domainbert.samples.tasks import RELATIONS, WORD_LABELS, TaskData, word_labels
-from domainbert.samples.trees import treebank
 from domainbert.samples.vocabulary import NAME_COUNTS, Vocabulary
 from domainbert.samples.writer import Token, Writer, laid_out, natural_text
+from tests.samples.task_data import RELATIONS, WORD_LABELS, TaskData, word_labels
+from tests.samples.trees import treebank
 
 SIZES = {"train": 600, "validation": 100, "test": 400}
 

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 from domainbert.cli import main
+from tests.samples.task_data import write_task_data
 
 RECIPE = Path(__file__).parents[2] / "configs" / "tasks.yaml"
+SIZES = {"train": 120, "validation": 40, "test": 60}
 HEADLINES = {"relations": "macro_f1", "pairs": "f1", "words": "macro_f1", "trees": "las", "questions": "f1"}
 
 
 def test_every_task_learns_in_sixteen_bits(runs, tmp_path, one_thread):
-    words = ["run", str(RECIPE), "--out", str(tmp_path), "--vars.data", str(runs / "sample")]
+    write_task_data(tmp_path / "data", 0, SIZES, SIZES)
+    words = ["run", str(RECIPE), "--out", str(tmp_path / "run"), "--vars.data", str(tmp_path / "data")]
     words += ["--vars.model", str(runs / "vocab")]
     for task in HEADLINES:
         stage = f"--stages.train-{task}"
@@ -22,7 +25,7 @@ def test_every_task_learns_in_sixteen_bits(runs, tmp_path, one_thread):
     assert main(words) == 0
     scores = {}
     for task, headline in HEADLINES.items():
-        system = json.loads((tmp_path / task / "metrics.json").read_text())["systems"][task]
+        system = json.loads((tmp_path / "run" / task / "metrics.json").read_text())["systems"][task]
         low, high = system["interval"]
         scores[task] = system[headline]
         assert 0 <= low <= scores[task] <= high <= 1, task

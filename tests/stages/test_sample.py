@@ -24,15 +24,7 @@ SMALL = {
 FILES = {"README.md", "corpus.jsonl"} | {
     name
     for split in ("train", "validation", "test")
-    for name in (
-        f"ner/{split}.conll",
-        f"classification/{split}.jsonl",
-        f"relations/{split}.jsonl",
-        f"pairs/{split}.jsonl",
-        f"questions/{split}.json",
-        f"token_labels/{split}.conll",
-        f"trees/{split}.conllu",
-    )
+    for name in (f"ner/{split}.conll", f"classification/{split}.jsonl")
 }
 
 

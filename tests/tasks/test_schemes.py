@@ -122,9 +122,11 @@ def test_decoding_and_entity_probabilities_are_those_of_all_valid_sequences(sche
             spans = {path: spans_from_tags([labels[label] for label in path]) for path in weights}
             for start, end, kind in {span for found in spans.values() for span in found}:
                 wanted = sum(value for path, value in weights.items() if (start, end, kind) in spans[path]) / total
-                tags = tags_from_spans([(0, end - start, kind)], end - start, scheme)
-                assert lattice.probability(row, start, tags) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
-            outside = lattice.of_words(row, ["O"] * length)
+                tags = [["O"] * length for length in LENGTHS]
+                tags[row] = tags_from_spans([(start, end, kind)], length, scheme)
+                found = lattice.scores(tags)[row][start:end]
+                assert found == pytest.approx([wanted] * (end - start), rel=1e-9, abs=1e-12)
+            outside = lattice.scores([["O"] * length for length in LENGTHS])[row]
             for word in range(length):
                 wanted = sum(value for path, value in weights.items() if labels[path[word]] == "O") / total
                 assert outside[word] == pytest.approx(wanted, rel=1e-9, abs=1e-12)
@@ -135,8 +137,8 @@ def test_without_a_scheme_an_entity_has_the_product_of_its_words():
     emissions = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(0))
     lattice = Lattice(Crf(3), emissions, torch.tensor([3]), labels)
     p = torch.softmax(emissions[0].double(), dim=1).numpy()
-    assert lattice.of_words(0, ["O", "I-x", "O"]) == pytest.approx([p[0, 0], p[1, 2] * (1 - p[2, 2]), p[2, 0]])
-    assert lattice.of_words(0, ["B-x", "B-x", "I-x"]) == pytest.approx(
+    assert lattice.scores([["O", "I-x", "O"]])[0] == pytest.approx([p[0, 0], p[1, 2] * (1 - p[2, 2]), p[2, 0]])
+    assert lattice.scores([["B-x", "B-x", "I-x"]])[0] == pytest.approx(
         [p[0, 1] * (1 - p[1, 2]), *[p[1, 1] * p[2, 2]] * 2]
     )
 
@@ -147,7 +149,8 @@ def test_long_sentences_do_not_underflow():
     emissions[0, :, 0] = 300
     emissions[0, 4000, 1] = 301
     lattice = Lattice(valid_field(labels), emissions, torch.tensor([5000]), labels)
-    assert lattice.probability(0, 4000, ["B-x"]) == pytest.approx(np.e / (1 + np.e))
+    tags = ["O"] * 4000 + ["B-x"] + ["O"] * 999
+    assert lattice.scores([tags])[0][4000] == pytest.approx(np.e / (1 + np.e))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -15,7 +15,6 @@ from torch.utils.data import Dataset
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import text_numbers
 from domainbert.data.types import Share
-from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
@@ -98,56 +97,11 @@ def test_divisors_are_all_and_the_largest_first(number: int) -> None:
     assert found == sorted({size for size in range(1, number + 1) if number % size == 0}, reverse=True)
 
 
-def test_where_there_is_room_the_whole_share_is_taken(
-    train: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**12)
+def test_a_cpu_takes_the_whole_share(train: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     auto, size = train("auto", dropout=0.1)
-    assert size == ROWS and auto.asked == [1, *[ROWS] * STEPS], "one row is looked at, no more"
+    assert size == ROWS and auto.asked == [ROWS] * STEPS
     assert "micro_batch_size: auto takes 12 of 12 rows at once" in capsys.readouterr().out
     assert weights_equal(auto, train(None, dropout=0.1)[0])
-
-
-def test_nothing_is_looked_at_where_the_system_says_nothing(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: None)
-    auto, size = train("auto")
-    assert size == ROWS and auto.asked == [ROWS] * STEPS
-
-
-def test_a_cpu_takes_what_one_row_lets_expect(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for 5 rows gives 4, the next divisor of 12; and then it is the training with micro-batches of 4."""
-    kept: list[int] = []
-
-    def noted(*arguments: Any) -> int:
-        kept.append(real(*arguments))
-        return kept[-1]
-
-    real = micro_batches._kept
-    monkeypatch.setattr(micro_batches, "_kept", noted)
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**12)
-    module, _ = train("auto")
-    weights = sum(parameter.numel() * 4 for parameter in module.parameters())
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 3 * weights + 5.1 * 1.5 * kept[0])
-    auto, size = train("auto")
-    assert size == 4 and auto.asked == [1] + [4] * 3 * STEPS and len(set(kept)) == 1
-    assert 3 * 4 * LENGTH * 8 * 2 < kept[0] < 100 * 4 * LENGTH * 8 * 2, "a few vectors for each token and layer"
-    assert weights_equal(auto, train(4)[0])
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 3 * weights + 0.9 * 1.5 * kept[0])
-    with pytest.raises(DomainbertError, match="not one row of the batch fits in memory"):
-        train("auto")
-
-
-def test_a_layer_that_is_computed_again_needs_its_room(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**12)
-    found = []
-    real = micro_batches._kept
-    monkeypatch.setattr(micro_batches, "_kept", lambda *arguments: found.append(real(*arguments)) or found[-1])
-    monkeypatch.setattr(Encoder, "activation_checkpointing", True)
-    again, _ = train("auto")
-    assert len(found) == 2 and 0 < found[0] < found[1] and again.asked == [1, 1, *[ROWS] * STEPS]
-    assert again.model.encoder.activation_checkpointing
-    monkeypatch.undo()
-    assert weights_equal(again, train(None)[0])
 
 
 @pytest.mark.parametrize(("most", "wanted", "tried"), [(12, 12, [12]), (5, 4, [12, 6, 4]), (1, 1, [12, 6, 4, 3, 2, 1])])
@@ -179,15 +133,6 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
     monkeypatch.setattr(micro_batches, "_loss", loss)
     assert train("auto", starts=[0, 2])[1] == 4
     assert tried == [(12, 2), *[(6, 2)] * 2, (6, 0), *[(4, 2)] * 2, (4, 0)]
-    monkeypatch.undo()
-    kept = []
-    monkeypatch.setattr(micro_batches, "_kept", lambda *arguments: kept.append(arguments[-1]) or 100 * arguments[-1])
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**6)
-    module, size = train("auto", starts=[0, 2])
-    assert kept == [2, 0] and size == ROWS
-    weights = sum(parameter.numel() * 4 for parameter in module.parameters())
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: 3 * weights + 1.5 * 200 * 6)
-    assert train("auto", starts=[0, 2])[1] == 6, "the most that a row of any phase keeps"
 
 
 def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +143,7 @@ def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytes
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The CPU has so little memory as to take `most` rows, and raises what a GPU raises."""
-    real = Mean.training_step
+    real, real_tried = Mean.training_step, micro_batches._tried
 
     def step(self: Mean, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss = real(self, batch, batch_idx)
@@ -210,16 +155,16 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, "get_device_properties", lambda _: type("Device", (), {"total_memory": 1000}))
             patch.setattr(torch.cuda, "empty_cache", lambda: None)
-            found = micro_batches._tried(trainer, module, share, steps)
+            found = real_tried(trainer, module, share, steps)
         assert not module._losses and all(parameter.grad is None for parameter in module.parameters())
         return found
 
     monkeypatch.setattr(Mean, "training_step", step)
-    monkeypatch.setattr(micro_batches, "_estimated", tried)
+    monkeypatch.setattr(micro_batches, "_tried", tried)
+    monkeypatch.setattr(micro_batches, "_is_gpu", lambda trainer: True)
 
 
 def test_the_processes_take_what_fits_all(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "available_memory", lambda: None)
     monkeypatch.setattr(micro_batches, "highest", lambda parts: max(parts, 6))
     assert train("auto")[1] == 2
 
@@ -228,32 +173,3 @@ def test_sharded_devices_compute_together(tmp_path: Path) -> None:
     runtime = Runtime(tmp_path, "32-true", "auto", 0, [], {"accelerator": "cpu", "strategy": "fsdp"})
     with pytest.raises(DomainbertError, match="micro_batch_size: auto, but devices compute together with fsdp"):
         build_trainer(runtime, 10, ROWS, 10, [])
-
-
-def test_free_memory_is_that_of_machine_and_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "_SYSTEM", tmp_path / "meminfo")
-    monkeypatch.setattr(micro_batches, "_GROUP", tmp_path)
-    monkeypatch.setattr(micro_batches, "_OWN_GROUPS", tmp_path / "cgroup")
-    assert micro_batches.available_memory() is None
-    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable:     300 kB\n")
-    assert micro_batches.available_memory() == 300 * 1024
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("2048\n")
-    assert micro_batches.available_memory() == 300 * 1024
-    (tmp_path / "memory.max").write_text("10240\n")
-    assert micro_batches.available_memory() == 8192
-    (tmp_path / "memory.stat").write_text("anon 1000\nfile 500\ninactive_file 48\n")
-    assert micro_batches.available_memory() == 8240, "files that were read take room that they give back"
-    group(tmp_path / "slurm/job", "memory.max", 5000, "memory.current", 1000)
-    (tmp_path / "cgroup").write_text("0::/slurm/job/step\n")
-    assert micro_batches.available_memory() == 4000, "of a group around the own one"
-    group(tmp_path / "memory/job", "memory.limit_in_bytes", 3000, "memory.usage_in_bytes", 900)
-    (tmp_path / "memory/job/memory.stat").write_text("total_inactive_file 100\n")
-    (tmp_path / "cgroup").write_text("7:cpu,cpuacct:/other\n4:memory:/job\n")
-    assert micro_batches.available_memory() == 2200, "of the first version"
-
-
-def group(folder: Path, most: str, limit: int, used: str, bytes_used: int) -> None:
-    folder.mkdir(parents=True)
-    (folder / most).write_text(f"{limit}\n")
-    (folder / used).write_text(f"{bytes_used}\n")

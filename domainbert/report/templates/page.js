@@ -17,7 +17,6 @@
     tip.style.left = `${scrollX + Math.max(8, left)}px`;
     tip.style.top = `${scrollY + (above > 0 ? above : box.bottom + 6)}px`;
   };
-  for (const title of document.querySelectorAll("svg [data-tip] > title")) title.remove(); // it would show as well
   document.addEventListener("mouseover", show);
   document.addEventListener("focusin", show);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,11 @@ from domainbert.encoders.crf import Crf
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.ner.tags import goes_on, spans_from_tags
 
+Ints = NDArray[np.int64]
+
 
 def entity_claims(field: Crf, labels: Sequence[str], tags: Sequence[str], batch: Mapping[str, Any]) -> list[Claim]:
-    """The entities in the tags of the one sentence of a batch, each with the logarithm of `Lattice.probability`."""
+    """The entities in the tags of the one sentence of a batch, each with the logarithm of its `Lattice.scores`."""
 
     def strength(start: int, stop: int, logits: Tensor) -> Tensor:
         allowed = {word: [label == tags[word] for label in labels] for word in range(start, stop)}
@@ -42,38 +43,56 @@ class Lattice:
     """
 
     def __init__(self, field: Crf, emissions: Tensor, lengths: Tensor, labels: Sequence[str]) -> None:
-        self.labels, self.lengths = tuple(labels), lengths.cpu().numpy()
+        self.lengths: Ints = lengths.cpu().numpy()
         self._number = {label: number for number, label in enumerate(labels)}
+        self._ends = np.asarray([[not goes_on(tag, following) for following in labels] for tag in labels])  # (C, C)
+        self._rows = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (W,) the sentence of each word
+        self._words = _ranges(np.zeros_like(self.lengths), self.lengths)  # (W,) its place there
         scores = emissions.detach().double().cpu()
         start, self._moves, end = (one.detach().exp().numpy() for one in field.scores(scores))
         self._local = (scores - scores.amax(dim=2, keepdim=True)).exp().numpy()  # (E, L, C)
         self._forward, self._scale = self._sums_before(start)
         self._backward = self._sums_behind(end)
 
-    def of_words(self, row: int, tags: Sequence[str]) -> list[float]:
-        """(words,) for the best tags of a sentence: the probability of the entity that a word is in, or that it is in
-        none."""
-        found = [0.0] * len(tags)
-        if "O" in self._number:
-            outside = row, slice(len(tags)), self._number["O"]
-            found = np.minimum(self._forward[outside] * self._backward[outside], 1.0).tolist()
-        for start, stop, _ in spans_from_tags(tags):
-            found[start:stop] = [self.probability(row, start, tags[start:stop])] * (stop - start)
-        return found
+    def scores(self, tags: Sequence[Sequence[str]]) -> list[list[float]]:
+        """Probabilities of the words (E lists of floats) of all sentences, given their tags.
 
-    def probability(self, row: int, start: int, tags: Sequence[str]) -> float:
-        """The probability that the words of a sentence from `start` on have these tags, and that the entity ends there:
-        that the next word does not go on with it."""
-        labels = [self._number[tag] for tag in tags]
-        value = self._forward[row, start, labels[0]]
-        for word, (before, label) in enumerate(pairwise(labels), start + 1):
-            value *= self._moves[before, label] * self._local[row, word, label] / self._scale[row, word]
-        last, behind = labels[-1], start + len(labels)
-        if behind == self.lengths[row]:
-            return min(float(value * self._backward[row, behind - 1, last]), 1.0)
-        ends = np.asarray([not goes_on(tags[-1], label) for label in self.labels])
-        rest = self._moves[last] * self._local[row, behind] * self._backward[row, behind] / self._scale[row, behind]
-        return min(float(value * rest[ends].sum()), 1.0)
+        A word in an entity has the probability that exactly its words have these tags, and that the next word does not
+        continue the entity. A word outside has the probability of the label O.
+        """
+        begins = np.cumsum([0, *map(len, tags)])
+        spans = [
+            (begin + start, begin + stop)
+            for begin, of_row in zip(begins.tolist(), tags, strict=False)
+            for start, stop, _ in spans_from_tags(of_row)
+        ]
+        scores = self._outside()
+        if spans:
+            starts, stops = np.asarray(spans).T
+            labels = np.asarray([self._number[tag] for of_row in tags for tag in of_row])
+            scores[_ranges(starts, stops)] = np.repeat(self._entities(labels, starts, stops), stops - starts)
+        return [of_row.tolist() for of_row in np.split(scores, begins[1:-1])]
+
+    def _outside(self) -> NDArray[np.float64]:
+        """The probability (W,) of the label O, 0 without it, of each of the words of all sentences."""
+        if "O" not in self._number:
+            return np.zeros(len(self._rows))
+        place = self._rows, self._words, self._number["O"]
+        return np.minimum(self._forward[place] * self._backward[place], 1.0)
+
+    def _entities(self, labels: Ints, starts: Ints, stops: Ints) -> NDArray[np.float64]:
+        """Probabilities (S,) of entities at words `starts` to `stops` (S,), given the labels of all words (W,)."""
+        rows, words = self._rows, self._words
+        steps = self._moves[np.roll(labels, 1), labels] * self._local[rows, words, labels] / self._scale[rows, words]
+        steps[starts] = self._forward[rows[starts], words[starts], labels[starts]]
+        pairs = np.stack([starts, stops], axis=1).ravel()
+        inside = np.multiply.reduceat(np.append(steps, 1.0), pairs)[::2]
+        rows, words, labels = rows[stops - 1], words[stops - 1], labels[stops - 1]
+        behind = np.minimum(words + 1, self._local.shape[1] - 1)
+        rest = self._moves[labels] * self._local[rows, behind] * self._backward[rows, behind]
+        ends = (rest * self._ends[labels]).sum(axis=1) / self._scale[rows, behind]
+        last = words + 1 == self.lengths[rows]
+        return np.minimum(inside * np.where(last, self._backward[rows, words, labels], ends), 1.0)
 
     def _sums_before(self, start: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Sums over what stands before each label (E, L, C), each word's adding up to 1; and its scale (E, L)."""
@@ -98,3 +117,9 @@ class Lattice:
             moved = (self._local[:, word] * now) @ self._moves.T / self._scale[:, word, np.newaxis]
             backward[:, word - 1] = now = np.where(inside, moved, closed)
         return backward
+
+
+def _ranges(starts: Ints, stops: Ints) -> Ints:
+    """The numbers of all ranges, one range behind the other."""
+    sizes = stops - starts
+    return np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)

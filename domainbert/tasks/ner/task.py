@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -156,8 +155,8 @@ class NerTask(Task[Sentence, list[Entity]]):
         sentences = WordGrid(batch["example"], batch["outputs"])
         field = self.crf or self.valid or Crf(len(self.labels))
         lattice = Lattice(field, sentences.fill(logits.float()), sentences.lengths, self.labels)
-        rows = itertools.count()  # a sentence without words has none
-        return [TaggedWords(one, lattice.of_words(next(rows), one) if one else []) for one in tags]
+        scores = iter(lattice.scores([of_words for of_words in tags if of_words]))
+        return [TaggedWords(of_words, next(scores) if of_words else []) for of_words in tags]
 
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
         """See `Task.claims`: each entity, as probable as its score says."""

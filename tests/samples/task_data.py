@@ -1,17 +1,22 @@
-"""Labelled sets of the other tasks: relations, pairs, labels of words, questions. `trees.py` has those of parsing.
+"""Labelled sets of relations, pairs, labels of words, questions and trees, with the grammar of `domainbert sample`.
 
-Their sentences come from the grammar of `datasets.py`; some may occur in the corpus, without their labels.
+python -m tests.samples.task_data FOLDER      writes the sets that configs/tasks.yaml reads
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from domainbert.samples.datasets import SPLITS, Abstract
+from domainbert.samples.datasets import SPLITS, Abstract, SampleData
+from domainbert.samples.files import write_conll, write_jsonl, write_text
 from domainbert.samples.vocabulary import Vocabulary
 from domainbert.samples.writer import DIRECTIONS, Sentence, Token, Writer, laid_out
+from tests.samples.trees import treebank, write_conllu
 
 Row = dict[str, Any]
 
@@ -145,3 +150,20 @@ def _one_of_each(sentence: Sentence) -> tuple[str, tuple[int, int], tuple[int, i
     if [len(found) for found in places.values()] != [1, 1]:
         return None
     return text, places["intervention"][0], places["outcome"][0]
+
+
+def write_task_data(out: Path, seed: int, sentences: dict[str, int], texts: dict[str, int]) -> None:
+    """Write the sets of five tasks; sizes are by split, of `sentences` for words and trees."""
+    data, trees, ner = TaskData(seed), treebank(seed, sentences), SampleData(seed).ner(sentences)
+    relations, pairs, questions = data.relations(texts), data.pairs(texts), data.questions(texts)
+    for split in SPLITS:
+        write_jsonl(out / "relations" / f"{split}.jsonl", relations[split])
+        write_jsonl(out / "pairs" / f"{split}.jsonl", pairs[split])
+        write_text(out / "questions" / f"{split}.json", json.dumps(questions[split], indent=1) + "\n")
+        write_conll(out / "token_labels" / f"{split}.conll", word_labels(ner[split]))
+        write_conllu(out / "trees" / f"{split}.conllu", trees[split])
+
+
+if __name__ == "__main__":
+    SIZES = {"train": 1000, "validation": 300, "test": 1000}
+    write_task_data(Path(sys.argv[1]), 0, {**SIZES, "train": 600}, SIZES)

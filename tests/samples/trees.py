@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from domainbert.samples.datasets import SPLITS
+from domainbert.samples.files import write_text
 from domainbert.samples.vocabulary import Half, Vocabulary
 
 
@@ -89,3 +92,15 @@ def treebank(seed: int, sentences: dict[str, int]) -> dict[str, list[list[Word]]
     halves: dict[str, Half] = {split: "familiar" if split == "train" else "all" for split in SPLITS}
     writers = {split: TreeWriter(Random(f"{seed}/trees/{split}"), vocabulary, halves[split]) for split in SPLITS}
     return {split: [writers[split].sentence() for _ in range(sentences[split])] for split in SPLITS}
+
+
+def write_conllu(path: Path, trees: Iterable[Iterable[Word]]) -> None:
+    """Write trees as CoNLL-U: form, universal tag, head and relation; the other columns are empty."""
+    blocks = [
+        "".join(
+            f"{number}\t{word.form}\t_\t{word.tag}\t_\t_\t{word.head}\t{word.label}\t_\t_\n"
+            for number, word in enumerate(tree, start=1)
+        )
+        for tree in trees
+    ]
+    write_text(path, "\n".join(blocks) + "\n")
