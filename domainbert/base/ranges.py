@@ -58,7 +58,7 @@ class Range:
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         ends: dict[str, Any] = {"gt" if self.above else "ge": self.low, "lt" if self.below else "le": self.high}
-        return handler(Annotated[kind, Field(strict=True, **ends), BeforeValidator(_plain_number)])
+        return handler(Annotated[kind, Field(strict=True, **ends), BeforeValidator(_plain)])
 
     def __str__(self) -> str:
         low, high = (f"{number:,}" if isinstance(number, int) else f"{number:g}" for number in (self.low, self.high))
@@ -195,9 +195,12 @@ def _shallow(hint: Any) -> Any:
         return origin[tuple(map(_shallow, get_args(hint)))]
     if hint is bool:
         return StrictBool  # not "yes" or 1
+    if hint is str:
+        return Annotated[str, BeforeValidator(_plain)]
     group = isinstance(hint, type) and hint not in _WORDS
     return Annotated[hint, InstanceOf()] if group else hint
 
 
-def _plain_number(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value  # a scalar of NumPy
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy as a number, and a path as text, for configurations made in Python."""
+    return str(value) if isinstance(value, Path) else value.item() if hasattr(value, "item") else value

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,5 +138,6 @@ def test_a_union_fits_where_a_member_does() -> None:
     hint = Annotated[int, Range(1, 5)] | str | None
     assert [misfits(value, hint) for value in (1, "x", None)] == [[], [], []]
     assert misfits(6, hint) == [("", 6, "an integer from 1 to 5 or text or null")]
+    assert misfits(np.int64(5), hint) == [] == misfits(Path("a"), str)  # as calls from Python have them
     assert misfits([1, 9], list[Annotated[int, Range(1, 5)]]) == [("[1]", 9, "an integer from 1 to 5")]
     check_fields(OptimConfig())
