@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --download) exec "$PYTHON" -m pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
       --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d "$2" \
-      datasets dill multiprocess xxhash jsonargparse docstring_parser typeshed_client importlib_resources \
+      datasets dill multiprocess xxhash pydantic==2.14.3 pydantic_core==2.50.4 annotated_types typing_inspection \
       optuna alembic colorlog mako sqlalchemy ;;
     --wheels) wheels=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;

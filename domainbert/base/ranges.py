@@ -2,48 +2,68 @@
 
 batch_size: Annotated[int, Range(1, 1_000_000)]
 seeds: Annotated[tuple[Seed, ...], Items(different=True)]
+
+pydantic validates values; the dataclasses are plain ones, as `@dataclass(frozen=True)` makes them.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
-from numbers import Integral, Real
-from operator import or_
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from itertools import cycle
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    InstanceOf,
+    StrictBool,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import CoreSchema
 
 from domainbert.base.errors import Problems
+from domainbert.base.paths import OnHub
 
-_LISTS = (list, tuple, Sequence)
+LISTS = (list, tuple, Sequence)
+MAPPINGS = (dict, Mapping)
 _LARGEST = sys.float_info.max
+_WORDS: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    NoneType: "null",
+    Any: "any value",
+}
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`; not a number and the infinities are never among them."""
+    """The numbers from `low` to `high`; NaN, the infinities and `true` are never among them."""
 
     low: float
     high: float
-    above: bool = False  # `low` itself is left out
-    below: bool = False  # `high` itself is left out
+    above: bool = False  # `low` itself is excluded
+    below: bool = False  # `high` itself is excluded
 
-    def holds(self, value: Any) -> bool:
-        """Whether a value is a number in the range."""
-        if not isinstance(value, Real) or isinstance(value, bool):
-            return False
-        number: Any = value
-        excluded = (self.above and number == self.low) or (self.below and number == self.high)
-        return bool(self.low <= number <= self.high and not excluded)
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        ends: dict[str, Any] = {"gt" if self.above else "ge": self.low, "lt" if self.below else "le": self.high}
+        return handler(Annotated[kind, Field(strict=True, **ends), BeforeValidator(_plain)])
 
     def __str__(self) -> str:
-        if (self.low, self.high) == (-_LARGEST, _LARGEST):
-            return "that is finite"
-        low, high = _shown(self.low), _shown(self.high)
+        low, high = (f"{number:,}" if isinstance(number, int) else f"{number:g}" for number in (self.low, self.high))
         if self.high == _LARGEST:
-            return f"above {low}" if self.above else f"from {low}"
+            return "that is finite" if self.low == -_LARGEST else f"{'above' if self.above else 'from'} {low}"
         if self.above:
             return f"above {low} and {'below' if self.below else 'up to'} {high}"
         return f"from {low} to {'below ' if self.below else ''}{high}"
@@ -55,9 +75,13 @@ class Items:
 
     different: bool = False  # no item may occur twice
 
-    def holds(self, value: Any) -> bool:
-        """Whether a value is such a list."""
-        return len(value) > 0 and not (self.different and any(one in value[:at] for at, one in enumerate(value)))
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler(Annotated[kind, AfterValidator(self._validated)])
+
+    def _validated(self, items: Sequence[Any]) -> Sequence[Any]:
+        if not items or (self.different and any(item in items[:index] for index, item in enumerate(items))):
+            raise ValueError(f"expected a list {self}")
+        return items
 
     def __str__(self) -> str:
         return f"of one or more{' different' if self.different else ''} items"
@@ -81,12 +105,12 @@ Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
 
 
 def check_fields(instance: object) -> None:
-    """Raise an error that names every field of a dataclass that is out of the range in its type."""
+    """Raise an error that names every field of a dataclass that does not fit its type, with its range."""
     problems = Problems(type(instance).__name__)
     kind: type = type(instance)
     for name, hint in field_types(kind).items():
-        for place, found, expected in misfits(getattr(instance, name), hint):
-            problems.add(f"{name}{place}: found {found!r}; expected {expected}")
+        for place, value, expected in misfits(getattr(instance, name), hint):
+            problems.add(f"{name}{place}: found {value!r:.80}; expected {expected}")
     problems.raise_if_any()
 
 
@@ -97,54 +121,86 @@ def field_types(kind: type) -> Mapping[str, Any]:
     return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
-def misfits(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
-    """The parts of a value that are out of range: the place (`[0]`), what was found, what was expected."""
+def misfits(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
+    """The parts of a value that do not fit a type: the place (`[0]`), the value found, what was expected."""
+    try:
+        _adapter(hint).validate_python(value)
+    except ValidationError:
+        members = get_args(hint) if is_union(hint) else [hint]
+        inside = [misfit for member in members for misfit in _misfits_inside(value, bare(member))]
+        return inside or [("", value, describe(hint))]
+    return []
+
+
+def _misfits_inside(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
+    """The items of a list or mapping that do not fit."""
+    items = [item for item in get_args(hint) if item is not Ellipsis]
+    if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
+        entries: Iterable[tuple[Any, Any]] = enumerate(value)
+    elif get_origin(hint) in MAPPINGS and isinstance(value, Mapping):
+        entries, items = value.items(), items[1:]
+    else:
+        return
+    for (key, item), item_hint in zip(entries, cycle(items), strict=False):
+        yield from ((f"[{key}]{place}", *rest) for place, *rest in misfits(item, item_hint))
+
+
+def parse_plain(value: Any, hint: Any) -> Any:
+    """A plain value, as in YAML or JSON, as a value of a type.
+
+    Raises:
+        ValueError: the value does not fit. Only an integer for a number is converted: `true` and `"5"` are no numbers.
+    """
+    return value if hint is Any else _adapter(hint).validate_json(json.dumps(value), strict=True)
+
+
+def bare(hint: Any) -> Any:
+    """The type without its ranges."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def is_union(hint: Any) -> bool:
+    """Whether a type is `A | B` or `Union[A, B]`."""
+    return get_origin(hint) in (Union, UnionType)
+
+
+def describe(hint: Any, group: Callable[[type], str] = lambda kind: kind.__name__) -> str:
+    """`int | None` as `an integer or null`, with ranges; `group` describes a dataclass."""
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
+    hint = bare(hint)
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        kind, limits = arguments[0], limits_of(hint)
-        wrong = kind is int and not isinstance(value, Integral)
-        if wrong or not all(limit.holds(value) for limit in limits):
-            yield "", value, " ".join([_noun(kind), *map(str, limits)])
-        else:
-            yield from misfits(value, kind)
-    elif origin in (Union, UnionType):
-        if isinstance(value, bool) and bool in arguments:
-            return
-        fitting = [list(misfits(value, member)) for member in arguments if _may_be(value, member)]
-        if fitting and all(fitting):
-            yield from fitting[0]
-    elif origin in _LISTS and isinstance(value, (list, tuple)):
-        each = arguments if origin is tuple and arguments[-1] is not Ellipsis else [arguments[0]] * len(value)
-        for index, (item, item_hint) in enumerate(zip(value, each, strict=False)):
-            yield from ((f"[{index}]{place}", *rest) for place, *rest in misfits(item, item_hint))
+    if is_union(hint):
+        return " or ".join(describe(member, group) for member in arguments)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, arguments))
+    if origin in LISTS:
+        fixed = origin is tuple and arguments[-1] is not Ellipsis
+        size = limits or (f" of {len(arguments)} items" if fixed else "")
+        return f"a list{size}, each item {describe(arguments[0], group)}"
+    if origin in MAPPINGS:
+        return f"a mapping, each value {describe(arguments[1], group)}"
+    return (_WORDS[hint] if hint in _WORDS else group(hint)) + limits
 
 
-def limits_of(hint: Any) -> list[Range | Items]:
-    """The limits written into a type itself."""
-    found = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return [one for one in found if isinstance(one, (Range, Items))]
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(_shallow(hint))
 
 
-def without_limits(hint: Any) -> Any:
-    """The type without what `Annotated` adds; the members of a union, too."""
-    if get_origin(hint) is Annotated:
-        return without_limits(get_args(hint)[0])
-    if get_origin(hint) in (Union, UnionType):
-        return reduce(or_, map(without_limits, get_args(hint)))
-    return hint
+def _shallow(hint: Any) -> Any:
+    """The type with each dataclass as a check of the class alone: an instance has validated its own fields."""
+    origin: Any = Union if is_union(hint) else get_origin(hint)
+    if origin in (Union, Annotated, *LISTS, *MAPPINGS):
+        return origin[tuple(map(_shallow, get_args(hint)))]
+    if hint is bool:
+        return StrictBool  # not "yes" or 1
+    if hint is str:
+        return Annotated[str, BeforeValidator(_plain)]
+    group = isinstance(hint, type) and hint not in _WORDS
+    return Annotated[hint, InstanceOf()] if group else hint
 
 
-def _may_be(value: Any, member: Any) -> bool:
-    """Whether a value is a number, or a list, and so is a member of a union."""
-    kind = without_limits(member)
-    if isinstance(value, Real):
-        return kind in (int, float)
-    return isinstance(value, (list, tuple)) and get_origin(kind) in _LISTS
-
-
-def _noun(kind: Any) -> str:
-    return "a list" if get_origin(kind) in _LISTS else "an integer" if kind is int else "a number"
-
-
-def _shown(number: float) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy as a number, and a path as text, for configurations made in Python."""
+    return str(value) if isinstance(value, Path) else value.item() if hasattr(value, "item") else value

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_hub_name
@@ -63,10 +63,6 @@ class Source:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.documents not in ("file", "blank_line", "line"):
-            raise DomainbertError(f"documents: {self.documents!r}; expected file, blank_line or line")
-        if self.format not in get_args(CorpusFormat):
-            raise DomainbertError(f"format: {self.format!r}; expected one of {', '.join(get_args(CorpusFormat))}")
         if self.language is not None and not _LANGUAGE.fullmatch(self.language):
             raise DomainbertError(f"language: found {self.language!r}; expected letters, digits, - and _ (fr, zh-Hant)")
         if not self.path:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_origin
 
-from domainbert.base.ranges import field_types, without_limits
+from domainbert.base.ranges import bare, field_types
 from domainbert.settings.choices import choices_of, is_choice
-from domainbert.settings.trainer_arguments import RESERVED, trainer_arguments
+from domainbert.settings.trainer_arguments import SETTABLE
 from domainbert.settings.tree import nearest
 from domainbert.settings.type_names import groups_in
 
@@ -59,24 +59,23 @@ def advice(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = Fals
     if in_recipe and not key and "out" in (name, *ELSEWHERE.get(name, ())):
         return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
     own = [*hints, *([] if key or in_recipe else ["out"])]
-    further = {f"{key}{one}": one.rpartition(".")[2] for one in keys_below(hints)}
-    known = {*further, *(f"{key}{one}" for one in own)}
-    same = [one for one in ELSEWHERE.get(name, ()) if one in known]
-    same += sorted((one for one, last in further.items() if last == name), key=lambda one: one.count("."))
+    last_parts = {f"{key}{one}": one.rpartition(".")[2] for one in (*own, *keys_below(hints))}
+    same = [one for one in ELSEWHERE.get(name, ()) if one in last_parts]
+    same += sorted((one for one, last in last_parts.items() if last == name), key=lambda one: one.count("."))
     if same:
         return f"did you mean '{same[0]}'?"
     if get_close_matches(name, own, n=1):
         return nearest(name, own)
-    close = get_close_matches(name, list(further.values()), n=1, cutoff=0.8)
-    found = [one for one, last in further.items() if last in close]
-    return f"did you mean '{found[0]}'?" if found else nearest(name, list(hints))
+    close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
+    matches = [one for one, last in last_parts.items() if last in close]
+    return f"did you mean '{matches[0]}'?" if matches else nearest(name, list(hints))
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
     """The dotted keys further down, level by level in each group."""
     for name, hint in hints.items():
         if name == "trainer":
-            yield from (f"trainer.{argument}" for argument in trainer_arguments() if argument not in RESERVED)
+            yield from (f"trainer.{argument}" for argument in SETTABLE)
         for kind in _kinds(hint):
             fields = field_types(kind)
             yield from (f"{name}.{one}" for one in fields)
@@ -85,5 +84,5 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
 
 def _kinds(hint: Any) -> list[type]:
     """The dataclasses that a setting takes, unless it takes a list of them."""
-    groups = [] if get_origin(without_limits(hint)) in (list, tuple, dict) else groups_in(hint)
+    groups = [] if get_origin(bare(hint)) in (list, tuple, dict) else groups_in(hint)
     return [kind for group in groups for kind in (choices_of(group).values() if is_choice(group) else [group])]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 import json
 import re
+import textwrap
 from argparse import ArgumentParser, _ArgumentGroup
+from itertools import pairwise
 from typing import Any
-
-import docstring_parser
 
 from domainbert.base.ranges import field_types
 from domainbert.settings.choices import is_choice
@@ -55,9 +57,12 @@ def _shown(default: Any) -> str:
 
 def _field_docs(kind: type) -> dict[str, str]:
     """The strings under the fields of a dataclass and of those that it inherits."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if "__dataclass_fields__" in vars(base):
-            parsed = docstring_parser.parse_from_object(base)
-            found |= {one.arg_name: one.description or "" for one in parsed.params}
-    return found
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            for item, below in pairwise(getattr(tree, "body", ())):
+                match item, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        docs[name] = text
+    return docs

@@ -1,7 +1,7 @@
 """A stage's settings from YAML nodes: every problem found at once, each with its file, line and key.
 
-The dataclass of the settings is the schema: its fields, and frozen dataclasses below it. Single values are parsed by
-jsonargparse (single_values.py); this module walks the tree, so that one problem does not hide the next.
+The dataclass of the settings is the schema: its fields, and frozen dataclasses below it. pydantic validates values
+(base/ranges.py); this module walks the tree, so that each value keeps its file and line, and a choice its class.
 """
 
 from __future__ import annotations
@@ -9,25 +9,26 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
-from domainbert.base.ranges import field_types, limits_of, misfits, without_limits
+from domainbert.base.ranges import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
 from domainbert.base.redact import redact
 from domainbert.settings.advice import advice
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
 from domainbert.settings.schema import STREAM, defaults_of, marked, settings_class
-from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, named_file, nearest, spelled_out
-from domainbert.settings.type_names import describe, is_fixed, is_group, is_union, may_stand_alone, pick_member
-from domainbert.settings.yaml_files import Node
+from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
+from domainbert.settings.yaml_files import Node, parse_option
 
 _SHOWN = 80  # characters of a list
+WRONG: Any = object()  # marks a value that does not fit its type
 _BEGINS_WITH_A_FIELD = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
 
 
@@ -119,7 +120,7 @@ class _Reader:
         return wrong
 
     def other_type(self, node: Node, hint: Any, key: str) -> Any:
-        return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        return self.problem(node, key, f"found {node.shown()}; expected {describe(hint)}")
 
     def fields(
         self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -141,25 +142,18 @@ class _Reader:
     def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
         """One value of any type; a configuration made in Python is taken unchanged."""
         if dataclasses.is_dataclass(node.value):
-            return self.made(node, hint, key)
+            return self.other_type(node, hint, key) if misfits(node.value, hint) else node.value
         if is_union(hint):
             hint = pick_member(hint, node.value)
         if hint is NoneType and node.value is None:
             return None
         if is_group(hint):
             return self.dataclass(node, hint, key, default)
-        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        if get_origin(kind) in (list, tuple, Sequence):
-            return self.items(node, hint, kind, key)
-        if get_origin(kind) in (dict, Mapping):
-            return self.mapping(node, hint, get_args(kind)[1], key)
+        if get_origin(bare(hint)) in LISTS:
+            return self.items(node, hint, key)
+        if get_origin(bare(hint)) in MAPPINGS:
+            return self.mapping(node, hint, key)
         return self.leaf(node, hint, key)
-
-    def made(self, node: Node, hint: Any, key: str) -> Any:
-        kinds = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None and isinstance(kind, type)]
-        if isinstance(node.value, tuple(kinds)):
-            return node.value
-        return self.other_type(node, hint, key)
 
     def dataclass(self, node: Node, hint: type, key: str, default: Any) -> Any:
         try:
@@ -243,40 +237,37 @@ class _Reader:
         else:
             self.problem(node, key, problem)
 
-    def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
-        """A list, each item on its own; a single value is a list of one item, where an item may be single.
-
-        `kind` is `hint` without its limits.
-        """
-        listed, first = isinstance(node.value, list), get_args(kind)[0]
-        if not listed and not (may_stand_alone(first) and isinstance(node.value, (str, int, float))):
+    def items(self, node: Node, hint: Any, key: str) -> Any:
+        """A list, each item on its own; a single value is a list of one item, where an item may be single."""
+        listed, hints = isinstance(node.value, list), get_args(bare(hint))
+        if not listed and not (may_stand_alone(hints[0]) and isinstance(node.value, (str, int, float))):
             return self.other_type(node, hint, key)
         nodes = node.value if listed else [node]
-        hints = get_args(kind) if is_fixed(kind) else [first] * len(nodes)
+        fixed = get_origin(bare(hint)) is tuple and hints[-1] is not Ellipsis
         keys = [f"{key}[{index}]" for index in range(len(nodes))] if listed else [key]
-        found = [self.value(*item) for item in zip(nodes, hints, keys, strict=False)]
-        if any(value is WRONG for value in found):
+        hints = hints if fixed else (hints[0],) * len(nodes)
+        items = [self.value(*item) for item in zip(nodes, hints, keys, strict=False)]
+        if any(item is WRONG for item in items):
             return WRONG
-        if len(nodes) != len(hints) or not all(limit.holds(found) for limit in limits_of(hint)):
+        if len(nodes) != len(hints) or misfits(items, hint):
             return self.problem(node, key, f"found {str(node.plain())[:_SHOWN]}; expected {describe(hint)}")
-        return tuple(found) if get_origin(kind) is tuple else found
+        return tuple(items) if get_origin(bare(hint)) is tuple else items
 
-    def mapping(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
+    def mapping(self, node: Node, hint: Any, key: str) -> Any:
         """A mapping with free keys; those of `trainer` are the arguments of `lightning.Trainer`."""
         if not isinstance(node.value, dict):
             return self.other_type(node, hint, key)
         if key.rpartition(".")[2] == "trainer":
             for child, name, message in trainer_problems(node, key):
                 self.problem(child, name, message)
-        found = {name: self.value(child, item_hint, f"{key}.{name}") for name, child in node.value.items()}
-        return WRONG if any(value is WRONG for value in found.values()) else found
+        item_hint = get_args(bare(hint))[1]
+        values = {name: self.value(child, item_hint, f"{key}.{name}") for name, child in node.value.items()}
+        return WRONG if any(value is WRONG for value in values.values()) else values
 
     def leaf(self, node: Node, hint: Any, key: str) -> Any:
-        value = parse_single(node, without_limits(hint))
+        value = _parse(node, hint)
         if value is WRONG:
             return self.other_type(node, hint, key)
-        if any(misfits(value, hint)):
-            return self.problem(node, key, f"found {node.shown()}; expected {describe(hint)}")
         if node.reference is not None:
             self.settings.references[str(value)] = node.reference
         return self.input_path(node, value, hint, key) if isinstance(value, Path) else value
@@ -302,3 +293,16 @@ class _Reader:
             return self.missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
         (self.settings.streams if stream else self.settings.inputs).append(path)
         return path
+
+
+def _parse(node: Node, hint: Any) -> Any:
+    """The value of a node as a type; a text may hold a number (`${lr}`), `1e5` an integer, and an option a text."""
+    plain = node.plain()
+    readings = [plain, *([] if node.text is None else [node.text])]
+    readings += [parse_option(plain, "").plain()] if isinstance(plain, str) else []
+    for reading in readings:
+        integral = isinstance(reading, float) and reading.is_integer()
+        for candidate in (reading, int(reading)) if integral else (reading,):
+            with suppress(ValueError, TypeError):
+                return parse_plain(candidate, hint)
+    return WRONG

@@ -1,4 +1,4 @@
-"""Checks the arguments under `trainer:` against `lightning.Trainer` without importing it, which would take 5 s.
+"""Validates the arguments under `trainer:`; `lightning.Trainer`, whose import takes seconds, only for a name not below.
 
 Values are plain: Lightning looks strategies, accelerators and profilers up in tables of its own by a single word, so
 that nothing is imported because a YAML names it.
@@ -6,16 +6,14 @@ that nothing is imported because a YAML names it.
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import re
+import inspect
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range
+from pydantic import Field
+
+from domainbert.base.ranges import Count, Items, Range, describe, parse_plain
 from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 
@@ -76,68 +74,51 @@ WORDS = {
 }
 """The names in the tables of Lightning, by argument."""
 
-_SWITCHES = frozenset({"benchmark", "detect_anomaly", "deterministic", "inference_mode", "sync_batchnorm"})
-_COUNTS = {"num_nodes": Range(1, 100_000), "log_every_n_steps": Range(0, 1_000_000_000)}
-_NUMBERS = Range(0, 1_000_000_000)
-_DEVICE_COUNT = Range(-1, 10_000)
-_DEVICES = re.compile(r"-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4})+,?|\d{1,4},")
-_WORD = re.compile(r"[A-Za-z]\w*")
+_DEVICES = Annotated[str, Field(pattern=r"^(auto|-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4})+,?|\d{1,4},)$")]
+_TYPES: dict[str, Any] = {
+    "devices": Annotated[int, Range(1, 10_000)]
+    | Literal[-1]
+    | Annotated[list[Annotated[int, Range(0, 10_000)]], Items(different=True)]
+    | _DEVICES
+    | None,
+    "num_nodes": Annotated[int, Range(1, 100_000)],
+    "log_every_n_steps": Count,
+    "deterministic": bool | Literal["warn"] | None,
+    **dict.fromkeys(("benchmark", "detect_anomaly", "inference_mode", "sync_batchnorm"), bool | None),
+}
+_OTHER = Annotated[float, Range(0, 1_000_000_000)] | bool | str | None
+SETTABLE = (*WORDS, *_TYPES)
+"""Arguments whose values are known here; others of `lightning.Trainer` take any single value."""
 
 
-@lru_cache
+@cache
 def trainer_arguments() -> tuple[str, ...]:
-    """The argument names of the installed `lightning.Trainer`, in its order."""
-    spec = importlib.util.find_spec("lightning")
-    if spec is None or spec.origin is None:
-        raise DomainbertError("lightning is not installed; expected lightning>=2.6.6 (pip install domainbert)")
-    source = Path(spec.origin).parent / "pytorch" / "trainer" / "trainer.py"
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
-    init = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
-    return tuple(argument.arg for argument in init.args.args[1:] + init.args.kwonlyargs)
+    """The argument names of the installed `lightning.Trainer`, in its order. Importing Lightning takes seconds."""
+    from lightning import Trainer
+
+    return tuple(inspect.signature(Trainer).parameters)
 
 
 def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
     """The problems under `trainer:`, as (node, key, message)."""
     for name, child in node.value.items():
-        if name in RESERVED:
-            message = f"domainbert sets it; {RESERVED[name]}"
-        elif name in REFUSED:
-            message = REFUSED[name]
-        elif name not in trainer_arguments():
-            message = f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
-        elif (expected := _expected(name, child)) is not None:
-            message = f"found {child.shown()}; expected {expected}"
-        elif name in WORDS and child.value is not None and child.value not in WORDS[name]:
-            message = f"lightning has no {name} {child.shown()}; {nearest(child.value, WORDS[name])}"
-        else:
-            continue
-        yield child, f"{key}.{name}", message
+        if (message := _problem(name, child)) is not None:
+            yield child, f"{key}.{name}", message
 
 
-def _expected(name: str, node: Node) -> str | None:
-    """The kind of value that was expected; None if the value may be passed on unchanged."""
-    value = node.plain()
+def _problem(name: str, node: Node) -> str | None:
+    value, hint = node.plain(), _TYPES.get(name, _OTHER)
+    if name in RESERVED:
+        return f"domainbert sets it; {RESERVED[name]}"
+    if name in REFUSED:
+        return REFUSED[name]
     if name in WORDS:
-        is_word = isinstance(value, str) and _WORD.fullmatch(value)
-        return None if value is None or is_word else "a word, such as auto"
-    if isinstance(value, (dict, list)) and name != "devices":
-        return "a single value"
-    if name in _SWITCHES:
-        may_warn = name == "deterministic"
-        fits = value is None or type(value) is bool or (may_warn and value == "warn")
-        return None if fits else "true or false" + ", or warn" * may_warn
-    if name == "devices":
-        return None if _are_devices(value) else "a number of devices (-1 for all), a list of device numbers, or auto"
-    limit = _COUNTS.get(name, _NUMBERS)
-    if name in _COUNTS and type(value) is not int:
-        return f"an integer {limit}"
-    return f"a number {limit}" if type(value) in (int, float) and not limit.holds(value) else None
-
-
-def _are_devices(value: Any) -> bool:
-    if isinstance(value, list):
-        return 0 < len(value) == len(set(map(str, value))) and all(type(item) is int and item >= 0 for item in value)
-    if isinstance(value, str):
-        return value == "auto" or _DEVICES.fullmatch(value) is not None
-    return value is None or (type(value) is int and value != 0 and _DEVICE_COUNT.holds(value))
+        fits = value is None or value in WORDS[name]
+        return None if fits else f"found {node.shown()}; {nearest(str(value), WORDS[name])}"
+    if name not in _TYPES and name not in trainer_arguments():
+        return f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
+    try:
+        parse_plain(value, hint)
+    except ValueError:
+        return f"found {node.shown()}; expected {describe(hint)}"
+    return None

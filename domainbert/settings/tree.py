@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_origin
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import field_types, without_limits
+from domainbert.base.ranges import bare, field_types
 from domainbert.settings.choices import is_allowed, named_files
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
@@ -130,7 +130,7 @@ def spelled_out(node: Node, kind: type) -> Node:
     alone = beside.get("class_path") if isinstance(node.value, dict) else node
     if alone is None or not (alone.alone or alone is node):
         return node
-    several = name is not None and get_origin(without_limits(field_types(kind)[name])) is list
+    several = name is not None and get_origin(bare(field_types(kind)[name])) is list
     kinds: tuple[type, ...] = () if name is None else (str, list) if several else (str,)
     if not isinstance(alone.value, kinds):
         return alone
@@ -158,11 +158,8 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
             problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
         found[name] = replace(value, value=chosen or "")
     for _ in range(len(found)):  # as many as there are, if each names the next
-        before = found
         values = {name: one.value for name, one in found.items()}
         found = substitute(replace(node, value=found), values, problems, "vars").value
-        if found == before:
-            break
     for name, one in found.items():
         if _VARIABLE.search(one.value):
             problems.add(f"{one.where}: vars.{name}: names itself, by way of {one.shown()}; expected text in the end")
@@ -186,8 +183,7 @@ def check_variables_read(
 ) -> None:
     """Note each `--vars.NAME` that the YAML's own `vars` do not have, where they are `declared`, and that nothing in
     the tree or in other options reads: it would be lost in silence."""
-    texts = [text for _, text in options]
-    tree.with_texts(lambda node: texts.append(node.value) or node)  # type: ignore[func-returns-value]
+    texts = [*tree.texts(), *(text for _, text in options)]
     read = (name for text in texts for name in _VARIABLE.findall(text))
     known = {*read, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())}
     for key, _ in options:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, refuse_bomb
+from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, Size
 
 _SHOWN_CHARACTERS = 80
 _MARKED = tuple("'\"|>!&")  # what a text begins with that is not plain
@@ -158,7 +158,6 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
         root = loader.get_single_node()
         if root is None:
             return None
-        refuse_bomb(root)
         return _Builder(loader, name, folder).build(root)
     except LimitError as error:
         line = "" if error.line is None or folder is None else f":{error.line}"
@@ -178,17 +177,19 @@ class _Builder:
 
     def __init__(self, loader: Loader, name: str, folder: Path | None) -> None:
         self.loader, self.name, self.folder = loader, name, folder
+        self.size = Size(" once its aliases are expanded")
 
     def build(self, node: yaml.Node) -> Node:
         where = self._where(node)
         if node.tag not in PLAIN_TAGS:
             raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected plain values")
-        if isinstance(node, yaml.MappingNode):
-            value: Any = self._mapping(node)
-        elif isinstance(node, yaml.SequenceNode):
-            value = [self.build(item) for item in node.value]
-        else:
-            value = self._scalar(node)
+        with self.size.inside(node.start_mark):
+            if isinstance(node, yaml.MappingNode):
+                value: Any = self._mapping(node)
+            elif isinstance(node, yaml.SequenceNode):
+                value = [self.build(item) for item in node.value]
+            else:
+                value = self._scalar(node)
         return Node(value, where, folder=self.folder)
 
     def _scalar(self, node: yaml.Node) -> Any:
@@ -223,7 +224,8 @@ class _Builder:
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):
                 raise DomainbertError(f"{self._where(part)}: '<<' merges what is not a mapping; expected a mapping")
-            found = {**self._mapping(part), **found}
+            with self.size.inside(part.start_mark):
+                found = {**self._mapping(part), **found}
         return found
 
     def _where(self, node: yaml.Node) -> str:

@@ -1,13 +1,15 @@
 """PyYAML's safe loader, limited to plain values of YAML 1.2 and to a size that is ample for configurations.
 
 Only text, numbers, truth values and null are constructed. Values and levels are counted while the file is read, and
-counted again as if every alias were expanded, before anything is constructed.
+again by the caller while aliases are expanded.
 """
 
 from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -37,6 +39,24 @@ class LimitError(Exception):
         self.line = line
 
 
+class Size:
+    """Counts values and levels of a file as a context manager around each value, and raises `LimitError`."""
+
+    def __init__(self, when: str = "") -> None:
+        self.when, self.nodes, self.depth = when, 0, 0
+
+    @contextmanager
+    def inside(self, mark: yaml.Mark) -> Iterator[None]:
+        """Count one value, which begins at `mark`, and a level as long as the block runs."""
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        if self.nodes > MAX_NODES:
+            raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
+        if self.depth > MAX_DEPTH:
+            raise LimitError(f"more than {MAX_DEPTH} levels; expected plain nested values", mark.line + 1)
+        yield
+        self.depth -= 1
+
+
 class Loader(yaml.SafeLoader):
     """Composes nodes, as many as are allowed."""
 
@@ -44,19 +64,12 @@ class Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._nodes = self._depth = 0
+        self.size = Size()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose and count one node with everything below it: a bomb is refused before all of it has been read."""
-        self._nodes, self._depth = self._nodes + 1, self._depth + 1
-        if self._nodes > MAX_NODES:
-            raise LimitError(f"more than {MAX_NODES:,} values; expected at most that many")
-        if self._depth > MAX_DEPTH:
-            raise too_deep(self.peek_event().start_mark.line)
-        try:
+        with self.size.inside(self.peek_event().start_mark):
             return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
 
 
 class Dumper(yaml.SafeDumper):
@@ -97,43 +110,3 @@ def _construct_int(loader: Loader, node: yaml.ScalarNode) -> int:
 
 Dumper.add_representer(str, _represent_text)
 Loader.add_constructor(_PREFIX + "int", _construct_int)
-
-
-def too_deep(line: int) -> LimitError:
-    """The error for too many levels; `line` is counted from 0."""
-    return LimitError(f"more than {MAX_DEPTH} levels; expected plain nested values", line + 1)
-
-
-def refuse_bomb(root: yaml.Node) -> None:
-    """Count values and levels as if every alias were expanded, each node being visited once.
-
-    Raises:
-        LimitError: an alias contains itself, or there are too many values or levels.
-    """
-    measured: dict[int, tuple[int, int] | None] = {}  # None: being measured; to meet it again below itself is a cycle
-
-    def measure(node: yaml.Node) -> tuple[int, int]:
-        if id(node) in measured:
-            known = measured[id(node)]
-            if known is None:
-                line = node.start_mark.line + 1
-                raise LimitError("an alias that contains itself; expected plain nested values", line)
-            return known
-        measured[id(node)] = None
-        below = [measure(child) for child in _children(node)]
-        size, height = 1 + sum(size for size, _ in below), 1 + max((height for _, height in below), default=0)
-        if height > MAX_DEPTH:
-            raise too_deep(node.start_mark.line)
-        measured[id(node)] = size, height
-        return size, height
-
-    total, _ = measure(root)
-    if total > MAX_NODES:
-        shown = f"{total:,}" if total < 10**12 else "very many"
-        raise LimitError(f"{shown} values once its aliases are expanded; expected at most {MAX_NODES:,}")
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [child for pair in node.value for child in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []

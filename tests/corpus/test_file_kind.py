@@ -104,5 +104,5 @@ def test_the_format_of_a_source_holds_for_all_its_files(tmp_path):
     source = Source(str(tmp_path), format="conll")
     assert [text for _, text in read_source(source, SourceReport("x"))] == ["The drug ."]
     assert CorpusConfig([source]).input_files() == [tmp_path / "a.iob"]
-    with pytest.raises(DomainbertError, match=r"format: 'pdf'; expected one of auto, text, jsonl"):
+    with pytest.raises(DomainbertError, match=r"format: found 'pdf'; expected one of 'auto', 'text', 'jsonl'"):
         Source("x", format="pdf")

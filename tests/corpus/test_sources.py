@@ -82,7 +82,7 @@ def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest
     [
         ({"weight": 0.0}, "weight: found 0.0; expected a number above 0 and up to 1,000"),
         ({"weight": float("nan")}, "weight: found nan; expected a number above 0"),
-        ({"documents": "page"}, "documents: 'page'; expected file, blank_line or line"),
+        ({"documents": "page"}, "documents: found 'page'; expected one of 'file', 'blank_line', 'line'"),
         ({"path": ""}, "path: found ''; expected a file, folder, glob or hub:NAME"),
         *(
             (

@@ -289,8 +289,8 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ({"pos_att_type": "c2p"}, "pos_att_type: found 'c2p'; expected None without relative_attention: true"),
         ({"conv_kernel_size": 3}, "conv_kernel_size: found 3; expected 0 without relative_attention: true"),
         ({"position_biased_input": False}, "position_biased_input: found False; expected True without relative"),
-        ({"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd: found 'batch_norm'; expected one of none, layer_norm"),
-        ({"conv_act": "mish"}, "conv_act: found 'mish'; expected one of gelu, gelu_new, relu, silu, tanh"),
+        ({"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd: found 'batch_norm'; expected one of 'none', 'layer_norm'"),
+        ({"conv_act": "mish"}, "conv_act: found 'mish'; expected one of 'gelu', 'gelu_new', 'relu', 'silu', 'tanh'"),
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
         (
             {**RELATIVE, "position_buckets": 256, "max_relative_positions": 64},

@@ -208,7 +208,7 @@ def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
         ({"id2label": ["O"]}, r"not the config\.json of a model"),
         ({"hidden_size": 13}, r"hidden_size: 13 is not divisible by num_attention_heads=3"),
         ({"num_attention_heads": 0}, r"num_attention_heads: found 0; expected an integer from 1 to 1,000"),
-        ({"hidden_act": "mish"}, r"hidden_act: found 'mish'; expected one of gelu, gelu_new, relu, silu"),
+        ({"hidden_act": "mish"}, r"hidden_act: found 'mish'; expected one of 'gelu', 'gelu_new', 'relu', 'silu'"),
         ({"hidden_dropout_prob": 1.5}, r"hidden_dropout_prob: found 1\.5; expected a number from 0 to below 1"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type: found 'relative_key'"),
     ],

@@ -475,8 +475,8 @@ stages:
         "  recipe.yaml:4: stages.make.wrds: unknown key; did you mean 'words'?",
         "  recipe.yaml:4: stages.make.words: missing; expected a list, each item text",
         "  recipe.yaml:5: @mke/words.txt: no earlier stage has this name; did you mean 'make'?",
-        "  --stages.use.optim.lr: expected a number; found 'abc'",
-        "  recipe.yaml:5: stages.use.steps: expected an integer; found 'x'",
+        "  --stages.use.optim.lr: found 'abc'; expected a number",
+        "  recipe.yaml:5: stages.use.steps: found 'x'; expected an integer",
         "  recipe.yaml:6: stages.other: no stage 'mak'; did you mean 'make'?",
         "  recipe.yaml:7: stages.missing.source: texts/nope.txt does not exist; expected a file or folder",
     ]

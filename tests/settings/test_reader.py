@@ -15,6 +15,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.advice import ELSEWHERE, keys_below
 from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.trainer_arguments import WORDS
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.vocab import vocab
@@ -54,11 +55,11 @@ trainer: {max_step: 5, devices: 1}
         "0.yaml:1: source: missing.txt does not exist; expected a file or folder",
         "--shape.class_path: 'Circl' is not allowed; did you mean 'Circle'?",
         "0.yaml:5: optim.nme: unknown key; did you mean 'name'?",
-        "0.yaml:4: optim.lr: expected a number; found 'abc'",
-        "--optim.name: expected one of 'adamw', 'muon'; found 'sgd'",
-        "0.yaml:6: steps: expected an integer; found 1.5",
-        "0.yaml:7: seeds[1]: expected an integer; found 'two'",
-        "0.yaml:8: limit: expected an integer or one of 'auto'; found 'aut'",
+        "0.yaml:4: optim.lr: found 'abc'; expected a number",
+        "--optim.name: found 'sgd'; expected one of 'adamw', 'muon'",
+        "0.yaml:6: steps: found 1.5; expected an integer",
+        "0.yaml:7: seeds[1]: found 'two'; expected an integer",
+        "0.yaml:8: limit: found 'aut'; expected an integer or one of 'auto'",
         "0.yaml:9: trainer.max_step: lightning.Trainer has no such argument; did you mean 'max_steps'?",
     ]
 
@@ -69,11 +70,11 @@ def test_missing_and_null_and_shapes(fake_stages: ModuleType) -> None:
     text = "source: source.txt\nsteps: null\nseeds: {a: 3}\noptim: [1]\ntrainer: 5\nshape: {class_path: 3}\nnote: 7\n"
     assert read(fake_stages.use, text)[1] == [
         "0.yaml:6: shape.class_path: 3 is not allowed; expected one of Circle, Square",
-        "0.yaml:4: optim: expected a mapping with the keys lr, name; found a list",
-        "0.yaml:2: steps: expected an integer; found null",
-        "0.yaml:3: seeds: expected a list, each item an integer; found a mapping",
-        "0.yaml:7: note: expected text; found 7",
-        "0.yaml:5: trainer: expected a mapping, each value any value or null; found 5",
+        "0.yaml:4: optim: found a list; expected a mapping with the keys lr, name",
+        "0.yaml:2: steps: found null; expected an integer",
+        "0.yaml:3: seeds: found a mapping; expected a list, each item an integer",
+        "0.yaml:7: note: found 7; expected text",
+        "0.yaml:5: trainer: found 5; expected a mapping, each value any value or null",
     ]
 
 
@@ -154,7 +155,7 @@ def test_checks_of_dataclasses_are_collected_too(fake_stages: ModuleType) -> Non
     text = "source: source.txt\nshape: {class_path: Circle, radius: -1}\nsteps: x\n"
     assert read(fake_stages.use, text)[1] == [
         "0.yaml:2: shape.radius: found -1.0; expected a positive number",
-        "0.yaml:3: steps: expected an integer; found 'x'",
+        "0.yaml:3: steps: found 'x'; expected an integer",
     ]
 
 
@@ -165,7 +166,7 @@ def test_a_value_alone_is_a_list_of_one(fake_stages: ModuleType) -> None:
     settings, problems = read(fake_stages.use, "source: source.txt\n", options=(("seeds", "7"), ("note", "x")))
     assert problems == [] and settings.arguments["seeds"] == (7,)
     assert read(fake_stages.use, "source: source.txt\nseeds: x\n")[1] == [
-        "0.yaml:2: seeds: expected an integer; found 'x'"
+        "0.yaml:2: seeds: found 'x'; expected an integer"
     ]
 
 
@@ -201,9 +202,10 @@ def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.
     # where any value may stand, there is no class_path
     evil = f"{{class_path: {name}, init_args: {{}}}}"
     _, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}], strategy: {evil}}}\n")
+    words = ", ".join(WORDS["strategy"])
     assert problems == [
         "0.yaml:2: trainer.plugins: domainbert sets it; there is nothing to set",
-        "0.yaml:2: trainer.strategy: found a mapping; expected a word, such as auto",
+        f"0.yaml:2: trainer.strategy: found a mapping; expected one of {words}",
     ]
     assert not Path("canary").exists() and "canary_module" not in sys.modules
 
@@ -223,7 +225,7 @@ def test_arguments_that_domainbert_sets_are_refused(fake_stages: ModuleType) -> 
 
 def test_a_huge_value_is_cut_in_the_message(fake_stages: ModuleType) -> None:
     _, problems = read(fake_stages.use, f"source: source.txt\nsteps: {'x' * 10_000}\n")
-    assert len(problems[0]) < 200 and re.search(r"found 'x+\.\.\.$", problems[0])
+    assert len(problems[0]) < 200 and re.search(r"found 'x+\.\.\.; expected an integer$", problems[0])
 
 
 def test_twenty_are_shown_and_all_counted(fake_stages: ModuleType) -> None:

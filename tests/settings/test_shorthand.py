@@ -84,7 +84,7 @@ def test_a_corpus_in_short(text: str, options: list[tuple[str, str]], expected: 
         ("corpus: [b.txt, nope.txt]", "t.yaml:1: corpus.sources[1].path: nope.txt: no such file or folder"),
         ("corpus: []", "t.yaml:1: corpus.sources: found []; expected a list of one or more items"),
         ("corpus: ''", "corpus"),
-        ("corpus: 5", "t.yaml:1: corpus: expected a mapping with the keys sources, min_characters"),
+        ("corpus: 5", "t.yaml:1: corpus: found 5; expected a mapping with the keys sources, min_characters"),
         ("corpus: none.yaml", "t.yaml:1: file none.yaml does not exist; expected a YAML file"),
         ("corpus: {class_path: b.txt}", "t.yaml:1: corpus.class_path: unknown key"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from domainbert.settings.trainer_arguments import (
     REFUSED,
     RESERVED,
+    SETTABLE,
     SPEED_ONLY,
     WORDS,
     trainer_arguments,
@@ -34,9 +35,7 @@ def problems(name: str, value: Any) -> list[str]:
 )
 def test_values_that_lightning_would_refuse_or_that_make_no_sense(name: str, value: Any) -> None:
     (problem,) = problems(name, value)
-    assert problem.startswith(f"t.yaml:2: trainer.{name}: found ") and (
-        "; expected a" in problem or "; expected true or false" in problem
-    )
+    assert problem.startswith(f"t.yaml:2: trainer.{name}: found ") and "; expected " in problem
 
 
 @pytest.mark.parametrize(
@@ -57,12 +56,12 @@ def test_values_that_may_stand(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("strategy", "dpp", "lightning has no strategy 'dpp'; did you mean 'ddp'?"),
-        ("accelerator", "gpus", "lightning has no accelerator 'gpus'; did you mean 'gpu'?"),
+        ("strategy", "dpp", "found 'dpp'; did you mean 'ddp'?"),
+        ("accelerator", "gpus", "found 'gpus'; did you mean 'gpu'?"),
         (
             "profiler",
             "trace",
-            "lightning has no profiler 'trace'; expected one of advanced, pytorch, simple, xla",
+            "found 'trace'; expected one of advanced, pytorch, simple, xla",
         ),
     ],
 )
@@ -91,11 +90,6 @@ def test_what_would_end_a_training_early_or_leave_out_batches_is_refused(name: s
     )
 
 
-def test_trainer_arguments_are_those_of_lightning() -> None:
-    import inspect
-
-    from lightning import Trainer
-
-    assert list(trainer_arguments()) == list(inspect.signature(Trainer).parameters)
+def test_our_tables_name_arguments_of_lightning() -> None:
     ours = {*RESERVED, *REFUSED}
-    assert ours | SPEED_ONLY <= set(trainer_arguments()) and not SPEED_ONLY & ours
+    assert ours | {*SETTABLE} | SPEED_ONLY <= set(trainer_arguments()) and not {*SETTABLE} & ours

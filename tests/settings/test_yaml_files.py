@@ -85,8 +85,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (BOMB, "very many values once its aliases are expanded; expected at most 20,000"),
-        ("a: &a [*a]\n", "a.yaml:1: an alias that contains itself"),
+        (BOMB, "more than 20,000 values once its aliases are expanded"),
+        ("a: &a [*a]\n", "a.yaml:1: more than 100 levels"),
         ("a: 1\nb: 2\na: 3\n", "a.yaml:3: key 'a' stands here twice"),
         ("x:\n  a: 1\n  a: 3\n", "a.yaml:3: key 'a' stands here twice"),
         ("1: x\n", "a.yaml:1: found a key that is not text"),
@@ -138,10 +138,10 @@ CLASSIC = "a: &a [lol,lol]\n" + "".join(  # the billion laughs
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 BOMBS = {
-    "396 bytes of aliases": (CLASSIC, r"values once its aliases are expanded; expected at most 20,000"),
+    "396 bytes of aliases": (CLASSIC, "more than 20,000 values once its aliases are expanded"),
     "merge keys that double": (
         chain("a{new}: &a{new} {{<<: [*a{old}, *a{old}]}}\n", 20),
-        r"values once its aliases are expanded; expected at most 20,000",
+        "more than 20,000 values once its aliases are expanded",
     ),
     "a long chain of merge keys": (chain("a{new}: &a{new} {{<<: *a{old}}}\n", 3000), "more than 100 levels"),
     "a long chain of aliases": (chain("a{new}: &a{new} [*a{old}]\n", 5000), "more than 100 levels"),

@@ -42,7 +42,7 @@ def check_message(error: DomainbertError, path: Path) -> None:
 
 
 def check_ner(path: Path, raw: bytes, base: Base, harmless: bool) -> str:
-    format = NerFormat(base.format.token_column, base.format.tag_column, "auto", repair=True)
+    format = NerFormat(base.format.token_column, base.format.tag_column, repair=True)
     try:
         file = read_ner(path, format)
     except DomainbertError as error:
