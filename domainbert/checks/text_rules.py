@@ -15,6 +15,9 @@ LEAST_CHARACTERS = 30
 _CONTROLS = "[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffd]"  # without tab and line breaks
 _MISREAD = "\u00c3[\x80-\xbf]|\u00c2[\xa0-\xbf]|\u00e2\u20ac|\u201a\u00c4|\u221a[\u00c4-\u00d6]"  # Latin-1, Mac Roman
 BROKEN = re.compile(f"{_CONTROLS}|{_MISREAD}")
+_MARKUP = re.compile(
+    r"</?[A-Za-z][A-Za-z0-9]*(\s+[a-z-]+=[^<>]*)?\s*/?>|&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,6});"
+)
 _PERSONAL = re.compile(
     r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"
     r"|(?<![\w.])\+\d{1,3}[ .-]?(?:\(\d+\)|\d+)(?:[ .-]?\d{2,}){2,4}\b"
@@ -29,6 +32,15 @@ def broken_characters(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findi
     Read the source again in its own encoding; a vocabulary knows no such characters.
     """
     yield from _matches(one, rule, BROKEN, "broken characters")
+
+
+@rule("warning")
+def markup_in_text(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """A text has tags of HTML or XML, or entities such as `&amp;`.
+
+    Take the text out of the markup, in all splits and in what will be predicted.
+    """
+    yield from _matches(one, rule, _MARKUP, "markup")
 
 
 @rule("warning")
@@ -84,5 +96,5 @@ def repeated(one: CheckedSet) -> list[list[int]]:
     return list(groups.values())
 
 
-RULES = [broken_characters, personal_data, long_word, duplicates]
+RULES = [broken_characters, markup_in_text, personal_data, long_word, duplicates]
 """Of every set."""

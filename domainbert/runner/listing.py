@@ -33,13 +33,13 @@ STATES = ("damaged", "failed", "running", "killed", "stopped", "unfinished")
 """States of a stage or search that is not done, the most urgent first."""
 _SEARCH, _TRIALS = "study.json", "trials"  # of `domainbert tune`, whose trials are not listed
 _RESULTS = "results.json"
-_TAIL = 1 << 14  # bytes at the end of a log in which its last line stands
+_TAIL = 1 << 14  # bytes at the end of a log that contain its last line
 _BROKEN = (DomainbertError, OSError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class StageSeen:
-    """A stage's folder as it is on disk."""
+    """The state of a stage's folder."""
 
     name: str
     stage: str
@@ -134,8 +134,8 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _kinds(path: Path, beside: str) -> dict[str, str]:
-    """The stage function of each stage that a recipe's file names; empty if the file cannot be read, or lacks the key
-    `beside`, as a file of another program does."""
+    """The stage function of each stage in a recipe's file; empty if the file cannot be read, or lacks the key `beside`,
+    as a file of another program does."""
     try:
         found = read_json(path, "the stages of a recipe")
         stages = found["stages"] if beside in found else {}

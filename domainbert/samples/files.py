@@ -25,8 +25,8 @@ random number generator. The same seed and sizes give the same files, byte for b
 | `ner/*.conll` | word, tab, IOB2 tag; `-DOCSTART-` before every abstract | {ner} sentences |
 | `classification/*.jsonl` | `text`, `label`: positive, negative or null | {classification} texts |
 
-Sizes of labelled sets are those of train / validation / test. No sentence of a labelled set occurs in another set or in
-the corpus.
+Sizes of labelled sets are those of train / validation / test. No sentence of a labelled set is part of another set or
+of the corpus.
 
 ## Entities
 

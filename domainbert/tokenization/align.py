@@ -175,7 +175,7 @@ def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
     """The characters of each pre-token, with the non-spacing marks between it and the next piece: accents, vowel signs
     of Thai. The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
     offsets: list[tuple[int, int]] = []
-    previous, of_pieces = None, encoding.offsets  # each call makes the list anew
+    previous, of_pieces = None, encoding.offsets  # each access creates a new list
     following = [*(start for start, _ in of_pieces[1:]), len(text)]
     for word, (start, end), stop in zip(encoding.word_ids, of_pieces, following, strict=False):
         while end < stop and not text[end].isascii() and unicodedata.category(text[end]) == "Mn":

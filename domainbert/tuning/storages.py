@@ -52,7 +52,7 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
 
 
 def _read_url(text: str) -> sqlalchemy.URL:
-    """The URL of a database; that of PostgreSQL for psycopg 3, whichever driver it names."""
+    """The URL of a database; psycopg 3 is the driver of PostgreSQL."""
     if text.partition("://")[2].count("@") > 1:  # what follows the first would be taken for the host, and shown
         raise DomainbertError("storage: the password holds an @; expected %40")
     url = None

@@ -66,7 +66,7 @@ def lost(trials: Sequence[FrozenTrial]) -> set[int]:
 
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that count towards the number asked for: those that have begun and were not queued again."""
+    """The trials that count towards `trials`: all that have begun and were not queued again."""
     numbers = lost(trials)
     return [trial for trial in trials if trial.state != TrialState.WAITING and trial.number not in numbers]
 

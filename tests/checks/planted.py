@@ -167,6 +167,7 @@ FAULTS = [
     Fault("surface-missed", "Ner", _untagged, 1),
     Fault("boundary-habits", "Ner", _articles, 32),
     Fault("broken-characters", "Classification", _text("test", 3, lambda text: f"{text} cafÃ©"), 1),
+    Fault("markup-in-text", "Classification", _text("test", 3, lambda text: f"{text}<br/>A &amp; B"), 1),
     Fault("personal-data", "Classification", _text("train", 0, lambda text: f"{text} anna.müller@example.org"), 1),
     Fault("long-word", "Classification", _text("train", 0, lambda text: f"{text} {'x' * 101}"), 1),
     Fault("duplicates", "Classification", _several_copies, 3),

@@ -206,7 +206,7 @@ def test_the_tables_of_the_page_are_those_of_the_rules() -> None:
     page, made = rules_table.PAGE.read_text(encoding="utf-8"), rules_table.tables()
     assert {name: rules_table.stored(name, page) for name in made} == made, f"python {import_path} writes them"
     assert all(one.meaning.endswith(".") and one.advice.endswith(".") for one in OF_LABELLED_SETS)
-    assert len({one.name for one in OF_LABELLED_SETS}) == len(OF_LABELLED_SETS) == 25
+    assert len({one.name for one in OF_LABELLED_SETS}) == len(OF_LABELLED_SETS) == 26
 
 
 def test_an_empty_file_is_told_with_its_name_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
