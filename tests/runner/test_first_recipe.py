@@ -29,6 +29,7 @@ from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_loader import Loader
 from domainbert.tasks.labelled_set import LabelledFile
 from domainbert.tasks.ner.files import read_ner
+from tests.samples.task_data import write_task_data
 
 ROOT = Path(__file__).parents[2]
 LAPTOP = Machine(2, 24.0, None, bf16=True)
@@ -49,6 +50,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("data") / "sample"
     names = [f"{split}_{items}" for split in ("train", "validation", "test") for items in ("sentences", "texts")]
     sample(out=out, corpus_documents=60, **dict.fromkeys(names, 60) | {"train_sentences": 150})
+    texts = dict.fromkeys(("train", "validation", "test"), 60)
+    write_task_data(out, 0, {**texts, "train": 150}, texts)
     return out
 
 

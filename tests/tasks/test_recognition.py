@@ -12,6 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledFile, Single
 from domainbert.tasks.recognition import Recognised, look_at, recognise
+from tests.samples.task_data import write_task_data
 
 CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]
 
@@ -63,6 +64,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sample")
     sizes = ("train_sentences", "validation_sentences", "test_sentences", "train_texts", "validation_texts")
     sample(out=out, corpus_documents=5, test_texts=20, **dict.fromkeys(sizes, 60))
+    items = dict.fromkeys(("train", "validation", "test"), 60)
+    write_task_data(out, 0, items, items)
     return out
 
 
