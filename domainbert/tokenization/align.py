@@ -47,15 +47,24 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     for word in (word for sentence in words for word in sentence):
         encode_text(word)
     begins = tokenizer.pieces.begins_word
-    if begins is None:
-        return _align_words_by_offsets(tokenizer, words)
-    encodings = tokenizer.backend.encode_batch(
-        [list(sentence) for sentence in words], is_pretokenized=True, add_special_tokens=False
-    )
-    return [
-        _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(sentence))
-        for encoding, sentence in zip(encodings, words, strict=True)
-    ]
+    by_offsets = [begins is None or any(map(_has_mark, sentence)) for sentence in words]
+    others = [list(sentence) for sentence, by in zip(words, by_offsets, strict=True) if not by]
+    encodings = iter(tokenizer.backend.encode_batch(others, is_pretokenized=True, add_special_tokens=False))
+    with_offsets = [sentence for sentence, by in zip(words, by_offsets, strict=True) if by]
+    aligned = iter(_align_words_by_offsets(tokenizer, with_offsets))
+    found = []
+    for sentence, by in zip(words, by_offsets, strict=True):
+        if begins is None or by:
+            found.append(next(aligned))
+        else:
+            one = next(encodings)
+            found.append(_align(tokenizer, one.ids, one.word_ids, begins[one.ids].tolist(), len(sentence)))
+    return found
+
+
+def _has_mark(word: str) -> bool:
+    """Whether a word has a non-spacing mark: behind punctuation WordPiece cuts there, unlike `basic_words`."""
+    return not word.isascii() and any(unicodedata.category(character) == "Mn" for character in word)
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:

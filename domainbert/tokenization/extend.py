@@ -19,14 +19,15 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
 
     Words are those of `TokenizerKind.cutter`, with their occurrences. What a word saves is counted by itself: that
     "banks" may become shorter once "bank" is an entry does not matter. The most useful word comes first; where two save
-    as much, they stand in the order of their characters. A word that contains an added token is left out: the token is
-    found first. An error if fewer are cut into more than one piece.
+    as much, they stand in the order of their characters. A word that contains an added token, with
+    the spaces around the word, is left out: the token is found first. An error if fewer words are cut into more than
+    one piece.
     """
     known, model, has_added_token = set(tokenizer.tokens), tokenizer.backend.model, _added_tokens(tokenizer).search
     saved: dict[str, int] = {}
     for word in words:
         entry = tokenizer.kind.entry(word)
-        ids = [] if entry in known or has_added_token(word) else [piece.id for piece in model.tokenize(entry)]
+        ids = [] if entry in known or has_added_token(f" {word} ") else [piece.id for piece in model.tokenize(entry)]
         if len(ids) > 1 and tokenizer.unk_id not in ids:
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:

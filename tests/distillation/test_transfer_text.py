@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from domainbert.distillation.teachers import unlabelled_contents
@@ -41,6 +41,7 @@ def vocabularies() -> list[DomainTokenizer]:
 
 
 @settings(deadline=None)
+@example(":\U000115dc")
 @given(st.text(st.sampled_from(_TEXT + "\u0301\u200d\u00a0\x00") | st.characters(codec="utf-8"), max_size=40))
 def test_every_vocabulary_has_the_same_words(vocabularies: list[DomainTokenizer], text: str) -> None:
     contents = unlabelled_contents(SENTENCES, [text, 'Loans (of "men"), and "grants"), rose.'], None)

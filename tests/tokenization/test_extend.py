@@ -100,6 +100,7 @@ def with_special_tokens_behind(tokenizer: DomainTokenizer) -> Tokenizer:
 @settings(deadline=None, max_examples=60)
 @given(added=_ADDED, behind=st.booleans(), count=st.integers(1, 4))
 @example(added=[AddedToken(one) for one in ("graft", "grafts", "new york")], behind=False, count=2)
+@example(added=[AddedToken("graft"), AddedToken(" a", normalized=False)], behind=False, count=1)
 @example(added=[AddedToken("[E1]", special=True), AddedToken("[E2]", special=True)], behind=True, count=2)
 def test_every_entry_keeps_its_id(trained: DomainTokenizer, added: list[AddedToken], behind: bool, count: int) -> None:
     backend = with_special_tokens_behind(trained) if behind else Tokenizer.from_str(trained.backend.to_str())
