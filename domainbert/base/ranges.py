@@ -3,48 +3,21 @@
 batch_size: Annotated[int, Range(1, 1_000_000)]
 seeds: Annotated[tuple[Seed, ...], Items(different=True)]
 
-pydantic validates values; the dataclasses are plain ones, as `@dataclass(frozen=True)` makes them.
+`base/validation.py` validates values with them.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import cycle
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
-    InstanceOf,
-    StrictBool,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
-from domainbert.base.errors import Problems
-from domainbert.base.paths import OnHub
-
-LISTS = (list, tuple, Sequence)
-MAPPINGS = (dict, Mapping)
 _LARGEST = sys.float_info.max
-_WORDS: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Path: "a path",
-    NoneType: "null",
-    Any: "any value",
-}
 
 
 @dataclass(frozen=True)
@@ -58,7 +31,7 @@ class Range:
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         ends: dict[str, Any] = {"gt" if self.above else "ge": self.low, "lt" if self.below else "le": self.high}
-        return handler(Annotated[kind, Field(strict=True, **ends), BeforeValidator(_plain)])
+        return handler(Annotated[kind, Field(strict=True, **ends), BeforeValidator(as_scalar)])
 
     def __str__(self) -> str:
         low, high = (f"{number:,}" if isinstance(number, int) else f"{number:g}" for number in (self.low, self.high))
@@ -104,103 +77,6 @@ MOST_PROCESSES = 256  # the same anywhere, so that a YAML is checked on another 
 Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
 
 
-def check_fields(instance: object) -> None:
-    """Raise an error that names every field of a dataclass that does not fit its type, with its range."""
-    problems = Problems(type(instance).__name__)
-    kind: type = type(instance)
-    for name, hint in field_types(kind).items():
-        for place, value, expected in misfits(getattr(instance, name), hint):
-            problems.add(f"{name}{place}: found {value!r:.80}; expected {expected}")
-    problems.raise_if_any()
-
-
-@cache
-def field_types(kind: type) -> Mapping[str, Any]:
-    """The types of a dataclass' fields, with their ranges."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
-
-
-def misfits(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
-    """The parts of a value that do not fit a type: the place (`[0]`), the value found, what was expected."""
-    try:
-        _adapter(hint).validate_python(value)
-    except ValidationError:
-        members = get_args(hint) if is_union(hint) else [hint]
-        inside = [misfit for member in members for misfit in _misfits_inside(value, bare(member))]
-        return inside or [("", value, describe(hint))]
-    return []
-
-
-def _misfits_inside(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
-    """The items of a list or mapping that do not fit."""
-    items = [item for item in get_args(hint) if item is not Ellipsis]
-    if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
-        entries: Iterable[tuple[Any, Any]] = enumerate(value)
-    elif get_origin(hint) in MAPPINGS and isinstance(value, Mapping):
-        entries, items = value.items(), items[1:]
-    else:
-        return
-    for (key, item), item_hint in zip(entries, cycle(items), strict=False):
-        yield from ((f"[{key}]{place}", *rest) for place, *rest in misfits(item, item_hint))
-
-
-def parse_plain(value: Any, hint: Any) -> Any:
-    """A plain value, as in YAML or JSON, as a value of a type.
-
-    Raises:
-        ValueError: the value does not fit. Only an integer for a number is converted: `true` and `"5"` are no numbers.
-    """
-    return value if hint is Any else _adapter(hint).validate_json(json.dumps(value), strict=True)
-
-
-def bare(hint: Any) -> Any:
-    """The type without its ranges."""
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
-
-
-def is_union(hint: Any) -> bool:
-    """Whether a type is `A | B` or `Union[A, B]`."""
-    return get_origin(hint) in (Union, UnionType)
-
-
-def describe(hint: Any, group: Callable[[type], str] = lambda kind: kind.__name__) -> str:
-    """`int | None` as `an integer or null`, with ranges; `group` describes a dataclass."""
-    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
-    hint = bare(hint)
-    origin, arguments = get_origin(hint), get_args(hint)
-    if is_union(hint):
-        return " or ".join(describe(member, group) for member in arguments)
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, arguments))
-    if origin in LISTS:
-        fixed = origin is tuple and arguments[-1] is not Ellipsis
-        size = limits or (f" of {len(arguments)} items" if fixed else "")
-        return f"a list{size}, each item {describe(arguments[0], group)}"
-    if origin in MAPPINGS:
-        return f"a mapping, each value {describe(arguments[1], group)}"
-    return (_WORDS[hint] if hint in _WORDS else group(hint)) + limits
-
-
-@cache
-def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(_shallow(hint))
-
-
-def _shallow(hint: Any) -> Any:
-    """The type with each dataclass as a check of the class alone: an instance has validated its own fields."""
-    origin: Any = Union if is_union(hint) else get_origin(hint)
-    if origin in (Union, Annotated, *LISTS, *MAPPINGS):
-        return origin[tuple(map(_shallow, get_args(hint)))]
-    if hint is bool:
-        return StrictBool  # not "yes" or 1
-    if hint is str:
-        return Annotated[str, BeforeValidator(_plain)]
-    group = isinstance(hint, type) and hint not in _WORDS
-    return Annotated[hint, InstanceOf()] if group else hint
-
-
-def _plain(value: Any) -> Any:
+def as_scalar(value: Any) -> Any:
     """A scalar of NumPy as a number, and a path as text, for configurations made in Python."""
     return str(value) if isinstance(value, Path) else value.item() if hasattr(value, "item") else value

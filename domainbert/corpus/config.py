@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_hub_name
-from domainbert.base.ranges import Items, PositiveFraction, PositiveInt, Range, check_fields
+from domainbert.base.ranges import Items, PositiveFraction, PositiveInt, Range
+from domainbert.base.validation import check_fields
 from domainbert.corpus.languages import Languages, LanguageShares
 from domainbert.corpus.sources import CorpusFile, corpus_files, list_files
 

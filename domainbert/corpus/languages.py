@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Fraction, check_fields
+from domainbert.base.ranges import Fraction
+from domainbert.base.validation import check_fields
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from domainbert.base.paths import check_url, check_whole
-from domainbert.base.ranges import Range, check_fields
+from domainbert.base.ranges import Range
+from domainbert.base.validation import check_fields
 
 Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
 

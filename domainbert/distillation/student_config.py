@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Items, Range, check_fields
+from domainbert.base.ranges import Items, Range
+from domainbert.base.validation import check_fields
 from domainbert.encoders.config import EncoderConfig, Layers
 from domainbert.encoders.families import family_names
 

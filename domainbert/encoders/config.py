@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range, check_fields
+from domainbert.base.ranges import Range
+from domainbert.base.validation import check_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self

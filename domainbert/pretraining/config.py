@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Fraction, Range, check_fields
+from domainbert.base.ranges import Fraction, Range
+from domainbert.base.validation import check_fields
 
 if TYPE_CHECKING:
     from domainbert.encoders.config import EncoderConfig

@@ -76,9 +76,10 @@ class Run:
         return min((stage.started for stage in self.stages if stage.started), default=None)
 
     @property
-    def seconds(self) -> float:
-        """Time of all stages together; of a resumed stage the time since it was resumed."""
-        return sum(stage.seconds or 0.0 for stage in self.stages)
+    def seconds(self) -> float | None:
+        """Time of all stages together; of a resumed stage the time since it was resumed. None if no time is known."""
+        known = [stage.seconds for stage in self.stages if stage.seconds is not None]
+        return sum(known) if known else None
 
 
 def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
@@ -134,8 +135,8 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _kinds(path: Path, beside: str) -> dict[str, str]:
-    """The stage function of each stage in a recipe's file; empty if the file cannot be read, or lacks the key `beside`,
-    as a file of another program does."""
+    """The stage function of each stage in a recipe's file; empty if the file cannot be read, or lacks the key `beside`
+    (a file of another program)."""
     try:
         found = read_json(path, "the stages of a recipe")
         stages = found["stages"] if beside in found else {}
@@ -206,8 +207,8 @@ def _look_at_search(folder: Path) -> StageSeen:
     state, why, validation, seconds = "unfinished", "no trial is finished yet", {}, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
-        done, asked, best, seconds = facts["trials"], facts["asked"], facts["best"], float(facts["seconds"])
-        state, why = DONE if done >= asked else "unfinished", f"{done:,} of {asked:,} trials"
+        trials, wanted, best, seconds = facts["trials"], facts["asked"], facts["best"], float(facts["seconds"])
+        state, why = DONE if trials >= wanted else "unfinished", f"{trials:,} of {wanted:,} trials"
         if best is not None:
             validation = {name: float(one) for name, one in zip(facts["objective"], best["values"], strict=True)}
     except _BROKEN as error:

@@ -75,14 +75,18 @@ def _rows(run: Run, whole: bool) -> Iterator[str]:
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     done, first = sum(stage.state == DONE for stage in run.stages), run.stages[0]
     state = f"{first.stage or 'a stage'}, {_state(first)}" if run.alone else f"{done} of {len(run.stages)} stages done"
-    yield f"{started:16}  {format_duration(run.seconds):>7}  {run.path}: {state}"
+    yield f"{started:16}  {_time(run.seconds):>7}  {run.path}: {state}"
     shown = [stage for stage in run.stages if stage.scores or (not run.alone and (whole or stage.state != DONE))]
     width = 0 if run.alone else max((len(stage.name) for stage in shown), default=0) + 2
     for stage in shown:
-        seconds = format_duration(stage.seconds) if whole and stage.seconds is not None else ""
+        seconds = _time(stage.seconds) if whole else ""
         for number, line in enumerate(_scores(stage) or [_state(stage)]):
             name = stage.name if width and not number else ""
             yield f"{'':16}  {'' if number else seconds:>7}    {name:{width}}{line}"
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else format_duration(seconds)
 
 
 def _state(stage: StageSeen) -> str:

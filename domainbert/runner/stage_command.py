@@ -12,9 +12,9 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
-from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, output_names
+from domainbert.base.validation import field_types
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (

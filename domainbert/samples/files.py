@@ -25,7 +25,7 @@ random number generator. The same seed and sizes give the same files, byte for b
 | `ner/*.conll` | word, tab, IOB2 tag; `-DOCSTART-` before every abstract | {ner} sentences |
 | `classification/*.jsonl` | `text`, `label`: positive, negative or null | {classification} texts |
 
-Sizes of labelled sets are those of train / validation / test. No sentence of a labelled set is part of another set or
+Sizes of labelled sets are given as train / validation / test. No sentence of a labelled set is part of another set or
 of the corpus.
 
 ## Entities

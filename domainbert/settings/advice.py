@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_origin
 
-from domainbert.base.ranges import bare, field_types
+from domainbert.base.validation import bare, field_types
 from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.trainer_arguments import SETTABLE
 from domainbert.settings.tree import nearest

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, _ArgumentGroup
 from itertools import pairwise
 from typing import Any
 
-from domainbert.base.ranges import field_types
+from domainbert.base.validation import field_types
 from domainbert.settings.choices import is_choice
 from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import defaults_of

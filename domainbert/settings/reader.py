@@ -1,7 +1,7 @@
 """A stage's settings from YAML nodes: every problem found at once, each with its file, line and key.
 
 The dataclass of the settings is the schema: its fields, and frozen dataclasses below it. pydantic validates values
-(base/ranges.py); this module walks the tree, so that each value keeps its file and line, and a choice its class.
+(base/validation.py); this module walks the tree, so that each value keeps its file and line, and a choice its class.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, get_args, get_origin
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
-from domainbert.base.ranges import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
 from domainbert.base.redact import redact
+from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
 from domainbert.settings.advice import advice
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
 from domainbert.settings.schema import STREAM, defaults_of, marked, settings_class

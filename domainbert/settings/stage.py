@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import field_types
+from domainbert.base.validation import field_types
 from domainbert.settings.schema import defaults_of, settings_class
 
 Result = TypeVar("Result")

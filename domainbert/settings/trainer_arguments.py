@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from domainbert.base.ranges import Count, Items, Range, describe, parse_plain
+from domainbert.base.ranges import Count, Items, Range
+from domainbert.base.validation import describe, parse_plain
 from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 

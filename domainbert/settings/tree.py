@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_origin
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import bare, field_types
+from domainbert.base.validation import bare, field_types
 from domainbert.settings.choices import is_allowed, named_files
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 

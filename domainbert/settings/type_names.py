@@ -7,8 +7,8 @@ from functools import partial
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from domainbert.base import ranges
-from domainbert.base.ranges import LISTS, MAPPINGS, bare, is_union
+from domainbert.base import validation
+from domainbert.base.validation import LISTS, MAPPINGS, bare, is_union
 from domainbert.settings.choices import choices_of, is_choice, named_files
 
 
@@ -22,7 +22,7 @@ def _describe_group(kind: Any) -> str:
     return str(getattr(kind, "__name__", kind))
 
 
-describe = partial(ranges.describe, group=_describe_group)
+describe = partial(validation.describe, group=_describe_group)
 """A type in words, with its ranges and the names of its choices."""
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from domainbert.base.paths import check_url
-from domainbert.base.ranges import Items, PositiveInt, check_fields
+from domainbert.base.ranges import Items, PositiveInt
+from domainbert.base.validation import check_fields
 from domainbert.settings.stage import stage
 
 

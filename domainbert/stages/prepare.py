@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from domainbert.base.errors import Problems
 from domainbert.base.hashes import hash_file, hash_json, quick_look
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Items, Length, Workers, check_fields
+from domainbert.base.ranges import Items, Length, Workers
+from domainbert.base.validation import check_fields
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import BY_INPUT, SPEED_ONLY

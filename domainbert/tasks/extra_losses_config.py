@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from domainbert.base.ranges import Range, check_fields
+from domainbert.base.ranges import Range
+from domainbert.base.validation import check_fields
 
 Positive = Annotated[float, Range(0, 1e6, above=True)]
 

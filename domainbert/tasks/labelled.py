@@ -239,7 +239,7 @@ class Labelled(Generic[AnyItem]):
         """An item as checks look at it: its text and labels; a task says the rest."""
         content, labels = item.content, tuple(item.labels)
         texts = (content.first, content.second) if isinstance(content, TextPair) else (text_in(content),)
-        return PlainItem(texts, labels, tuple(sorted(labels)), by=getattr(item, "by", {}))
+        return PlainItem(texts, labels, tuple(sorted(labels)))
 
     @property
     def contents(self) -> list[Content]:

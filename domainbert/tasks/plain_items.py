@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 
@@ -40,9 +40,6 @@ class PlainItem:
 
     document_name: str = ""
     """Identity of its document, in other files, too; empty where nothing does."""
-
-    by: Mapping[str, str] = field(default_factory=dict)
-    """The slices that it is in, by key."""
 
 
 def joined_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import Column, check_fields
+from domainbert.base.ranges import Column
+from domainbert.base.validation import check_fields
 from domainbert.corpus.columns import read_table
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
 from domainbert.corpus.rows import json_rows

@@ -46,25 +46,32 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     """
     for word in (word for sentence in words for word in sentence):
         encode_text(word)
-    begins = tokenizer.pieces.begins_word
-    by_offsets = [begins is None or any(map(_has_mark, sentence)) for sentence in words]
-    others = [list(sentence) for sentence, by in zip(words, by_offsets, strict=True) if not by]
-    encodings = iter(tokenizer.backend.encode_batch(others, is_pretokenized=True, add_special_tokens=False))
-    with_offsets = [sentence for sentence, by in zip(words, by_offsets, strict=True) if by]
-    aligned = iter(_align_words_by_offsets(tokenizer, with_offsets))
-    found = []
-    for sentence, by in zip(words, by_offsets, strict=True):
-        if begins is None or by:
-            found.append(next(aligned))
-        else:
-            one = next(encodings)
-            found.append(_align(tokenizer, one.ids, one.word_ids, begins[one.ids].tolist(), len(sentence)))
-    return found
+    if tokenizer.pieces.begins_word is None:
+        return _align_words_by_offsets(tokenizer, words)
+    marked = [any(map(_has_mark, sentence)) for sentence in words]
+    aligned = {
+        mark: iter(align(tokenizer, [sentence for sentence, own in zip(words, marked, strict=True) if own == mark]))
+        for mark, align in ((True, _align_words_by_offsets), (False, _align_pretokenized))
+    }
+    return [next(aligned[mark]) for mark in marked]
 
 
 def _has_mark(word: str) -> bool:
-    """Whether a word has a non-spacing mark: behind punctuation WordPiece cuts there, unlike `basic_words`."""
+    """Whether a word has a non-spacing mark: WordPiece cuts after punctuation before a mark, `basic_words` does not."""
     return not word.isascii() and any(unicodedata.category(character) == "Mn" for character in word)
+
+
+def _align_pretokenized(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
+    """As `align_words`, for a vocabulary whose entries tell where words begin."""
+    begins = tokenizer.pieces.begins_word
+    assert begins is not None
+    encodings = tokenizer.backend.encode_batch(
+        [list(sentence) for sentence in words], is_pretokenized=True, add_special_tokens=False
+    )
+    return [
+        _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(sentence))
+        for encoding, sentence in zip(encodings, words, strict=True)
+    ]
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:
@@ -97,8 +104,7 @@ def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence
         ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
         word_of = _words_at(text, encoding.offsets, [0, *ends[:-1]] if sentence else [])
         unit_of = _words_at(text, encoding.offsets, [start for start, _ in units])
-        starts = [not place or unit != unit_of[place - 1] for place, unit in enumerate(unit_of)]
-        aligned.append(_align(tokenizer, encoding.ids, word_of, starts, len(sentence)))
+        aligned.append(_align(tokenizer, encoding.ids, word_of, _starts(unit_of), len(sentence)))
     return aligned
 
 
@@ -111,13 +117,18 @@ def _align_text(
     while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
         first -= 1  # the space before the first word, which has not merged with it
     word_of = [max(word, lowest) for word in word_of[first:]]
-    starts = [not place or word != word_of[place - 1] for place, word in enumerate(word_of)]
+    starts = _starts(word_of)
     first_piece = [place for place, start in enumerate(starts) if start]
     present = [word_of[place] for place in first_piece]
     stops = [*(words[after - 1][1] for after in present[1:]), words[-1][1]] if present else []
     offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]
     index = [number - 1 for number in itertools.accumulate(starts)]
     return AlignedText(encoding.ids[first:], index, starts, first_piece, tokenizer.template.extra(), offsets)
+
+
+def _starts(numbers: Sequence[Any]) -> list[bool]:
+    """Whether each number differs from the number before it; the first number does."""
+    return [not place or number != numbers[place - 1] for place, number in enumerate(numbers)]
 
 
 def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
@@ -163,7 +174,7 @@ def _basic_backend() -> Tokenizer:
 def _align(
     tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[Any], starts: list[bool], num_words: int
 ) -> AlignedWords:
-    first_piece = [place for place, word in enumerate(word_of) if not place or word != word_of[place - 1]]
+    first_piece = [place for place, start in enumerate(_starts(word_of)) if start]
     if len(first_piece) == num_words:  # each word has pieces
         return AlignedWords(ids, [*word_of], starts, first_piece, tokenizer.template.extra())
     aligned = AlignedWords([], [], [], [], tokenizer.template.extra())

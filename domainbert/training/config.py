@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import is_installed
-from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers, check_fields
+from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers
+from domainbert.base.validation import check_fields
 from domainbert.data.cache_config import CacheConfig
 from domainbert.models.card_config import CardConfig
 from domainbert.settings.schema import SPEED_ONLY

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Items, Length, Range, check_fields
+from domainbert.base.ranges import Items, Length, Range
+from domainbert.base.validation import check_fields
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Count, Fraction, PositiveFraction, Range, check_fields
+from domainbert.base.ranges import Count, Fraction, PositiveFraction, Range
+from domainbert.base.validation import check_fields
 
 Beta = Annotated[float, Range(0, 1, below=True)]
 

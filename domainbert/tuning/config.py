@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed, check_fields
+from domainbert.base.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed
 from domainbert.base.redact import redact
+from domainbert.base.validation import check_fields
 from domainbert.settings.tree import nearest
 
 Direction = Literal["maximize", "minimize"]

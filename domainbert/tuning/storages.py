@@ -65,7 +65,7 @@ def _read_url(text: str) -> sqlalchemy.URL:
 
 @contextmanager
 def folder_lock(out: Path) -> Iterator[None]:
-    """Lock the folder of the study for one worker, among all machines that share it, while results are written."""
+    """Lock the folder of the study for one worker at a time, among all machines that share it."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "a", encoding="utf-8") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)

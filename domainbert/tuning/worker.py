@@ -29,7 +29,7 @@ from domainbert.tuning import slots, trials
 from domainbert.tuning.methods import build_sampler
 from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search
-from domainbert.tuning.storages import Patience
+from domainbert.tuning.storages import Patience, folder_lock
 from domainbert.tuning.trial_log import TrialLog
 from domainbert.tuning.trial_process import Running, TrialPlan, TrialProcess, make_plan
 from domainbert.tuning.trial_values import NoSuchMetric
@@ -114,12 +114,13 @@ class Worker:
 
     def _next(self) -> tuple[Trial, dict[str, Any]] | None:
         """The next trial and its values; None also while a process of a worker believed dead still writes there."""
-        known = self.study.get_trials(deepcopy=False)
-        waiting = [one for one in known if one.state == TrialState.WAITING]
-        if len(trials.counted(known)) >= self.config.trials or any(map(self._is_written, waiting)):
-            return None
-        with trials.quiet():
-            trial = self.study.ask()
+        with folder_lock(self.search.out):  # so that workers of one folder make no trial too many
+            known = self.study.get_trials(deepcopy=False)
+            waiting = [one for one in known if one.state == TrialState.WAITING]
+            if len(trials.counted(known)) >= self.config.trials or any(map(self._is_written, waiting)):
+                return None
+            with trials.quiet():
+                trial = self.study.ask()
         trials.record_heartbeat(self.storage, trial)
         trial.set_user_attr(trials.WORKER, trials.worker_name())
         with trials.quiet():
@@ -194,7 +195,7 @@ class Worker:
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with trials.quiet(), suppress_stop():
+        with trials.quiet(), _suppress_stop():
             self.study.tell(trial, list(values) if values is not None else None, state)
         self.log.ended(self._recorded(trial.number))
         write_results(self.study, self.search)
@@ -210,9 +211,8 @@ class Worker:
     def _tell_lost(self) -> None:
         lost = trials.lost(self.study.get_trials(deepcopy=False))
         for number in sorted(lost - self._lost):
-            self.log.say(
-                f"trial {number}: {self._recorded(number).user_attrs.get(trials.ERROR, trials.DIED)}; queued again"
-            )
+            reason = self._recorded(number).user_attrs.get(trials.ERROR, trials.DIED)
+            self.log.say(f"trial {number}: {reason}; queued again")
         self._lost = lost
 
     def _stopped(self, one: Running, reason: str) -> None:
@@ -239,7 +239,7 @@ class Worker:
 
 
 @contextmanager
-def suppress_stop() -> Iterator[None]:
+def _suppress_stop() -> Iterator[None]:
     """Suppress the error of a grid sampler that has seen all its points: it calls the study's `stop`, which is for
     Optuna's own loop."""
     try:

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import Range, bare, check_fields, field_types, misfits, parse_plain
+from domainbert.base.ranges import Range
+from domainbert.base.validation import bare, check_fields, field_types, misfits, parse_plain
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import check_fields
+from domainbert.base.validation import check_fields
 from domainbert.encoders.config import Width
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range, check_fields
+from domainbert.base.ranges import Range
+from domainbert.base.validation import check_fields
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 

@@ -64,9 +64,7 @@ class RelationFile(Labelled[RelatedEntities]):
     def plain_item(self, item: RelatedEntities) -> PlainItem:
         """See `Labelled.plain_item`: its text without markers, which is the document of all pairs in it."""
         text, marked = item.content.written(("", "", "", ""))
-        return PlainItem(
-            (text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked, by=item.by
-        )
+        return PlainItem((text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked)
 
     def units(self) -> list[Unit]:
         """The texts, those together that follow each other and differ in the marked entities alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.ranges import check_fields
+from domainbert.base.validation import check_fields
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, ZLoss
 
 if TYPE_CHECKING:

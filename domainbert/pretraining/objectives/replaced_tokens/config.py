@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Fraction, PositiveFraction, Range, check_fields
+from domainbert.base.ranges import Fraction, PositiveFraction, Range
+from domainbert.base.validation import check_fields
 from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from domainbert.base.ranges import Dropout, Length, check_fields
+from domainbert.base.ranges import Dropout, Length
+from domainbert.base.validation import check_fields
 from domainbert.encoders.config import Architectures, Deviation, EncoderConfig, Heads, Layers, Sizes, Width, require
 
 if TYPE_CHECKING:

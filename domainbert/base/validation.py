@@ -1,0 +1,129 @@
+"""Validation of values by the types of dataclass fields, with pydantic; and types in words, for messages.
+
+The dataclasses are plain ones, as `@dataclass(frozen=True)` makes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import cycle
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BeforeValidator, InstanceOf, StrictBool, TypeAdapter, ValidationError
+
+from domainbert.base.errors import Problems
+from domainbert.base.paths import OnHub
+from domainbert.base.ranges import Items, Range, as_scalar
+
+LISTS = (list, tuple, Sequence)
+MAPPINGS = (dict, Mapping)
+_WORDS: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    NoneType: "null",
+    Any: "any value",
+}
+
+
+def check_fields(instance: object) -> None:
+    """Raise an error that names every field of a dataclass that does not fit its type, with its range."""
+    problems = Problems(type(instance).__name__)
+    kind: type = type(instance)
+    for name, hint in field_types(kind).items():
+        for place, value, expected in misfits(getattr(instance, name), hint):
+            problems.add(f"{name}{place}: found {value!r:.80}; expected {expected}")
+    problems.raise_if_any()
+
+
+@cache
+def field_types(kind: type) -> Mapping[str, Any]:
+    """The types of a dataclass' fields, with their ranges."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+
+
+def misfits(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
+    """The parts of a value that do not fit a type: the place (`[0]`), the value found, what was expected."""
+    try:
+        _adapter(hint).validate_python(value)
+    except ValidationError:
+        members = get_args(hint) if is_union(hint) else [hint]
+        inside = [misfit for member in members for misfit in _misfits_inside(value, bare(member))]
+        return inside or [("", value, describe(hint))]
+    return []
+
+
+def _misfits_inside(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
+    """The items of a list or mapping that do not fit."""
+    items = [item for item in get_args(hint) if item is not Ellipsis]
+    if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
+        entries: Iterable[tuple[Any, Any]] = enumerate(value)
+    elif get_origin(hint) in MAPPINGS and isinstance(value, Mapping):
+        entries, items = value.items(), items[1:]
+    else:
+        return
+    for (key, item), item_hint in zip(entries, cycle(items), strict=False):
+        yield from ((f"[{key}]{place}", *rest) for place, *rest in misfits(item, item_hint))
+
+
+def parse_plain(value: Any, hint: Any) -> Any:
+    """A plain value, as in YAML or JSON, as a value of a type.
+
+    Raises:
+        ValueError: the value does not fit. Only an integer for a number is converted: `true` and `"5"` are no numbers.
+    """
+    return value if hint is Any else _adapter(hint).validate_json(json.dumps(value), strict=True)
+
+
+def bare(hint: Any) -> Any:
+    """The type without its ranges."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def is_union(hint: Any) -> bool:
+    """Whether a type is `A | B` or `Union[A, B]`."""
+    return get_origin(hint) in (Union, UnionType)
+
+
+def describe(hint: Any, group: Callable[[type], str] = lambda kind: kind.__name__) -> str:
+    """`int | None` as `an integer or null`, with ranges; `group` describes a dataclass."""
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
+    hint = bare(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_union(hint):
+        return " or ".join(describe(member, group) for member in arguments)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, arguments))
+    if origin in LISTS:
+        fixed = origin is tuple and arguments[-1] is not Ellipsis
+        size = limits or (f" of {len(arguments)} items" if fixed else "")
+        return f"a list{size}, each item {describe(arguments[0], group)}"
+    if origin in MAPPINGS:
+        return f"a mapping, each value {describe(arguments[1], group)}"
+    return (_WORDS[hint] if hint in _WORDS else group(hint)) + limits
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(_shallow(hint))
+
+
+def _shallow(hint: Any) -> Any:
+    """The type with each dataclass as a check of the class alone: an instance has validated its own fields."""
+    origin: Any = Union if is_union(hint) else get_origin(hint)
+    if origin in (Union, Annotated, *LISTS, *MAPPINGS):
+        return origin[tuple(map(_shallow, get_args(hint)))]
+    if hint is bool:
+        return StrictBool  # not "yes" or 1
+    if hint is str:
+        return Annotated[str, BeforeValidator(as_scalar)]
+    group = isinstance(hint, type) and hint not in _WORDS
+    return Annotated[hint, InstanceOf()] if group else hint
