@@ -15,7 +15,7 @@ from typing import Any, Literal
 from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.base.signals import stop_if_asked
 from domainbert.settings.schema import SPEED_ONLY
-from domainbert.settings.stage import stage
+from domainbert.stages.stage import stage
 
 CALLS: list[str] = []
 

@@ -82,6 +82,10 @@ class FileHashes:
             write_json(self._cache, self._known, as_is=True)
 
 
+HASHES = FileHashes()
+"""The hashes that this process has computed: several checks of a stage need those of the same files."""
+
+
 def _read_cache(path: Path) -> dict[str, list[Any]]:
     try:
         known = read_json(path, "hashes of files by name")

@@ -18,7 +18,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json, write_json
-from domainbert.base.hashes import FOLDERS_OF_THE_RUN, OF_THE_RUN, FileHashes, hash_file, hash_json, quick_look
+from domainbert.base.hashes import FOLDERS_OF_THE_RUN, HASHES, OF_THE_RUN, FileHashes, hash_file, hash_json, quick_look
 from domainbert.base.redact import redact
 
 MANIFEST = "manifest.json"
@@ -26,7 +26,7 @@ _SHAPE: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dic
 _SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
 _SHOWN = 3
 
-_hashes = FileHashes()  # kept while the process lives: a copied model is opened more than once
+_manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # several files of a folder are opened one by one
 
 
 def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
@@ -104,7 +104,7 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     """
     place = Path(os.path.abspath(folder))
     for sealed in (place, place.parent):
-        if (manifest := read_manifest(sealed, foreign_too=True)) is not None:
+        if (manifest := _known_manifest(sealed)) is not None:
             break
     else:
         return
@@ -114,13 +114,24 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     def concerns(name: str) -> bool:
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in wanted)
 
-    found = damages(sealed, manifest, _hashes, concerns)
+    found = damages(sealed, manifest, HASHES, concerns)
     if found:
         raise DomainbertError(
             f"{folder if sealed == place else Path(folder).parent}: not as stage {manifest['stage']} left it: "
             f"{in_short(found)}; expected it as it was: run the stage again with --force "
             f"(in a recipe: --force {sealed.name})"
         )
+
+
+def _known_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a stage folder, read again only after it has changed; None where there is none."""
+    try:
+        look = quick_look((folder / MANIFEST).stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if folder not in _manifests or _manifests[folder][0] != look:
+        _manifests[folder] = look, read_manifest(folder, foreign_too=True)
+    return _manifests[folder][1]
 
 
 def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.checks.finding import Finding, Rule, problem_place, rule
 from domainbert.checks.labelled_set import CheckedSet, SetName
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, read_set
 
 _PLACED = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)
@@ -44,15 +46,20 @@ def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
 RULES = [unreadable]
 
 
-def read_checked(task: TaskConfig, name: SetName, given: LabelledSet) -> tuple[CheckedSet | None, list[UnreadFile]]:
-    """A set of those of its files that can be read, None if none can, and the others."""
+def read_checked(
+    task: TaskConfig,
+    name: SetName,
+    given: LabelledSet,
+    read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
+) -> tuple[CheckedSet | None, list[UnreadFile]]:
+    """A set of those of its files that `read` can read, None if it can read none, and the others."""
     unread, good = [], []
     for file in files_of(given):
         try:
-            read = read_set(task, file)
+            whole = read(task, file)
             good.append(file)
         except DomainbertError as error:
             unread.append(UnreadFile(name, file, error.problems))
     if not good:
         return None, unread
-    return CheckedSet(name, read if len(good) == 1 else read_set(task, good)), unread
+    return CheckedSet(name, whole if len(good) == 1 else read(task, good)), unread

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.base.counter_random import permutation, permuted, random_bits
 
@@ -68,8 +69,8 @@ class WindowedOrder(GlobalOrder):
         self.firsts = np.cumsum(sizes) - sizes  # (parts,) the first item of each
         self._drawn: dict[int, tuple[Ints, Ints]] = {}  # windows of the last two passes: a batch may span them
 
+    @override
     def batch(self, step: int) -> tuple[Ints, Ints]:
-        """See `GlobalOrder.batch`."""
         epochs, places = self._places(step)
         items = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
@@ -77,8 +78,9 @@ class WindowedOrder(GlobalOrder):
             items[here] = self._items(epoch, places[here])
         return epochs, items
 
+    @override
     def whole_pass(self, epoch: int) -> Ints:
-        """See `GlobalOrder.whole_pass`; for tests, as it holds all items."""
+        """For tests, as it holds all items."""
         return self._items(epoch, np.arange(self.size))
 
     def parts_from(self, step: int) -> Ints:

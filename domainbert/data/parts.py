@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, RowPlan
@@ -129,23 +130,23 @@ class PartedSplit(PreparedSplit):
         self._stops, self._firsts = np.cumsum(tokens), np.cumsum(tokens) - tokens  # (parts,) tokens of the stream
         self._first_documents = np.cumsum(documents) - documents  # (parts,)
 
+    @override
     def __reduce__(self) -> tuple[Callable[..., PreparedSplit], tuple[Any, ...]]:
-        """See `PreparedSplit`."""
         return PartedSplit, (self.parts, self._token_counts)
 
     @property
+    @override
     def num_documents(self) -> int:
-        """See `PreparedSplit`."""
         return sum(part.documents for part in self.parts.parts)
 
     @property
+    @override
     def num_tokens(self) -> int:
-        """See `PreparedSplit`."""
         return int(self._stops[-1])
 
     @property
+    @override
     def tokens_per_character(self) -> float:
-        """See `PreparedSplit`."""
         return self.num_tokens / sum(part.characters for part in self.parts.parts)
 
     @cached_property
@@ -154,8 +155,8 @@ class PartedSplit(PreparedSplit):
         needed = "expected one prepared without row_lengths"
         raise DomainbertError(f"prepared: a corpus in parts, which the objective reads as a whole; {needed}")
 
+    @override
     def documents_at(self, places: Ints) -> Ints:
-        """See `PreparedSplit`."""
         found, owners = np.empty_like(places), self._parts_of(places)
         for number in np.unique(owners).tolist():
             here = owners == number
@@ -163,32 +164,35 @@ class PartedSplit(PreparedSplit):
             found[here] = self._first_documents[number] + within
         return found
 
+    @override
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """See `PreparedSplit`; where there are too many tokens, some parts are opened, evenly spread."""
+        """Where there are too many tokens, some parts are opened, evenly spread."""
         sizes = np.diff(self._stops, prepend=0)
         numbers = range(0, len(sizes), -(-len(sizes) // _PARTS_OPENED) if self.num_tokens > enough else 1)
         share = min(1.0, enough / max(1, sum(sizes[number] for number in numbers)))
         wanted = {number: max(1, math.ceil(share * sizes[number])) for number in numbers if sizes[number]}
         return (ids for number, some in wanted.items() for ids in self.parts.tokens(number).documents(some))
 
+    @override
     def token_counts(self, vocab_size: int) -> Ints:
-        """See `PreparedSplit`; they were counted when the corpus was prepared."""
+        """They were counted when the corpus was prepared."""
         return self._token_counts
 
+    @override
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """See `PreparedSplit`; the plan was made when the corpus was prepared, for some lengths."""
+        """The plan was made when the corpus was prepared, for some lengths."""
         lengths = sorted(self.parts.parts[0].plans)
         if length not in lengths:
             found = f"{length}; the corpus is prepared in parts with row_lengths {', '.join(map(str, lengths))}"
             raise DomainbertError(f"max_length: {found}: expected one of them, or prepare it again")
         return PartedPlan(self.parts, length, tokenizer.template.extra())
 
+    @override
     def take(self, start: int, stop: int) -> np.ndarray:
-        """See `PreparedSplit`."""
         return self._joined(start, stop, PreparedSplit.take)
 
+    @override
     def take_starts(self, start: int, stop: int) -> np.ndarray:
-        """See `PreparedSplit`."""
         return self._joined(start, stop, PreparedSplit.take_starts)
 
     def _joined(self, start: int, stop: int, take: Callable[[PreparedSplit, int, int], np.ndarray]) -> np.ndarray:
@@ -233,13 +237,13 @@ class PartedPlan(RowPlan):
     tokens: int
 
     @property
+    @override
     def num_rows(self) -> int:
-        """See `RowPlan`."""
         return int(self.rows_of_parts.sum())
 
     @property
+    @override
     def fullness(self) -> float:
-        """See `RowPlan`."""
         return (self.tokens + self.extra * self.pieces) / max(self.num_rows * self.row_length, 1)
 
 

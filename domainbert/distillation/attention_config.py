@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Items, Range
 from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, last_pair, uniform_pairs
@@ -20,8 +22,8 @@ class AttentionMSE(LayerLossConfig):
     """Mean squared difference of the attention scores before the softmax (Jiao et al. 2020, TinyBERT,
     arXiv:1909.10351, eq. 7), summed over layers; all, mapped uniformly, if none are named."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import AttentionMSELoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
@@ -33,8 +35,8 @@ class AttentionKL(LayerLossConfig):
     """KL of the attention distributions, mean over heads (Wang et al. 2020, MiniLM, arXiv:2002.10957, eq. 6); of the
     last layer if none is named."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import AttentionKLLoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
@@ -54,8 +56,8 @@ class Relations(LayerLossConfig):
     relation_heads: Annotated[int, Range(1, 10_000)] | None = None
     """Into how many heads both widths are divided, MiniLMv2: 48 or 64; None takes each model's own, as many in both."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import RelationsLoss
 
         heads = self.relation_heads

@@ -51,7 +51,7 @@ class CountedRows(Dataset[Batch]):
         self.batches = batches
 
     def __len__(self) -> int:
-        """See `TrainRows`."""
+        """Number of micro-batches."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:

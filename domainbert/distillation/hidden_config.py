@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.config import (
     LayerLossConfig,
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 class HiddenCosine(LayerLossConfig):
     """1 - cos of hidden states, over tokens (Sanh et al. 2019, arXiv:1910.01108); of the last if no layer is named."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import HiddenCosineLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
@@ -39,8 +41,8 @@ class HiddenMSE(LayerLossConfig):
     projection: Literal["shared", "per_layer", "none"] = "shared"
     """A linear map that is learnt and thrown away: one for all layers, one for each, or none."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import HiddenMSELoss
 
         if self.projection == "none":
@@ -56,8 +58,8 @@ class PatientCLS(LayerLossConfig):
 
     The authors' code takes the mean over layers and width: their weight is ours times `hidden_size` times layers."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import PatientCLSLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from domainbert.encoders.packed import select
 from domainbert.encoders.recording import Projections
@@ -139,8 +140,8 @@ class SoftTargetsLoss(DistillationLoss):
         if every:
             self.unit, self.reads = "tokens", "all"
 
+    @override
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """See `DistillationLoss.forward`."""
         logits = "all_logits" if self.reads == "all" else "logits"
         own, source = (full(getattr(one, logits)) / self.temperature for one in (student, teacher))
         of_task = () if student.example is None else (student.example,)
@@ -154,8 +155,8 @@ class HardTargetsLoss(DistillationLoss):
     reads: Reads = "hard"
     needs_teacher: ClassVar[bool] = False
 
+    @override
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """See `DistillationLoss.forward`."""
         assert student.hard_loss is not None
         return student.hard_loss
 
@@ -166,8 +167,8 @@ class LogitMSELoss(DistillationLoss):
     unit: Unit = "outputs"
     reads: Reads = "predicted"
 
+    @override
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """See `DistillationLoss.forward`."""
         assert teacher is not None and teacher.logits is not None and student.logits is not None
         return (full(student.logits) - full(teacher.logits)).square().mean(dim=-1).sum()
 
@@ -181,8 +182,8 @@ class LayerLoss(DistillationLoss):
         super().__init__()
         self.pairs = list(pairs)
 
+    @override
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """See `DistillationLoss.forward`."""
         assert teacher is not None
         sums = [
             self.between(self.of_layer(student, own, places), self.of_layer(teacher, source, places), places, index)
@@ -202,16 +203,17 @@ class LayerLoss(DistillationLoss):
 class HiddenLoss(LayerLoss):
     """A loss between hidden states."""
 
+    @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
-        """See `LayerLoss.of_layer`: (N, H), those of tokens that are not padding."""
+        """(N, H), those of tokens that are not padding."""
         return full(select(outputs.hidden[layer], places.real_places))
 
 
 class HiddenCosineLoss(HiddenLoss):
     """1 - cos(student, teacher) (Sanh et al. 2019, section 2)."""
 
+    @override
     def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
-        """See `LayerLoss.between`."""
         return (1 - functional.cosine_similarity(student, teacher, dim=-1)).sum()
 
 
@@ -225,8 +227,8 @@ class HiddenMSELoss(HiddenLoss):
         for linear in self.projections:
             nn.init.normal_(linear.weight, std=student_size**-0.5)  # type: ignore[arg-type]
 
+    @override
     def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
-        """See `LayerLoss.between`."""
         if len(self.projections):
             student = full(self.projections[index % len(self.projections)](student))
         return (student - teacher).square().mean(dim=-1).sum()
@@ -237,12 +239,13 @@ class PatientCLSLoss(HiddenLoss):
 
     unit: Unit = "segments"
 
+    @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
-        """See `LayerLoss.of_layer`: (segments, H)."""
+        """(segments, H)."""
         return full(select(outputs.hidden[layer], places.first_places))
 
+    @override
     def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
-        """See `LayerLoss.between`."""
         difference = functional.normalize(student, dim=-1) - functional.normalize(teacher, dim=-1)
         return difference.square().sum()
 
@@ -252,8 +255,8 @@ class AttentionLoss(LayerLoss):
 
     attends: ClassVar[bool] = True
 
+    @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Projections:
-        """See `LayerLoss.of_layer`."""
         return outputs.projections[layer]
 
 
@@ -263,8 +266,8 @@ class AttentionMSELoss(AttentionLoss):
 
     unit: Unit = "pairs"
 
+    @override
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
-        """See `LayerLoss.between`."""
         hidden = places.hidden_pairs(student.window) | places.hidden_pairs(teacher.window)
         apart = (student.scores - teacher.scores).masked_fill(hidden, 0)
         return (apart.square().mean(dim=1) * places.pairs).sum()
@@ -273,8 +276,8 @@ class AttentionMSELoss(AttentionLoss):
 class AttentionKLLoss(AttentionLoss):
     """KL(teacher || student) of the softmax of the scores, mean over heads (Wang et al. 2020, eq. 6)."""
 
+    @override
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
-        """See `LayerLoss.between`."""
         return row_divergence(student.scores, teacher.scores, places, student.window, teacher.window)
 
 
@@ -285,8 +288,8 @@ class RelationsLoss(AttentionLoss):
         super().__init__(pairs)
         self.relations, self.num_heads = tuple(relations), num_heads
 
+    @override
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
-        """See `LayerLoss.between`."""
         sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
         sums = []
         for name in self.relations:

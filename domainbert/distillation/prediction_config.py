@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Range
 from domainbert.distillation.config import LossConfig, Sizes
 
@@ -23,8 +25,8 @@ class SoftTargets(LossConfig):
     """`predicted` are the masked tokens of a corpus, and the words or texts of a task; `all` is every token of a
     corpus, as DistilBERT does, which takes much more time and memory."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import SoftTargetsLoss
 
         return SoftTargetsLoss(self.temperature, every=self.positions == "all")
@@ -34,8 +36,8 @@ class SoftTargets(LossConfig):
 class HardTargets(LossConfig):
     """Cross-entropy with what is true: the masked tokens of a corpus (masked LM), the labels of a task."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import HardTargetsLoss
 
         return HardTargetsLoss()
@@ -45,8 +47,8 @@ class HardTargets(LossConfig):
 class LogitMSE(LossConfig):
     """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1); not of a CRF."""
 
+    @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """See `LossConfig.build`."""
         from domainbert.distillation.losses import LogitMSELoss
 
         return LogitMSELoss()

@@ -78,7 +78,7 @@ class MeanLabels:
         self.teachers = teachers
 
     def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
-        """See `SoftLabels.rows`."""
+        """Mean logits of the outputs of some items, one item after the other: (outputs, labels)."""
         return np.mean([teacher.rows(items) for teacher in self.teachers], axis=0, dtype=np.float32)
 
 

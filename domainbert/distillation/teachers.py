@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.hashes import HASHES, hash_json
 from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents
@@ -23,7 +23,7 @@ from domainbert.distillation.batches import output_index
 from domainbert.distillation.soft_labels import Block, MeanLabels, cached_labels
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
-from domainbert.models.folder import open_model
+from domainbert.models.folder import ModelFolder, open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.labelled import Content, Labelled, key_of_content, text_in
 from domainbert.tasks.task import Task, encode_file
@@ -151,12 +151,17 @@ class Teachers:
 
 
 def load_teachers(
-    paths: Sequence[Path], task: Task[Any, Any], precision: Precision, cache: Path | None, top_k: int
+    paths: Sequence[Path],
+    task: Task[Any, Any],
+    precision: Precision,
+    cache: Path | None,
+    top_k: int,
+    open_folder: Callable[[Path], ModelFolder] = open_model,
 ) -> Teachers:
     """The fine-tuned models; `DomainbertError` if one is for another task or has other labels."""
     teachers: list[FineTuned] = []
     for path in paths:
-        predictor = load_predictor(path, "32-true")
+        predictor = load_predictor(open_folder(path), "32-true")
         teacher: FineTuned = predictor.runtime
         # the weights stay as they are: students begin with them
         teacher.dtype = None if task.exact else autocast_dtype(precision)
@@ -232,6 +237,6 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
 
 
 def _weights_hash(path: Path) -> str:
-    folder, hashes = open_model(path).path, FileHashes()
+    folder = open_model(path).path
     files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".txt"))
-    return hash_json({file.name: hashes.of_file(file) for file in files})
+    return hash_json({file.name: HASHES.of_file(file) for file in files})

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
@@ -51,7 +52,7 @@ class Embeddings(nn.Module):
         return embedded if self.project is None else self.project(embedded).to(embedded.dtype)
 
     def parts(self) -> dict[str, nn.Module]:
-        """See `Encoder.embedding_parts`."""
+        """The modules by name, without those that the configuration leaves out."""
         made = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
         return {name: part for name, part in made.items() if part is not None}
 
@@ -76,26 +77,26 @@ class PostNormEncoder(Encoder):
         initialise(self, sizes.initializer_range)
         embeddings.zero_padding(pad_id)
 
+    @override
     def embed(self, tokens: Packed) -> Tensor:
-        """See `Encoder.embed`."""
         embedded: Tensor = self.embeddings(tokens)
         return embedded
 
+    @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """See `Encoder.embedding_parts`."""
         return self.embeddings.parts()
 
+    @override
     def embedders(self) -> Sequence[nn.Module]:
-        """See `Encoder.embedders`."""
         return [self.embeddings]
 
+    @override
     def blocks(self) -> Sequence[nn.Module]:
-        """See `Encoder.blocks`."""
         return list(self.layers)
 
     @property
+    @override
     def input_embeddings(self) -> nn.Embedding:
-        """See `Encoder.input_embeddings`."""
         return self.embeddings.word
 
 

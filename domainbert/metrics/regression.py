@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from domainbert.metrics.bootstrap import Statistic, WeightedStatistic, score_once
 from domainbert.metrics.counts import FloatArray
@@ -67,8 +68,8 @@ def r2(sums: NDArray) -> FloatArray:
 class Spearman(WeightedStatistic):
     """Spearman's correlation: that of the ranks among the texts as often as each is drawn."""
 
+    @override
     def __call__(self, weights: FloatArray, counts: NDArray) -> FloatArray:
-        """See `WeightedStatistic`."""
         n = np.maximum(weights.sum(axis=1), 1)  # a draw may have no text of a slice
         g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) for column in (-2, -1))
         g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # less their mean

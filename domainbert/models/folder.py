@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,11 @@ class ModelFolder:
         return self.head == families.SEQUENCE
 
     def tokenizer(self) -> DomainTokenizer:
-        """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
+        """The folder's tokenizer, read once; `DomainbertError` if its ids do not fit the embeddings."""
+        return self._tokenizer
+
+    @cached_property
+    def _tokenizer(self) -> DomainTokenizer:
         tokenizer = load_tokenizer(self.path)
         if tokenizer.vocab_size > self.vocab_size:
             raise DomainbertError(
@@ -78,16 +82,19 @@ class ModelFolder:
         return tokenizer
 
 
-def open_model(path: Path) -> ModelFolder:
+def open_model(path: Path | ModelFolder) -> ModelFolder:
     """Read `config.json` of a model folder, which may be written `package:NAME/folder` or `hub:NAME[@REVISION]`.
 
     A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened. A
     folder that `export` wrote has `model.onnx` in place of weights; the path may also name an `.onnx` file in a folder.
+    A folder that is open already is returned.
 
     Raises:
         DomainbertError: there is no model folder, its `config.json` is broken or not what a stage wrote there, or its
             family is not supported.
     """
+    if isinstance(path, ModelFolder):
+        return path
     resolved = resolve_path(path)
     named = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
     folder = best_seed_folder(resolved) if named is None else named.parent
@@ -173,7 +180,7 @@ def read_seeds(path: Path) -> dict[str, Any]:
 
 
 def load_model(
-    path: Path,
+    path: Path | ModelFolder,
     head: str,
     labels: Sequence[str] = (),
     dropout: float | None = None,
@@ -202,7 +209,7 @@ def load_model(
     return model, folder, made
 
 
-def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
+def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     """Load an encoder alone, and say nothing of its head; in its place stands what lets the hidden states through. See
     `load_model`."""
     from torch import nn
@@ -214,7 +221,7 @@ def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
 
 def _read_model(
-    path: Path, head: str, labels: Sequence[str], dropout: float | None, sizes: Mapping[str, int] | None
+    path: Path | ModelFolder, head: str, labels: Sequence[str], dropout: float | None, sizes: Mapping[str, int] | None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
     """As `load_model`, and the names of the weights that are not used."""
     from domainbert.encoders.names import from_hugging_face

@@ -18,22 +18,29 @@ from domainbert.settings.yaml_files import Node
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
+    from domainbert.stages.inputs import Inputs
 
 _HAS_A_LINE = re.compile(r"\S.*:\d+: ")
 
 
-def _given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Given:
+def _given_to(stage: Stage, settings: Settings, inputs: Inputs, earlier: Mapping[str, Job]) -> Given:
     """The arguments of a stage, and those of the earlier stages of a recipe, yet to run, whose folders they name."""
     from domainbert.stages.early_checks import Given
 
     names = {path: stage_of(reference) for path, reference in settings.references.items()}
     made_by = {path: earlier[name] for path, name in names.items() if name in earlier}
-    makers = {path: _given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
-    return Given(defaults_of(stage.settings) | settings.arguments, makers)
+    makers = {path: _given_to(job.stage, job.settings, inputs, earlier) for path, job in made_by.items()}
+    return Given(defaults_of(stage.settings) | settings.arguments, makers, inputs)
 
 
 def add_early_problems(
-    stage: Stage, settings: Settings, node: Node, problems: Problems, prefix: str = "", earlier: Mapping[str, Job] = {}
+    stage: Stage,
+    settings: Settings,
+    node: Node,
+    problems: Problems,
+    inputs: Inputs,
+    prefix: str = "",
+    earlier: Mapping[str, Job] = {},
 ) -> None:
     """Let a stage check its arguments, and add its problems; those of a broken file once for all stages that read it.
 
@@ -42,12 +49,13 @@ def add_early_problems(
         settings: its checked settings.
         node: the mapping they were read from.
         problems: takes the problems.
+        inputs: opens what the settings name.
         prefix: put before every key, such as `stages.pretrain.`.
         earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
     """
     if stage.check is None:
         return
-    given = _given_to(stage, settings, earlier)
+    given = _given_to(stage, settings, inputs, earlier)
     with redirect_stdout(StringIO()):  # readers print the kind of a file; the stage prints it again when it runs
         stage.check(given)
     for key, problem in given.problems:

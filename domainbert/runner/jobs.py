@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,7 @@ from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.yaml_files import dump_yaml
+from domainbert.stages.inputs import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
@@ -64,6 +65,8 @@ class Job:
     settings: Settings
     out: Path
     seal: dict[str, Any]
+    inputs: Inputs = field(default_factory=Inputs, compare=False)
+    """Holds the inputs that the check of the stage has opened."""
 
     @cached_property
     def key(self) -> str:
@@ -273,7 +276,7 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
     with told_if_lost(), noting_signals() if stops_alone else nullcontext():
-        metrics: dict[str, Any] = job.stage.function(out=job.out, **job.settings.arguments)
+        metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=job.inputs)
         stop_if_asked()
         return metrics
 

@@ -37,6 +37,7 @@ from domainbert.settings.tree import (
     with_options,
 )
 from domainbert.settings.yaml_files import Node, load_yaml
+from domainbert.stages.inputs import Inputs
 
 _KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
@@ -156,6 +157,8 @@ class _Reading:
     """The jobs whose folders are not up to date."""
     left_out: list[str] = field(default_factory=list)
     """The missing files of stages that are not needed."""
+    inputs: Inputs = field(default_factory=Inputs)
+    """Opens the inputs of all stages."""
 
     def read(self, stages: Mapping[str, Node]) -> None:
         for number, (name, node) in enumerate(stages.items()):
@@ -199,11 +202,11 @@ class _Reading:
         if len(problems.messages) > found or any(other not in self.jobs for other in referred_stages(settings)):
             return None
         out, keys = self.out / name, {other: self.jobs[other].key for other in referred_stages(settings)}
-        job = Job(stage, settings, out, make_seal(stage, settings, self.hashes, keys, sealed_in(out)))
+        job = Job(stage, settings, out, make_seal(stage, settings, self.hashes, keys, sealed_in(out)), self.inputs)
         if self.is_done(job):
             return job
         if needed:
-            add_early_problems(stage, settings, node, problems, prefix, self.yet_to_run)
+            add_early_problems(stage, settings, node, problems, self.inputs, prefix, self.yet_to_run)
         self.yet_to_run[name] = job
         return job
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.hashes import FileHashes
+from domainbert.base.hashes import HASHES
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, output_names
@@ -37,6 +37,7 @@ from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import nearest, read_config
 from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
+from domainbert.stages.inputs import Inputs
 
 _MOST_EXAMPLES = 10_000
 
@@ -138,9 +139,10 @@ def show_examples(stage: Stage, typed: Typed) -> str:
         problems.add(f"--show: found '{count}'; expected a number of examples from 1 to {_MOST_EXAMPLES:,}")
     _, settings, tree = _settings(stage, typed, problems, template=False)
     problems.raise_if_any()
-    add_early_problems(stage, settings, tree, problems)
+    inputs = Inputs()
+    add_early_problems(stage, settings, tree, problems, inputs)
     problems.raise_if_any()
-    return "\n".join(stage.show(settings.instance, int(count))) + "\n"
+    return "\n".join(stage.show(settings.instance, int(count), inputs)) + "\n"
 
 
 def run_stage(stage: Stage, typed: Typed) -> str:
@@ -163,20 +165,20 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     problems.raise_if_any()
     folder, force = Path(str(out)), "force" in typed.flags
     known = None if force else sealed_in(folder)
-    job = Job(stage, settings, folder, make_seal(stage, settings, FileHashes(), {}, known))
+    job = Job(stage, settings, folder, make_seal(stage, settings, HASHES, {}, known))
     if process_rank() > 0:
         if force or not folder_state(job).done:  # problems that end the first process have to end the others, too
-            add_early_problems(stage, settings, tree, problems)
+            add_early_problems(stage, settings, tree, problems, job.inputs)
             problems.raise_if_any()
         follow_job(job, force)
         return f"{stage.name}: done with the other processes"
-    state = compared_state(job, FileHashes())
+    state = compared_state(job, HASHES)
     if state.done and not force:
         refuse_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force and not _holds_report(job, state):
         _check_free(job, state, may_drop="resume" in typed.flags)
-    add_early_problems(stage, settings, tree, problems)
+    add_early_problems(stage, settings, tree, problems, job.inputs)
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
@@ -189,7 +191,7 @@ def _holds_report(job: Job, state: FolderState) -> bool:
     if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
         return False
     others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
-    return not others and not damages(job.out, state.manifest, FileHashes())
+    return not others and not damages(job.out, state.manifest, HASHES)
 
 
 def _check_free(job: Job, state: FolderState, may_drop: bool) -> None:

@@ -15,6 +15,7 @@ from domainbert.settings.tree import nearest
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
+    from domainbert.stages.inputs import Inputs
 
 STAGES = {
     "sample": "domainbert.stages.sample:sample",
@@ -43,8 +44,8 @@ class Stage:
     check: Callable[[Given], None] | None = None
     """Checks the arguments as far as possible before any stage runs: `check_arguments` of the stage's module."""
 
-    show: Callable[[Any, int], list[str]] | None = None
-    """The lines of `--show N`, of checked settings and N: `show_examples` of the stage's module."""
+    show: Callable[[Any, int, Inputs], list[str]] | None = None
+    """The lines of `--show N`, of checked settings, N and the inputs: `show_examples` of the stage's module."""
 
     reports: bool | None = None
     """Its output is a report on its inputs, which another run replaces without --force: `REPORTS` of its module."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from domainbert.models.folder import open_model
+from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.labelled import Content, words_of_content
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import word_statistics, words_of
@@ -40,7 +40,7 @@ class Cost:
     """Seconds for 32 texts at once."""
 
 
-def measure_costs(models: Sequence[tuple[Predictor[Any], Path]], contents: Contents) -> list[Cost]:
+def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], contents: Contents) -> list[Cost]:
     """Measure models and the folders that they were loaded from, which may be ONNX files, on what a test set has.
 
     Speed is measured on the first 512 texts, or as many as take the slowest model some seconds; texts without words are
@@ -68,7 +68,7 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path]], contents: Conte
     ]
 
 
-def _folder_bytes(folder: Path) -> int:
+def _folder_bytes(folder: Path | ModelFolder) -> int:
     """The size of a model folder; of an exported one without the ONNX files that are not used."""
     opened = open_model(folder)
     files = [path for path in opened.path.iterdir() if path.is_file()]

@@ -57,7 +57,7 @@ class FineTuned:
 
     def __init__(self, folder: ModelFolder, task: Task[Any, Any], precision: Precision, max_length: int | None) -> None:
         if folder.onnx is None:
-            self.model, _, made = load_model(folder.path, task.head)
+            self.model, _, made = load_model(folder, task.head)
         else:
             self.model, made = _shapes(folder, task.head), [] if folder.head == task.head else [task.head]
         if made or not folder.labels:
@@ -162,12 +162,14 @@ def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     return model
 
 
-def load_predictor(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Predictor[Any]:
+def load_predictor(
+    path: Path | str | ModelFolder, precision: Precision = "auto", max_length: int | None = None
+) -> Predictor[Any]:
     """Load the predictor of a fine-tuned model, whatever its task.
 
     Args:
         path: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
-            file in one.
+            file in one; or a folder that is open already.
         precision: `auto` computes the encoder in bf16 on hardware with fast bf16; `32-true` as `evaluate` does.
         max_length: tokens of a window; None takes what it was fine-tuned with.
 
@@ -177,9 +179,11 @@ def load_predictor(path: Path | str, precision: Precision = "auto", max_length: 
     return load_kind(Predictor, path, precision, max_length)
 
 
-def load_kind(kind: type[AnyPredictor], path: Path | str, precision: Precision, max_length: int | None) -> AnyPredictor:
+def load_kind(
+    kind: type[AnyPredictor], path: Path | str | ModelFolder, precision: Precision, max_length: int | None
+) -> AnyPredictor:
     """As `load_predictor`; a folder with a model of another kind is refused by a `DomainbertError` that names it."""
-    folder = open_model(Path(path))
+    folder = path if isinstance(path, ModelFolder) else open_model(Path(path))
     task = task_of_folder(folder)
     if not issubclass(task.predictor, kind):
         labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")

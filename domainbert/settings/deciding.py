@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.hashes import HASHES, hash_json
 from domainbert.base.redact import redact
 from domainbert.settings.reader import as_plain, replace_strings
 from domainbert.settings.schema import PARTS, SPEED_ONLY, defaults_of, marked
@@ -23,8 +23,7 @@ def part_key(settings: Any) -> str:
     """
     kind = type(settings)
     counted = {name: value for name, value in vars(settings).items() if name not in marked(kind, PARTS)}
-    hashes = FileHashes()
-    inputs = {str(path): named_content(str(path), hashes.of(path)) for path in _input_paths(counted)}
+    inputs = {str(path): named_content(str(path), HASHES.of(path)) for path in _input_paths(counted)}
     chosen = without_unknown(as_plain(settings), settings, {})
     chosen = {name: value for name, value in chosen.items() if name in counted}
     deciding = without_speed(chosen, marked(kind, SPEED_ONLY))

@@ -12,8 +12,9 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.stage import stage
 from domainbert.settings.tree import nearest
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledSet
 
@@ -114,7 +115,7 @@ def _check_rules(settings: Check) -> None:
 
 
 @stage
-def check(out: Path, settings: Check) -> dict[str, Any]:
+def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     """Look at labelled sets and corpora: leaks between splits, odd labels, broken text, what a vocabulary cannot read.
 
     Errors stop a recipe, and end the command with exit code 1. `out` gets `check.json`. docs/checks.md lists the rules.
@@ -125,7 +126,7 @@ def check(out: Path, settings: Check) -> dict[str, Any]:
     from domainbert.checks.finding import REPORT, listed, with_reasons, write_report
     from domainbert.checks.labelled_set import facts
 
-    looked_at = _labelled(settings)
+    looked_at = _labelled(settings, inputs)
     of_corpus, data = _corpus(settings, looked_at)
     findings = with_reasons([*looked_at.findings(), *of_corpus], settings.ignore)
     fitted = _fit(settings, looked_at)
@@ -140,27 +141,26 @@ def check(out: Path, settings: Check) -> dict[str, Any]:
     return found if fitted is None else {**found, "fit": fitted}
 
 
-def _labelled(settings: Check) -> LabelledCheck:
+def _labelled(settings: Check, inputs: Inputs) -> LabelledCheck:
     from domainbert.checks.reading import read_checked
     from domainbert.checks.rules import LabelledCheck
 
     sets, unread = [], []
     for name, given in (settings.labelled or LabelledSets()).given().items():
         assert settings.task is not None
-        read, problems = read_checked(settings.task, name, given)
+        read, problems = read_checked(settings.task, name, given, inputs.labelled)
         sets += [] if read is None else [read]
         unread += problems
-    tokenizer = None if settings.tokenizer is None else _load(settings.tokenizer)
+    tokenizer = None if settings.tokenizer is None else _load(settings.tokenizer, inputs)
     max_length = settings.max_length or (None if tokenizer is None else tokenizer.model_max_length)
     return LabelledCheck(sets, unread, tokenizer, max_length, settings.thresholds)
 
 
-def _load(folder: Path) -> DomainTokenizer:
+def _load(folder: Path, inputs: Inputs) -> DomainTokenizer:
     """The tokenizer of a folder, of one with a model for each seed that of the best."""
     from domainbert.models.folder import best_seed_folder
-    from domainbert.tokenization.load import load_tokenizer
 
-    return load_tokenizer(best_seed_folder(folder))
+    return inputs.tokenizer(best_seed_folder(folder))
 
 
 def _corpus(settings: Check, looked_at: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
@@ -218,5 +218,5 @@ def check_arguments(given: Given) -> None:
     """Check the tokenizer, and for packages that the corpus needs."""
     if given.there(given["tokenizer"]):
         with given.under("tokenizer"):
-            _load(given["tokenizer"])
+            _load(given["tokenizer"], given.inputs)
     given.check_corpus("corpus")

@@ -17,7 +17,8 @@ from domainbert.encoders.config import check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.stages.warnings import of_distillation, say
 from domainbert.training.config import CorpusTraining
 
@@ -68,7 +69,7 @@ class Distill(CorpusTraining):
 
 
 @stage
-def distill(out: Path, settings: Distill) -> dict[str, Any]:
+def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     """Distil a model into a smaller one on a prepared corpus.
 
     The teacher runs beside the student, in eval mode, and is not changed. `losses: [HardTargets]` trains the same
@@ -87,14 +88,13 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
     from domainbert.pretraining.phases import plan_phases, tokens_seen
-    from domainbert.tokenization.load import load_tokenizer
 
     lightning.seed_everything(settings.seed, verbose=False)
     corpus = open_prepared(settings.prepared, cache=settings.cache)
-    models, folders = _load_teachers(settings, corpus.tokenizer_fingerprint)
+    models, folders = _load_teachers(settings, corpus.tokenizer_fingerprint, inputs)
     model, config, keeps_head = _student(settings, models[0], folders)
     weighted = _weighted(settings, model, models[0], folders)
-    masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder)).for_training(corpus)
+    masked_lm = MaskedLM(settings.masking).build(inputs.tokenizer(corpus.tokenizer_folder)).for_training(corpus)
     train, steps = plan_phases(corpus.train, masked_lm, settings, settings.seed)
     validation = validation_rows(corpus, masked_lm, settings.row_length)
     languages, often = passes_by_language(train)
@@ -151,19 +151,21 @@ def check_arguments(given: Given) -> None:
     given.check_loggers()
 
 
-def _load_teachers(settings: Distill, fingerprint: str) -> tuple[list[EncoderWithHead], list[ModelFolder]]:
+def _load_teachers(
+    settings: Distill, fingerprint: str, inputs: Inputs
+) -> tuple[list[EncoderWithHead], list[ModelFolder]]:
     """The teachers, checked to read the tokens of the corpus."""
-    from domainbert.models.folder import load_model, open_model
+    from domainbert.models.folder import load_model
 
     for path in settings.teachers:
-        if open_model(path).tokenizer().fingerprint != fingerprint:
+        if inputs.model(path).tokenizer().fingerprint != fingerprint:
             names = ", ".join(type(loss).__name__ for loss in settings.losses)
             raise DomainbertError(
                 f"prepared: {settings.prepared[0]} was made with another vocabulary than the teacher {path}, and "
                 f"{names} compare token by token; expected a corpus prepared with the teacher's tokenizer "
                 "(distill-task compares words)"
             )
-    loaded = [load_model(path, "masked_lm") for path in settings.teachers]
+    loaded = [load_model(inputs.model(path), "masked_lm") for path in settings.teachers]
     return [model for model, _, _ in loaded], [folder for _, folder, _ in loaded]
 
 

@@ -17,7 +17,7 @@ from domainbert.distillation.prediction_config import HardTargets, LogitMSE, Sof
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
     Start,
@@ -26,6 +26,7 @@ from domainbert.stages.labelled_training import (
     train_seeds,
     validation_batches,
 )
+from domainbert.stages.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
@@ -116,7 +117,7 @@ class DistillTask(LabelledTraining):
 
 
 @stage
-def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
+def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, Any]:
     """Distil fine-tuned models into a smaller one on a labelled task, and keep the epoch that is best on validation.
 
     The student may read text without labels beside the training set: its teachers say what they make of it. Methods in
@@ -133,14 +134,14 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
     from domainbert.tasks.task import read_task
 
     key = part_key(settings)
-    train, validation, task = read_task(settings.task, settings.train, settings.validation)
+    train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     if any(isinstance(loss, SoftTargets) for loss in settings.losses):
         nothing = torch.zeros(1, task.num_opinions)
         task.opinion_divergence(nothing, nothing, torch.zeros(1, dtype=torch.int64))  # one that has none says so now
     cache = Path(settings.cache) if settings.cache else None
-    teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
+    teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
-    lesson = _Lesson(settings, task, teachers, text, validation)
+    lesson = _Lesson(settings, inputs, task, teachers, text, validation)
     return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
 
 
@@ -161,12 +162,10 @@ def check_arguments(given: Given) -> None:
 
 def _check_vocabularies(given: Given) -> None:
     """Note different vocabularies of student and teachers that are there, where the task can compare no others."""
-    from domainbert.stages.early_checks import opened
-
     named = [*(given["teachers"] if given["model"] is None else [given["model"], *given["teachers"]])]
     found: list[str | None] = []
     for path in named:
-        folder = opened(path) if given.there(path) else None
+        folder = given.opened(path) if given.there(path) else None
         found.append(None)
         with suppress(DomainbertError):  # one that cannot be read has been told
             found[-1] = None if folder is None else folder.tokenizer().fingerprint
@@ -197,6 +196,7 @@ class _Lesson:
     """Data that the students of all seeds learn from."""
 
     settings: DistillTask
+    inputs: Inputs
     task: Task[Any, Any]
     teachers: Teachers
     text: TransferText
@@ -215,7 +215,7 @@ class _Lesson:
         from domainbert.training.fit import Steps
 
         settings, task, teachers = self.settings, self.task, self.teachers
-        start = _start(settings, teachers, task)
+        start = _start(settings, self.inputs, teachers, task)
         start.model.encoder.activation_checkpointing = settings.activation_checkpointing
         weighted = WeightedLosses(settings.losses, start.model.encoder, teachers.predictors[0].model.encoder)
         _check_losses(weighted, settings, start, teachers, teachers.kept(task) < task.num_opinions)
@@ -260,7 +260,7 @@ class _Lesson:
         )
 
 
-def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> Start:
+def _start(settings: DistillTask, inputs: Inputs, teachers: Teachers, task: Task[Any, Any]) -> Start:
     from domainbert.distillation.students import build_student, student_config
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.models.added_tokens import add_tokens
@@ -268,7 +268,8 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
 
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
-        model, folder, made = load_model(settings.model, task.head, task.labels, dropout, task.head_sizes)
+        opened = inputs.model(settings.model)
+        model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
         config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
         if not made:
             task.begin(model.head)

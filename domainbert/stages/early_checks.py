@@ -8,7 +8,6 @@ Labelled files are read as a whole, so that an error in their last line is told,
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_installed
 from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.stages.inputs import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
-from domainbert.tasks.labelled import FoundLabel, check_labels_known, find_labels
-from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, path_of, paths_of, read_file
+from domainbert.tasks.labelled import check_labels_known
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, paths_of
 from domainbert.training.config import need_logger
 from domainbert.training.length_phases import last_length, phases_of
 
@@ -40,6 +40,9 @@ class Given:
 
     makers: Mapping[str, Given] = field(default_factory=dict)
     """Arguments of the earlier stages that have yet to run, by the paths in their folders that are named here."""
+
+    inputs: Inputs = field(default_factory=Inputs)
+    """Opens what the arguments name; the stage continues with it."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Dotted keys, and the problems at them."""
@@ -95,9 +98,7 @@ class Given:
         """Note a tokenizer folder that cannot be read."""
         if self.there(self[key]):
             with self.under(key):
-                from domainbert.tokenization.load import load_tokenizer
-
-                load_tokenizer(self[key])
+                self.inputs.tokenizer(self[key])
 
     def check_model(self, key: str, path: Path | None = None, trained: bool = True) -> None:
         """Note a model folder whose family, labels or tokenizer cannot be read, or that cannot learn.
@@ -108,9 +109,9 @@ class Given:
         if path is None or not self.there(path):
             return
         with self.under(key):
-            from domainbert.models.folder import need_weights, open_model
+            from domainbert.models.folder import need_weights
 
-            folder = open_model(path)
+            folder = self.inputs.model(path)
             if trained:
                 need_weights(folder)
             folder.tokenizer()
@@ -129,7 +130,7 @@ class Given:
         """Name of the task that a model is for, empty for one without a head of such; None where that is not told."""
         maker = self.maker(path)
         if maker is None:
-            if (folder := opened(path)) is None:
+            if (folder := self.opened(path)) is None:
                 return None
             kind = task_kind(folder.head, folder.fields)
             return "" if kind is None else folder_name(kind)
@@ -145,11 +146,9 @@ class Given:
         path = path or self[key]
         if path is None or not self.there(path) or not self["task"].reads_pairs:
             return
-        from domainbert.tokenization.load import load_tokenizer
-
-        folder = opened(path)
+        folder = self.opened(path)
         with suppress(DomainbertError):  # one that cannot be read has been told
-            tokenizer = load_tokenizer(path if folder is None else folder.path)
+            tokenizer = self.inputs.tokenizer(path) if folder is None else folder.tokenizer()
             with self.under(key):
                 tokenizer.template.extra(pair=True)
 
@@ -177,13 +176,12 @@ class Given:
 
     def has_tokenizer_of(self, model: Path) -> bool:
         """Whether the tokenizer at `tokenizer` is that of a model; not, if it is yet to be trained."""
-        from domainbert.tokenization.load import load_tokenizer
-
-        maker, folder = self.maker(self["tokenizer"]), opened(model)
+        maker, folder = self.maker(self["tokenizer"]), self.opened(model)
         if maker is not None:
             return "vocab_size" not in maker.arguments
         try:
-            return folder is None or folder.tokenizer().fingerprint == load_tokenizer(self["tokenizer"]).fingerprint
+            own = self.inputs.tokenizer(self["tokenizer"])
+            return folder is None or folder.tokenizer().fingerprint == own.fingerprint
         except DomainbertError:
             return True  # which is told where they are checked
 
@@ -199,7 +197,7 @@ class Given:
             return None
         maker = self.maker(path)
         if maker is None:
-            folder = opened(path)
+            folder = self.opened(path)
             return None if folder is None else folder.config
         if "student" in maker.arguments:  # it is computed with the teacher
             return None
@@ -219,9 +217,11 @@ class Given:
         """The labels that a stage's models know, from its training set; None where that is not told yet."""
         if self.get("train") is None or self.get("task") is None or not self.there(self["train"]):
             return None
-        found = [_read(self["task"], file)[0] for file in files_of(self["train"])]
-        labels = [one for one in found if one is not None]
-        return tuple(sorted(set().union(*labels))) if len(labels) == len(found) else None
+        try:
+            labels = [self.inputs.labels(self["task"], file) for file in files_of(self["train"])]
+        except DomainbertError:
+            return None  # which is told where the file is checked
+        return tuple(sorted(set().union(*labels)))
 
     def check_labelled(self, key: str, task: TaskConfig | None, known: tuple[str, ...] | None = None) -> None:
         """Note errors in a labelled file, and labels beside the `known` ones of training, where these are known.
@@ -231,43 +231,16 @@ class Given:
         if task is None or not self.there(self[key]):
             return
         for file in files_of(self[key]):
-            labels, problems = _read(task, file)
-            if labels is not None and known is not None:
-                try:
+            try:
+                labels = self.inputs.labels(task, file)
+                if known is not None:
                     check_labels_known(labels, known, path_of(file))
-                except DomainbertError as error:
-                    problems = error.problems
-            self.problems += [(key, problem) for problem in problems]
+            except DomainbertError as error:
+                self.problems += [(key, problem) for problem in error.problems]
 
-
-def opened(path: Path) -> ModelFolder | None:
-    """Facts of a model folder; None where `check_model` has said that it cannot be read."""
-    from domainbert.models.folder import open_model
-
-    try:
-        return open_model(path)
-    except DomainbertError:
-        return None
-
-
-# Labels (None where there are problems) and problems of labelled files, without the items, which are far larger than a
-# file. The same files serve several stages, and all points of a search.
-_File = tuple[Mapping[str, FoundLabel] | None, list[str]]
-_read_before: dict[tuple[Any, ...], _File] = {}
-
-
-def _read(task: TaskConfig, file: Single) -> _File:
-    """A labelled file, read once as long as it does not change, whatever its labels are compared with."""
-    status = [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths_of(file) if path.exists()]
-    key = (type(task), repr(task.reading), repr(file), *status)
-    if key not in _read_before:
-        collects = gc.isenabled()
-        gc.disable()  # searching millions of new lists takes longer than reading them
+    def opened(self, path: Path) -> ModelFolder | None:
+        """Facts of a model folder; None where `check_model` has said that it cannot be read."""
         try:
-            _read_before[key] = find_labels(read_file(task, file).items), []
-        except DomainbertError as error:
-            _read_before[key] = None, error.problems
-        finally:
-            if collects:
-                gc.enable()
-    return _read_before[key]
+            return self.inputs.model(path)
+        except DomainbertError:
+            return None

@@ -15,11 +15,13 @@ from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
 from domainbert.settings.schema import ORDERED, defaults_of
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
 if TYPE_CHECKING:
+    from domainbert.models.folder import ModelFolder
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
@@ -66,7 +68,7 @@ class Evaluate:
 
 
 @stage
-def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
+def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
     The scores are those of the task; docs/evaluation.md says how each is computed. Intervals come from resampling
@@ -86,8 +88,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
-    scoring = open_test(task, settings.test, settings.train)
-    costs = _score_models(out, folders, task, scoring)
+    scoring = open_test(task, settings.test, settings.train, inputs)
+    costs = _score_models(out, folders, task, scoring, inputs)
     summary = scoring.summary(Resampling(resamples, settings.seed))
     facts = {
         "task": task.name,
@@ -113,15 +115,18 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 
-def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scoring) -> dict[str, dict[str, Any]]:
+def _score_models(
+    out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, inputs: Inputs
+) -> dict[str, dict[str, Any]]:
     """Predict the test set with every model; measure the costs of each system's first side by side."""
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 
-    measured: dict[str, tuple[Predictor[Any], Path]] = {}
+    measured: dict[str, tuple[Predictor[Any], ModelFolder]] = {}
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
-            predictor = load_predictor(folder, "32-true")
+            opened = inputs.model(folder)
+            predictor = load_predictor(opened, "32-true")
             _check_kind(system, folder, predictor.task.name, task)
             _check_learnt(system, task.told(predictor.runtime.fields), task)
             with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
@@ -129,7 +134,7 @@ def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scorin
                 scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
                 predictor.on_predicted = None
             scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
-            measured.setdefault(system, (predictor, folder))
+            measured.setdefault(system, (predictor, opened))
     costs = measure_costs(list(measured.values()), scoring.test.contents)
     return {
         system: {**asdict(cost), "teachers": list(predictor.runtime.teachers)}
@@ -137,12 +142,12 @@ def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scorin
     }
 
 
-def open_test(task: TaskConfig, test: LabelledSet, train: Path | None) -> Scoring:
+def open_test(task: TaskConfig, test: LabelledSet, train: Path | None, inputs: Inputs) -> Scoring:
     """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
     from domainbert.tasks.task import task_class
 
-    training = None if train is None else task.read(train)
-    return task_class(type(task)).scoring(task, read_set(task, test), training)
+    training = None if train is None else inputs.labelled(task, train)
+    return task_class(type(task)).scoring(task, inputs.labelled(task, test), training)
 
 
 def check_arguments(given: Given) -> None:
@@ -161,8 +166,6 @@ def check_arguments(given: Given) -> None:
 
 def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
     """The labels that a system knows: of its folder, which is checked, or of the training to come, if that tells."""
-    from domainbert.models.folder import open_model
-
     maker, task = given.maker(path), given["task"]
     if maker is not None:
         if (found := given.task_of_model(path)) is not None:
@@ -177,7 +180,7 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
         return None if labels_of_training is None else task.read_labels(labels_of_training)
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)
-        opened = open_model(folder)
+        opened = given.inputs.model(folder)
         _check_kind(name, folder, given.task_of_model(folder), task)
         _check_learnt(name, task.told(opened.fields), task)
         labels = opened.labels

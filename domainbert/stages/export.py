@@ -13,8 +13,9 @@ from domainbert.base.files import write_json, write_text
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.scores import shown_interval, shown_score
 from domainbert.models.card import card_head, model_card, read_head
-from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
 from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
@@ -65,7 +66,7 @@ class Export:
 
 
 @stage
-def export(out: Path, settings: Export) -> dict[str, Any]:
+def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     """Write a model for ONNX Runtime, and check that it says what the torch model says.
 
     `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
@@ -84,8 +85,8 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     from domainbert.tasks.task import task_of_folder
 
     need_onnx()
-    loaded, folder = _load(settings.model)
-    scoring = _open_check(folder, settings)
+    loaded, folder = _load(inputs.model(settings.model))
+    scoring = _open_check(folder, settings, inputs)
     examples = _examples(folder, scoring)  # which refuses what the model cannot read, before anything is written
     decoder = decoder_of(loaded.head, folder.labels)
     files = _write(out, loaded, folder, settings.quantize)
@@ -103,16 +104,15 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     return report
 
 
-def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
+def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     """The model with the head it has; that of an encoder alone lets the hidden states through."""
-    from domainbert.models.folder import load_encoder, load_model, open_model
+    from domainbert.models.folder import load_encoder, load_model
 
-    head = open_model(path).head
     made: Sequence[str] = ()
-    if head is None:
-        model, folder = load_encoder(path)
+    if folder.head is None:
+        model, folder = load_encoder(folder)
     else:
-        model, folder, made = load_model(path, head)
+        model, folder, made = load_model(folder, folder.head)
     if made:
         raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {', '.join(made)}")
     return model.eval(), folder
@@ -120,21 +120,19 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
 def check_arguments(given: Given) -> None:
     """Check for the packages that exporting needs, the model, and the labelled file."""
-    from domainbert.stages.early_checks import opened
-
     given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     given.check_model("model")
     maker, task = given.maker(given["model"]), given["task"]
     if maker is not None:
         task = task or maker.get("task")
-    elif (folder := opened(given["model"])) is not None:
+    elif (folder := given.opened(given["model"])) is not None:
         with given.under("model"):
             kind = task_kind(folder.head, folder.fields)
             task = task or (kind and usual_config(kind, folder.fields))
     given.check_labelled("check", task)
 
 
-def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
+def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scoring | None:
     if settings.check is None:
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
@@ -147,7 +145,7 @@ def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
         raise DomainbertError(
             f"task: missing; {folder.path} is for {folder_name(kind)}, which has to be told how to read"
         )
-    return open_test(task, settings.check, None)
+    return open_test(task, settings.check, None, inputs)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:

@@ -12,7 +12,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.settings.deciding import part_key
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
     Start,
@@ -21,6 +21,7 @@ from domainbert.stages.labelled_training import (
     train_seeds,
     validation_batches,
 )
+from domainbert.stages.stage import stage
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Finetune(LabelledTraining):
 
 
 @stage
-def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
+def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
     """Fine-tune a model on a labelled task, and keep the epoch that is best on validation.
 
     `out` gets a model folder for each seed (`seed-1`, ...), and `seeds.json` that names the best. Seeds that are
@@ -89,25 +90,23 @@ def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
     from domainbert.tasks.task import read_task
 
     key = part_key(settings)
-    train, validation, task = read_task(settings.task, settings.train, settings.validation)
-    train_seed = partial(_train_seed, settings, task, train, validation)
+    train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
+    train_seed = partial(_train_seed, settings, inputs, task, train, validation)
     return train_seeds(out, settings.seeds, key, settings.chosen_by, train_seed)
 
 
-def show_examples(settings: Finetune, count: int) -> list[str]:
+def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     """The first items of the first seed's training as the model reads them, for `--show`; nothing is written."""
-    from domainbert.models.folder import open_model
     from domainbert.tasks.showing import shown_items
     from domainbert.tasks.task import read_task
     from domainbert.tokenization.extend import with_tokens
-    from domainbert.tokenization.load import load_tokenizer
 
-    train, _, task = read_task(settings.task, settings.train, settings.validation)
+    train, _, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     if settings.encoder is None:
-        folder = open_model(settings.model)
+        folder = inputs.model(settings.model)
         encoder, tokenizer = folder.config, folder.tokenizer()
     else:
-        encoder, tokenizer = settings.encoder, load_tokenizer(settings.model)
+        encoder, tokenizer = settings.encoder, inputs.tokenizer(settings.model)
     check_length(settings.max_length, encoder)
     tokenizer = with_tokens(tokenizer, task.added_tokens) if task.added_tokens else tokenizer
     window = settings.max_length or encoder.max_length
@@ -130,7 +129,13 @@ def check_arguments(given: Given) -> None:
 
 
 def _train_seed(
-    settings: Finetune, task: Task[Any, Any], train: Labelled[Any], validation: Labelled[Any], seed: int, folder: Path
+    settings: Finetune,
+    inputs: Inputs,
+    task: Task[Any, Any],
+    train: Labelled[Any],
+    validation: Labelled[Any],
+    seed: int,
+    folder: Path,
 ) -> dict[str, Any]:
     import torch
 
@@ -142,7 +147,7 @@ def _train_seed(
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
-    start = _start(settings, task)
+    start = _start(settings, inputs, task)
     start.model.encoder.activation_checkpointing = settings.activation_checkpointing
     if settings.frozen_layers is not None:
         start.model.encoder.freeze(settings.frozen_layers)
@@ -167,25 +172,25 @@ def _train_seed(
     return result
 
 
-def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
+def _start(settings: Finetune, inputs: Inputs, task: Task[Any, Any]) -> Start:
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
     from domainbert.models.added_tokens import add_tokens
-    from domainbert.models.folder import load_model, open_model
-    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.models.folder import load_model
 
     dropout = settings.dropout
     if settings.init == "pretrained":
-        model, folder, made = load_model(settings.model, task.head, task.labels, dropout, task.head_sizes)
+        opened = inputs.model(settings.model)
+        model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
         if not made:
             task.begin(model.head)
     else:
         path, encoder = settings.model, settings.encoder
         if encoder is None:
-            folder = open_model(path)
+            folder = inputs.model(path)
             encoder, path = folder.config, folder.path
-        config, tokenizer, teachers = encoder, load_tokenizer(path), ()
+        config, tokenizer, teachers = encoder, inputs.tokenizer(path), ()
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
         model = build_model(config.as_trained(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)

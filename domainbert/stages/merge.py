@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from domainbert.base.paths import check_url
 from domainbert.base.ranges import Items, PositiveInt
 from domainbert.base.validation import check_fields
-from domainbert.settings.stage import stage
+from domainbert.stages.stage import stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from domainbert.base.paths import ModelPath, stream_kind
 from domainbert.base.ranges import Column
 from domainbert.corpus.file_kind import TextFormat
 from domainbert.settings.schema import STREAM
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Predict:
 
 
 @stage
-def predict(out: Path, settings: Predict) -> dict[str, Any]:
+def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     """Predict what a model is for: entities, classes, numbers, answers, trees.
 
     Each text gives a JSON object on a line, unless `output_format` says otherwise, in the order of the input.
@@ -77,7 +78,7 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     from domainbert.tasks.labelled import told_where
 
     input, text_key = settings.input, settings.text_key
-    predictor = load_predictor(settings.model, settings.precision)
+    predictor = load_predictor(inputs.model(settings.model), settings.precision)
     kind, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
     print(f"{input}: read as {kind}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)

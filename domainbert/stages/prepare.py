@@ -15,8 +15,9 @@ from domainbert.base.validation import check_fields
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import BY_INPUT, SPEED_ONLY
-from domainbert.settings.stage import stage
 from domainbert.stages.early_checks import Given
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.base.progress import Progress
@@ -64,7 +65,7 @@ class Prepare:
 
 
 @stage
-def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
+def prepare(out: Path, settings: Prepare, inputs: Inputs) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
 
     Raises:
@@ -75,11 +76,10 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     from domainbert.corpus.report import CorpusReport
     from domainbert.data.parallel_encoding import encode_documents
     from domainbert.data.prepared_writer import PreparedWriter
-    from domainbert.tokenization.load import load_tokenizer
 
     if settings.row_lengths is not None:
-        return _prepare_parts(out, settings, settings.row_lengths)
-    loaded = load_tokenizer(settings.tokenizer)
+        return _prepare_parts(out, settings, settings.row_lengths, inputs)
+    loaded = inputs.tokenizer(settings.tokenizer)
     report = CorpusReport()
     writer = PreparedWriter(out, loaded, settings.corpus.languages)
     unknown = 0
@@ -97,7 +97,7 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     return {**metrics, "tokenizer_fingerprint": loaded.fingerprint}
 
 
-def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict[str, Any]:
+def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int], inputs: Inputs) -> dict[str, Any]:
     """Write a part for each file of the shard; those that an interrupted run has written stay as they are."""
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
@@ -111,9 +111,8 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
         remove_other_parts,
         write_part,
     )
-    from domainbert.tokenization.load import load_tokenizer
 
-    corpus, loaded = settings.corpus, load_tokenizer(settings.tokenizer)
+    corpus, loaded = settings.corpus, inputs.tokenizer(settings.tokenizer)
     common = as_plain(replace(corpus, shard=None)) | {"row_lengths": row_lengths}
     if corpus.exclude is None:
         del common["exclude"]  # which parts of an earlier version do not say
@@ -172,17 +171,16 @@ def _told(splits: list[dict[str, Any]], report: CorpusReport, unknown: int, empt
     }
 
 
-def show_examples(settings: Prepare, count: int) -> list[str]:
+def show_examples(settings: Prepare, count: int, inputs: Inputs) -> list[str]:
     """The first documents as pieces, for `--show`; nothing is written."""
     from contextlib import closing
     from itertools import islice
 
     from domainbert.corpus.documents import read_documents
     from domainbert.data.showing import shown_documents
-    from domainbert.tokenization.load import load_tokenizer
 
     with closing(read_documents(settings.corpus)) as documents:
-        return shown_documents(islice(documents, count), load_tokenizer(settings.tokenizer))
+        return shown_documents(islice(documents, count), inputs.tokenizer(settings.tokenizer))
 
 
 def check_arguments(given: Given) -> None:

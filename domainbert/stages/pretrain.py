@@ -15,7 +15,8 @@ from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.settings.schema import SPEED_ONLY
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.stages.warnings import say
 from domainbert.training.config import CorpusTraining
 
@@ -90,7 +91,7 @@ def _compiles(settings: Pretrain, num_steps: int) -> bool:
 
 
 @stage
-def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
+def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     """Pretrain an encoder on a prepared corpus, with masked LM unless told.
 
     `out` is the model folder to write; logs stand in its `logs` folder. Training resumes from the newest checkpoint in
@@ -108,7 +109,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     from domainbert.training.checkpoint_files import holds_progress
 
     lightning.seed_everything(settings.seed, verbose=False)
-    corpus, learnt = _open(settings)
+    corpus, learnt = _open(settings, inputs)
     init_from = settings.init_from
     begins = not holds_progress(out)  # else all weights are those of a checkpoint
     vectors = _static_embeddings(corpus, settings.seed) if settings.static_embeddings and begins else None
@@ -147,12 +148,12 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     return metrics
 
 
-def show_examples(settings: Pretrain, count: int) -> list[str]:
+def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     """The first rows of the training as the model reads them, for `--show`; nothing is written."""
     from domainbert.pretraining.phases import plan_phases
     from domainbert.pretraining.showing import shown_rows
 
-    corpus, learnt = _open(settings)
+    corpus, learnt = _open(settings, inputs)
     return shown_rows(plan_phases(corpus.train, learnt, settings, settings.seed)[0], count)
 
 
@@ -168,16 +169,14 @@ def check_arguments(given: Given) -> None:
     given.check_loggers()
 
 
-def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
+def _open(settings: Pretrain, inputs: Inputs) -> tuple[PreparedCorpus, Objective[Any]]:
     """The corpus, and the objective for its tokenizer, which is that of the model to continue from."""
     from domainbert.data.prepared import open_prepared
-    from domainbert.models.folder import open_model
-    from domainbert.tokenization.load import load_tokenizer
 
     init_from = settings.init_from
-    fingerprint = open_model(init_from).tokenizer().fingerprint if init_from else None
+    fingerprint = inputs.model(init_from).tokenizer().fingerprint if init_from else None
     corpus = open_prepared(settings.prepared, fingerprint, settings.cache)
-    tokenizer = load_tokenizer(corpus.tokenizer_folder)
+    tokenizer = inputs.tokenizer(corpus.tokenizer_folder)
     learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
     return corpus, learnt.for_training(corpus)
 

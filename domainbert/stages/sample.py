@@ -13,7 +13,7 @@ from domainbert.base.ranges import PositiveInt, Seed
 from domainbert.samples.datasets import SPLITS, Abstract, LabelledText, SampleData, entity_strings, unseen_strings
 from domainbert.samples.files import README, write_conll, write_jsonl, write_text
 from domainbert.samples.writer import natural_text
-from domainbert.settings.stage import stage
+from domainbert.stages.stage import stage
 
 
 @dataclass(frozen=True, kw_only=True)

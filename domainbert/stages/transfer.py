@@ -13,7 +13,8 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
 from domainbert.models.card import card_head, model_card, read_head
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.stages.vocab import count_words
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Transfer:
 
 
 @stage
-def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
+def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
 
     Entries that both vocabularies have are copied. `pretrain` with `init_from` continues from the folder; transfer.json
@@ -74,7 +75,7 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     """
     import torch
 
-    from domainbert.models.folder import open_model, save_with_vocabulary
+    from domainbert.models.folder import save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer.mixing import mix
     from domainbert.tokenization.matching import Origin, origins
@@ -82,14 +83,14 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     from domainbert.tokenization.surfaces import vocabulary_of
     from domainbert.tokenization.words import plain_words
 
-    folder = open_model(settings.model)
+    folder = inputs.model(settings.model)
     tensors = load_tensors(folder.path, folder.config)
     check_vocabulary(folder.path, tensors, folder.config, folder.vocab_size)
     words = count_words(settings.corpus, _SAMPLE_BYTES, ["train"])["train"]
     if words.documents < words.documents_read:
         print(f"words counted in {words.documents:,} of {words.documents_read:,} documents, chosen by hash")
     old = _old_vocabulary(folder.path, folder.vocab_size)
-    tokenizer = _new_tokenizer(folder.path, settings, words)
+    tokenizer = _new_tokenizer(folder.path, settings, words, inputs)
     new = vocabulary_of(tokenizer)
     generator = torch.Generator().manual_seed(settings.seed)
     found = origins(new, old, keep_role=settings.method != "mean")
@@ -115,15 +116,14 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
 
 def check_arguments(given: Given) -> None:
     """Check the model, the vocabulary it is to have, and for packages that the corpus needs."""
-    from domainbert.models.folder import need_weights, open_model
-    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
 
     if given.there(given["model"]):
         with given.under("model"):
-            folder = open_model(given["model"])
+            folder = given.inputs.model(given["model"])
             need_weights(folder)
-            load_vocabulary(folder.path) if given["extend"] is None else load_tokenizer(folder.path)
+            load_vocabulary(folder.path) if given["extend"] is None else given.inputs.tokenizer(folder.path)
     given.check_tokenizer("tokenizer")
     given.check_corpus("corpus")
 
@@ -142,14 +142,13 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
     return old
 
 
-def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter) -> DomainTokenizer:
+def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs: Inputs) -> DomainTokenizer:
     from domainbert.tokenization.extend import extend_tokenizer, words_to_add
-    from domainbert.tokenization.load import load_tokenizer
 
     if settings.extend is None:
         assert settings.tokenizer is not None
-        return load_tokenizer(settings.tokenizer)
-    old = load_tokenizer(path)
+        return inputs.tokenizer(settings.tokenizer)
+    old = inputs.tokenizer(path)
     added = words_to_add(old, counter.words(old.kind.cutter(old.backend)), settings.extend)
     print(f"added {len(added):,} words: {', '.join(map(str.strip, added[:20]))}{', ...' if len(added) > 20 else ''}")
     return extend_tokenizer(old, added)

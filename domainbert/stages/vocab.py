@@ -11,7 +11,8 @@ from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.stage import stage
+from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import stage
 from domainbert.stages.warnings import say
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.kinds.wordpiece.config import WordPiece
@@ -67,15 +68,15 @@ class Vocab:
 
 
 @stage
-def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
+def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     """Train a vocabulary on the training side of a corpus: the files of a Hugging Face tokenizer, and report.json."""
-    from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+    from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
     from domainbert.tokenization.train import round_vocab_size
     from domainbert.tokenization.words import plain_words
 
     trainable, size, least = settings.kind.build(), settings.vocab_size, settings.min_character_count
-    theirs = load_tokenizer(settings.compare_with) if settings.compare_with is not None else None
+    theirs = inputs.tokenizer(settings.compare_with) if settings.compare_with is not None else None
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in settings.labelled or []}
     if round_vocab_size(size) != size:
         print(f"vocab_size {size:,} rounded up to {round_vocab_size(size):,}, a multiple of 64")

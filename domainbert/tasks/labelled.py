@@ -46,12 +46,12 @@ class TextPair:
 
     @property
     def words(self) -> list[str]:
-        """See `Composite.words`."""
+        """The words of both texts, as they stand between spaces."""
         return [*self.first.split(), *self.second.split()]
 
     @property
     def key(self) -> list[str]:
-        """See `Composite.key`."""
+        """Both texts, as a value of JSON."""
         return [self.first, self.second]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,22 +98,6 @@ def set_name(given: LabelledSet) -> str:
     return ", ".join(map(str, files_of(given)))
 
 
-def read_set(config: TaskConfig, given: LabelledSet) -> Labelled[Any]:
-    """The items of a labelled set; `DomainbertError` with all that is wrong in any of its files."""
-    found, problems = [], Problems(set_name(given))
-    for file in files_of(given):
-        try:
-            found.append(read_file(config, file))
-        except DomainbertError as error:
-            if not isinstance(given, list):
-                raise
-            for problem in error.problems:
-                problems.add(problem)
-    problems.raise_if_any()
-    check_forms(found)
-    return found[0] if len(found) == 1 else _joined(found)
-
-
 def read_file(config: TaskConfig, file: Single) -> Labelled[Any]:
     """The items of one file; `DomainbertError` if the task cannot read two together, or slices."""
     if isinstance(file, Path):
@@ -124,6 +108,25 @@ def read_file(config: TaskConfig, file: Single) -> Labelled[Any]:
         raise DomainbertError(f"{file}: is said to be in slices by {', '.join(unknown)}; expected keys of format.by")
     read: Labelled[Any] = beside(type(config), "files").read(config, file)
     return read
+
+
+Reader = Callable[[TaskConfig, Single], Labelled[Any]]
+
+
+def read_set(config: TaskConfig, given: LabelledSet, read: Reader = read_file) -> Labelled[Any]:
+    """The items of a labelled set, whose files `read` reads; `DomainbertError` with all that is wrong in any file."""
+    found, problems = [], Problems(set_name(given))
+    for file in files_of(given):
+        try:
+            found.append(read(config, file))
+        except DomainbertError as error:
+            if not isinstance(given, list):
+                raise
+            for problem in error.problems:
+                problems.add(problem)
+    problems.raise_if_any()
+    check_forms(found)
+    return found[0] if len(found) == 1 else _joined(found)
 
 
 def check_set_known(given: Labelled[Any], known: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import by_name, scores
@@ -40,8 +41,9 @@ class MeaningfulScoring(CountedScoring):
         """All labels that the models know, sorted."""
         return sorted(self.labels)
 
+    @override
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """See `CountedScoring.scores`; `precision` and `recall` are micro."""
+        """`precision` and `recall` are micro."""
         kept = [label for label in self.classes if label != self.nothing]
         found = {name: float(value) for name, value in meaningful_scores(totals).items()}
         micro = scores(totals[:-1].sum(axis=0))
@@ -56,13 +58,14 @@ class MeaningfulScoring(CountedScoring):
         )
         return same if len(gold) > 1 else []
 
+    @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """See `CountedScoring.undefined`; the accuracy counts all items."""
+        """The accuracy counts all items."""
         reasons = super().undefined(counts[..., :-1, :])
         return {name: reason for name, reason in reasons.items() if name != "accuracy"}
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         others = {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "accuracy"}
         del others[self.headline.key]
         lines = per_label_lines(summary, {self.headline.key: self.headline.name, **others})

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from typing_extensions import override
+
 Row = Mapping[str, Any]
 
 
@@ -60,12 +62,12 @@ class FileWriter(PredictionWriter):
         self.path = out / self.name
         self.stream: TextIO = self.path.open("w", encoding="utf-8", newline="\n")
 
+    @override
     def flush(self) -> None:
-        """See `PredictionWriter.flush`."""
         self.stream.flush()
 
+    @override
     def close(self) -> None:
-        """See `PredictionWriter.close`."""
         self.stream.close()
 
 
@@ -75,8 +77,8 @@ class JsonlWriter(FileWriter):
 
     name = "predictions.jsonl"
 
+    @override
     def write(self, row: Row, result: Row) -> None:
-        """See `PredictionWriter.write`."""
         written = dict(row)
         for key, value in result.items():
             name = key

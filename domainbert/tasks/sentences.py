@@ -6,6 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from typing_extensions import override
+
 from domainbert.tasks.labelled import Item, Labelled
 
 
@@ -39,13 +41,14 @@ class SentenceFile(Labelled[AnySentence]):
         return self.marks_documents or any(getattr(part, "has_documents", False) for part in self.parts)
 
     @property
+    @override
     def unit(self) -> str:
-        """See `Labelled.unit`."""
         return "documents" if self.has_documents else "sentences"
 
     @property
+    @override
     def unit_numbers(self) -> list[int] | None:
-        """See `Labelled.unit_numbers`: the documents, if the file marks any."""
+        """The documents, if the file marks any."""
         if not self.has_documents:
             return None
         number = {document: place for place, document in enumerate(dict.fromkeys(one.document for one in self.items))}

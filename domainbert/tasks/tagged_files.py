@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Column
 from domainbert.base.validation import check_fields
@@ -102,8 +104,8 @@ class TaggedFile(SentenceFile[AnySentence]):
     """The text behind the mark in each of these lines, such as the number of an abstract."""
 
     @property
+    @override
     def marks_documents(self) -> bool:
-        """See `SentenceFile.marks_documents`."""
         return bool(self.marks)
 
     def units(self) -> list[Unit]:
@@ -116,8 +118,8 @@ class TaggedFile(SentenceFile[AnySentence]):
             units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
         return units
 
+    @override
     def plain_item(self, item: AnySentence) -> PlainItem:
-        """See `Labelled.plain_item`."""
         name = self._document_names.get(bisect(self.marks, item.line) - 1, "")
         text, document = " ".join(item.words), item.document if self.marks else None
         return PlainItem((text,), tuple(item.labels), tuple(item.tags), document=document, document_name=name)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.scoring import Scoring
@@ -34,8 +36,8 @@ class TaggedScoring(Scoring):
                 )
         return tagged
 
+    @override
     def row(self, item: TaggedSentence, prediction: TaggedWords) -> dict[str, Any]:
-        """See `Scoring.row`."""
         return {"tokens": item.words, "gold": item.tags, "predicted": prediction.tags}
 
     def write(self, path: Path, predictions: Sequence[TaggedWords]) -> None:

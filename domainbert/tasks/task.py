@@ -289,15 +289,20 @@ def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
 
 
 def read_task(
-    config: TaskConfig, train: LabelledSet, validation: LabelledSet
+    config: TaskConfig,
+    train: LabelledSet,
+    validation: LabelledSet,
+    read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
-    """Training and validation set, after printing what was found, and the task with the labels of the former.
+    """Training and validation set, which `read` reads, and the task with the labels of the former.
+
+    What was found in the files is printed.
 
     Raises:
         DomainbertError: anything wrong with a file; labels in the latter, or in the settings of the task, that the
             former does not have.
     """
-    learnt, checked = (read_set(config, one) for one in (train, validation))
+    learnt, checked = (read(config, one) for one in (train, validation))
     print(f"{learnt.describe()}\n{checked.describe()}")
     config.check_labels(tuple(find_labels(learnt.items)))
     task = task_class(type(config)).of_training(config, learnt)

@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.columns import read_words
@@ -106,8 +108,8 @@ class TextTaskConfig(TaskConfig):
         return self.whole.mean_over(self.mean_over)
 
     @property
+    @override
     def reads_pairs(self) -> bool:
-        """See `TaskConfig.reads_pairs`."""
         return isinstance(self.reading, RowFormat) and self.reading.text_pair_key is not None
 
 

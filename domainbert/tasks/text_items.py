@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from domainbert.tasks.labelled import AnyItem, Labelled, TextPair
 
 
@@ -19,7 +21,7 @@ class TextItem:
 
     @property
     def content(self) -> str | TextPair:
-        """See `Item.content`."""
+        """The text or pair of texts that a model reads."""
         return self.text if self.text_pair is None else TextPair(self.text, self.text_pair)
 
     @property
@@ -33,6 +35,6 @@ class TextFile(Labelled[AnyItem]):
     """Contents of a file of texts, or of pairs."""
 
     @property
+    @override
     def unit(self) -> str:
-        """See `Labelled.unit`."""
         return "pairs of texts" if any(isinstance(item.content, TextPair) for item in self.items[:1]) else "texts"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, pair_example, text_example
@@ -44,16 +45,17 @@ class TextTask(Task[Item, Prediction]):
     reads_both: bool = False
 
     @classmethod
+    @override
     def of_training(cls, config: Any, train: Labelled[Any]) -> TextTask[Item, Prediction]:
-        """See `Task.of_training`."""
         task = super().of_training(config, train)
         assert isinstance(task, cls)
         task.pair_key = getattr(config.reading, "text_pair_key", None)
         return task
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TextTask[Item, Prediction]:
-        """See `Task.of_folder`; `DomainbertError` if the key of the second text is none."""
+        """`DomainbertError` if the key of the second text is none."""
         task, key = super().of_folder(labels, fields), fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
@@ -61,19 +63,20 @@ class TextTask(Task[Item, Prediction]):
         task.pair_key, task.reads_both = key, TASK_KEY not in fields
         return task
 
+    @override
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """See `Task.folder_facts`: the key of the second text."""
+        """The key of the second text."""
         return {} if self.pair_key is None else {_PAIR_KEY: self.pair_key}
 
     @property
+    @override
     def reads(self) -> tuple[str, ...]:
-        """See `Task.reads`."""
         if self.reads_both:
             return _SINGLE, _PAIRS
         return (_SINGLE,) if self.pair_key is None else (_PAIRS,)
 
+    @override
     def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        """See `Task.content_of`."""
         first, key = text_of(row, text_key), self.pair_key or _USUAL_KEY
         second = row.get(key)
         is_pair = isinstance(second, str)
@@ -91,14 +94,15 @@ class TextTask(Task[Item, Prediction]):
         """The target of a text without labels, which the loss has to leave out."""
         return IGNORED
 
+    @override
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`."""
         return self._encoded([item.content for item in items], [self.target(i) for i in items], tokenizer, max_length)
 
+    @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; words are read with spaces between them."""
+        """Words are read with spaces between them."""
         return self._encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
 
     def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -113,7 +117,6 @@ class TextTask(Task[Item, Prediction]):
     def _encoded(
         self, contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode`."""
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)

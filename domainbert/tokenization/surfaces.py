@@ -56,7 +56,7 @@ class Vocabulary:
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:
-        """See `Pieces.fold`."""
+        """The text as the vocabulary normalises it."""
         return self._pieces.fold(text)
 
     def pieces(self, surface: Surface) -> list[int]:

@@ -158,7 +158,7 @@ class CorpusTraining(Training):
 
     @property
     def phases(self) -> tuple[LengthPhase, ...]:
-        """See `phases_of`."""
+        """The phases of the row length, in order."""
         return phases_of(self.max_length)
 
     @property

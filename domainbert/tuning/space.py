@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import at_key, merge, nearest
 from domainbert.settings.yaml_files import Node, node_of
+from domainbert.stages.inputs import Inputs
 from domainbert.tuning.config import Parameter, Values
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Space:
     dimensions: tuple[Dimension, ...]
     inputs: tuple[Path, ...] = ()
     """The files and folders that the stage reads at any point."""
+    opened: Inputs = field(default_factory=Inputs, compare=False)
+    """Opens them, for the checks of all points."""
 
     def first(self) -> dict[str, Any]:
         """The point of the first choices and the lowest values."""
@@ -125,7 +128,7 @@ class Space:
         found = len(problems.messages)
         settings = self.settings_at(point, problems)
         if len(problems.messages) == found:
-            add_early_problems(self.stage, settings, self._tree_at(point), problems)
+            add_early_problems(self.stage, settings, self._tree_at(point), problems, self.opened)
         return settings
 
     def _tree_at(self, point: Mapping[str, Node]) -> Node:

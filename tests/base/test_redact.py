@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
 from domainbert.cli import main
-from domainbert.settings.stage import stage
+from domainbert.stages.stage import stage
 
 NONE: dict[str, str] = {}
 

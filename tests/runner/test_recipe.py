@@ -80,7 +80,7 @@ def test_warnings_of_all_stages_stand_at_the_end(
 
     @functools.wraps(make)
     def warn(out: Path, **given: Any) -> dict[str, Any]:
-        return {**make(out, **given), "warnings": [f"{given['words'][0]} is short", "all is vain"]}
+        return {**make(out, **given), "warnings": [f"{given['settings'].words[0]} is short", "all is vain"]}
 
     monkeypatch.setattr(fake_stages, "make", warn)
     Path("recipe.yaml").write_text(RECIPE.replace(', texts: {files: ["${folder}/a.txt"]}', ""))

@@ -22,8 +22,8 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.schema import PARTS, SPEED_ONLY, STREAM, defaults_of, marked, settings_class
-from domainbert.settings.stage import stage
 from domainbert.settings.yaml_files import load_yaml
+from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.ner.config import Ner
 from domainbert.training.config import Budget

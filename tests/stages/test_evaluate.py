@@ -9,6 +9,7 @@ from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
 from domainbert.base.errors import DomainbertError
+from domainbert.encoders.bert.config import BertConfig
 from domainbert.serving import cost
 from domainbert.stages.evaluate import _folders_of, evaluate
 from domainbert.tasks.classification.config import Classification
@@ -54,7 +55,7 @@ def models(tmp_path, monkeypatch):
     predictors = {}
     monkeypatch.setattr(
         "domainbert.serving.predictor.load_predictor",
-        lambda folder, precision: predictors[folder] if precision == "32-true" else None,
+        lambda folder, precision: predictors[folder.path] if precision == "32-true" else None,
     )
     of_model = cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1)
     monkeypatch.setattr(cost, "measure_costs", lambda models, contents: [of_model] * len(models))
@@ -63,7 +64,7 @@ def models(tmp_path, monkeypatch):
         for seed, predictor in seeds.items():
             folder = tmp_path / "models" / name / seed
             folder.mkdir(parents=True)
-            (folder / "config.json").write_text("{}")
+            (folder / "config.json").write_text(json.dumps(BertConfig().to_json() | {"vocab_size": 100}))
             predictors[folder] = predictor
         return tmp_path / "models" / name
 

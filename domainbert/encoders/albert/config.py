@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import Activation, Architectures, Heads, Layers, Sizes, Width, require, usual_classes
@@ -64,25 +66,27 @@ class AlbertConfig(BertConfig):
         require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
 
     @property
+    @override
     def word_width(self) -> int:
-        """See `EncoderConfig.word_width`."""
         return self.embedding_size
 
     @property
+    @override
     def layer_weights(self) -> tuple[int, ...]:
-        """See `EncoderConfig.layer_weights`: the layers of the first group, then those of the second, ..."""
+        """The layers of the first group, then those of the second, ..."""
         inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
         # this very quotient, rounded as it is, decides in transformers where a group ends
         return tuple(int(n / per_group) * inner + i for n in range(self.num_hidden_layers) for i in range(inner))
 
     @property
+    @override
     def sizes(self) -> Sizes:
-        """See `EncoderConfig.sizes`."""
         sizes = super().sizes
         return dataclasses.replace(sizes, num_layers=sizes.num_layers * self.inner_group_num)
 
+    @override
     def resized(self, sizes: Sizes) -> Self:
-        """See `EncoderConfig.resized`; there are no more groups than layers."""
+        """There are no more groups than layers."""
         count, inner = sizes.num_layers, self.inner_group_num
         require(count % inner == 0, f"inner_group_num: {inner} does not divide the number of layers, {count}")
         groups = min(self.num_hidden_groups, count // inner)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from torch import nn
+from typing_extensions import override
 
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.base import Encoder
@@ -47,8 +48,8 @@ class AlbertEncoder(PostNormEncoder):
         distinct = dataclasses.replace(sizes, num_layers=len(set(self.order)))
         super().__init__(embeddings, distinct, vocabulary.pad_id, types)
 
+    @override
     def blocks(self) -> Sequence[nn.Module]:
-        """See `Encoder.blocks`."""
         return [self.layers[number] for number in self.order]
 
 
@@ -61,22 +62,22 @@ class AlbertFamily(Family[AlbertConfig]):
     output_bias = "predictions.bias"
     output_copies = ("predictions.decoder.weight", "predictions.decoder.bias")
 
+    @override
     def encoder(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`."""
         return AlbertEncoder(config, vocabulary)
 
+    @override
     def head(self, kind: str, config: AlbertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`."""
         rate = config.classifier_dropout_prob
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pair_dropout=rate)
 
+    @override
     def encoder_names(self, config: AlbertConfig) -> NameMap:
-        """See `Family.encoder_names`."""
         project = {"encoder.embeddings.project": "albert.encoder.embedding_hidden_mapping_in"}
         return super().encoder_names(config) | with_weight_and_bias(project)
 
+    @override
     def layer_names(self, config: AlbertConfig) -> Sequence[str]:
-        """See `Family.layer_names`."""
         inner = config.inner_group_num
         places = [divmod(number, inner) for number in sorted(set(config.layer_weights))]
         return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{one}" for group, one in places]

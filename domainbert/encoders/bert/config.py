@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout, Length, PositiveFraction, Range
 from domainbert.encoders.config import (
     Activation,
@@ -64,8 +66,9 @@ class BertConfig(EncoderConfig):
     """Added to the variance in layer normalisation."""
 
     @classmethod
+    @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """See `EncoderConfig.from_json`; relative positions, which some old checkpoints have, are refused."""
+        """Relative positions, which some old checkpoints have, are refused."""
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; only 'absolute' is supported")
         return super().from_json(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import nn
+from typing_extensions import override
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
@@ -36,14 +37,14 @@ class BertFamily(Family[BertConfig]):
     output_bias = "cls.predictions.bias"
     output_copies = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 
+    @override
     def encoder(self, config: BertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`."""
         types = config.type_vocab_size
         embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, types, config.sizes)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
 
+    @override
     def head(self, kind: str, config: BertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`."""
         return build_head(kind, encoder, config.sizes, num_labels, dropout=config.hidden_dropout_prob)
 
 

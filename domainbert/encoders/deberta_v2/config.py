@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout, PositiveFraction, Range
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import Heads, Layers, Width, require, usual_classes
@@ -128,8 +130,9 @@ class DebertaV2Config(BertConfig):
             )
 
     @classmethod
+    @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """See `EncoderConfig.from_json`; widths that follow from others have to do so, and are not kept."""
+        """Widths that follow from others have to do so, and are not kept."""
         own, terms = dict(fields), fields.get("pos_att_type")
         if isinstance(terms, str | list):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
@@ -146,12 +149,14 @@ class DebertaV2Config(BertConfig):
             require(found == usual[name], f"{name}: found {found!r}; only {usual[name]} is supported here")
         return config
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """See `EncoderConfig.to_json`; transformers does not read `embedding_size: null`."""
+        """Transformers does not read `embedding_size: null`."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
+    @override
     def of_layers(self, layers: Sequence[int]) -> Self:
-        """See `EncoderConfig.of_layers`; `DomainbertError` where a convolution, which is the first layer's, would stand
+        """`DomainbertError` where a convolution, which is the first layer's, would stand
         beside another, or a layer would lose it."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
@@ -160,8 +165,8 @@ class DebertaV2Config(BertConfig):
         )
         return super().of_layers(layers)
 
+    @override
     def narrowed(self, share: float) -> Self:
-        """See `EncoderConfig.narrowed`."""
         return super().narrowed(share).replaced(embedding_size=self.word_width)
 
     @property
@@ -181,8 +186,8 @@ class DebertaV2Config(BertConfig):
         return self.position_buckets if self.position_buckets >= 1 else self.farthest
 
     @property
+    @override
     def word_width(self) -> int:
-        """See `EncoderConfig.word_width`."""
         return self.embedding_size or self.hidden_size
 
     @property

@@ -50,7 +50,7 @@ class WordEmbeddings(nn.Module):
         return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
 
     def parts(self) -> dict[str, nn.Module]:
-        """See `Encoder.embedding_parts`."""
+        """The modules by name, without those that the configuration leaves out."""
         made = {"word": self.word, "token_type": self.token_type, "norm": self.norm}
         return {name: part for name, part in made.items() if part is not None}
 

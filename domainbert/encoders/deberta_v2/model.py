@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
@@ -63,35 +64,38 @@ class DebertaEncoder(Encoder):
             self.embeddings.word.weight[vocabulary.pad_id].zero_()
 
     @property
+    @override
     def input_embeddings(self) -> nn.Embedding:
-        """See `Encoder.input_embeddings`."""
         return self.embeddings.word
 
+    @override
     def embed(self, tokens: Packed) -> Tensor:
-        """See `Encoder.embed`."""
         embedded: Tensor = self.embeddings(tokens)
         return embedded
 
+    @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """See `Encoder.embedding_parts`; the embeddings of distances belong to the layers."""
+        """The embeddings of distances belong to the layers."""
         return self.embeddings.parts()
 
+    @override
     def embedders(self) -> Sequence[nn.Module]:
-        """See `Encoder.embedders`."""
         return [self.embeddings]
 
+    @override
     def context(self, tokens: Packed) -> Context:
-        """See `Encoder.context`: the texts, and what attention and convolution know of places in them."""
+        """The texts, and what attention and convolution know of places in them."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
 
+    @override
     def blocks(self) -> Sequence[nn.Module]:
-        """See `Encoder.blocks`."""
         return list(self.layers)
 
+    @override
     def attention_flops(self, length: int) -> float:
-        """See `Encoder.attention_flops`: each term of the scores is a product more.
+        """Each term of the scores is a product more.
 
         The rows of a batch share the projections of distances: their weights, where they have any, compute nothing for
         a token, and what they are counted with as part of a block is taken off.
@@ -135,28 +139,29 @@ class DebertaV2Family(Family[DebertaV2Config]):
     output_bias = f"{_TRANSFORMERS}bias"
     output_copies = (f"{_TRANSFORMERS}decoder.weight", f"{_TRANSFORMERS}decoder.bias")
 
+    @override
     def encoder(self, config: DebertaV2Config, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`."""
         if config.relative_attention:
             return DebertaEncoder(config, vocabulary)
         types = config.type_vocab_size
         embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, types, config.sizes)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
 
+    @override
     def head(self, kind: str, config: DebertaV2Config, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`."""
         rate = config.head_dropout if kind == "sequence" else config.hidden_dropout_prob
         pooler, before = config.pooler_hidden_act, config.pooler_dropout
         sizes = config.sizes
         return build_head(kind, encoder, sizes, num_labels, dropout=rate, pooler=pooler, pooler_dropout=before)
 
+    @override
     def names(self, config: DebertaV2Config, kind: str | None) -> NameMap:
-        """See `Family.names`."""
         names = super().names(config, kind)
         return {ours: tuple(_head_name(name, config) for name in theirs) for ours, theirs in names.items()}
 
+    @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
-        """See `Family.encoder_names`; most parts are there in some configurations only."""
+        """Most parts are there in some configurations only."""
         tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
         names: NameMap = {
             f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
@@ -179,16 +184,17 @@ class DebertaV2Family(Family[DebertaV2Config]):
         modules |= numbered("encoder.layers", self.layer_names(config), layer)
         return names | with_weight_and_bias(modules)
 
+    @override
     def tied(self, config: DebertaV2Config) -> Mapping[str, str]:
-        """See `Family.tied`."""
         return super().tied(config) if config.legacy else {}
 
+    @override
     def per_entry(self, config: DebertaV2Config) -> Sequence[str]:
-        """See `Family.per_entry`."""
         return [_head_name(name, config) for name in super().per_entry(config)]
 
+    @override
     def renamed(self, name: str, config: DebertaV2Config) -> str:
-        """See `Family.renamed`: Microsoft's checkpoints have a `config.json` without `legacy`."""
+        """Microsoft's checkpoints have a `config.json` without `legacy`."""
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)

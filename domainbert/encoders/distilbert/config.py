@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout, Length
 from domainbert.encoders.config import Activation, Deviation, EncoderConfig, Heads, Layers, Width, usual_classes
 
@@ -59,8 +61,9 @@ class DistilBertConfig(EncoderConfig):
     initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights."""
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """See `EncoderConfig.to_json`; the usual `qa_dropout`, of one kind of head alone, goes without saying."""
+        """The usual `qa_dropout`, of one kind of head alone, goes without saying."""
         fields = super().to_json()
         return {name: value for name, value in fields.items() if (name, value) != ("qa_dropout", _QA_DROPOUT)}
 

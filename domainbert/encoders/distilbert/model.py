@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import nn
+from typing_extensions import override
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import VocabularyFacts
@@ -38,13 +39,13 @@ class DistilBertFamily(Family[DistilBertConfig]):
     output_bias = "vocab_projector.bias"
     output_copies = ("vocab_projector.weight",)
 
+    @override
     def encoder(self, config: DistilBertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`."""
         embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, config.sizes)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id)
 
+    @override
     def head(self, kind: str, config: DistilBertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`."""
         dropout = config.seq_classif_dropout if kind == "sequence" else config.dropout
         span = config.qa_dropout
         return build_head(kind, encoder, config.sizes, num_labels, dropout=dropout, pooler="relu", span_dropout=span)

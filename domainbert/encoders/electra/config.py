@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import Architectures, Heads, Sizes, Width, usual_classes
@@ -40,18 +42,19 @@ class ElectraConfig(BertConfig):
     classifier_dropout: Dropout | None = None
     """Dropout of a task's head; None is `hidden_dropout_prob`."""
 
+    @override
     def resized(self, sizes: Sizes) -> Self:
-        """See `EncoderConfig.resized`; embeddings as wide as the hidden states stay so."""
+        """Embeddings as wide as the hidden states stay so."""
         resized = super().resized(sizes)
         return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
 
+    @override
     def narrowed(self, share: float) -> Self:
-        """See `EncoderConfig.narrowed`."""
         return super().narrowed(share).replaced(embedding_size=self.embedding_size)
 
     @property
+    @override
     def word_width(self) -> int:
-        """See `EncoderConfig.word_width`."""
         return self.embedding_size
 
     @property

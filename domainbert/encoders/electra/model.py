@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from typing_extensions import override
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import VocabularyFacts
@@ -34,20 +35,21 @@ class ElectraFamily(Family[ElectraConfig]):
     output_bias = "generator_lm_head.bias"
     output_copies = ("generator_lm_head.weight",)
 
+    @override
     def encoder(self, config: ElectraConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`."""
         rows, types = config.max_position_embeddings, config.type_vocab_size
         embeddings = Embeddings(vocabulary.size, rows, types, config.sizes, factor_width=config.factor_width)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
 
+    @override
     def head(self, kind: str, config: ElectraConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`; the masked-LM head and the pooler have the exact GELU, whatever the layers have."""
+        """The masked-LM head and the pooler have the exact GELU, whatever the layers have."""
         rate = config.head_dropout
         how: dict[str, Any] = {"activation": "gelu", "pooler": "gelu"}
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **how)
 
+    @override
     def encoder_names(self, config: ElectraConfig) -> NameMap:
-        """See `Family.encoder_names`."""
         project = {} if config.factor_width is None else {"encoder.embeddings.project": "electra.embeddings_project"}
         return super().encoder_names(config) | with_weight_and_bias(project)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout, Length, Range
 from domainbert.encoders.config import (
     Activation,
@@ -132,8 +134,8 @@ class ModernBertConfig(EncoderConfig):
         )
 
     @property
+    @override
     def max_length(self) -> int:
-        """See `EncoderConfig.max_length`."""
         return self.max_position_embeddings
 
     @property
@@ -146,8 +148,9 @@ class ModernBertConfig(EncoderConfig):
         """Tokens before and behind it that a token sees in a layer with a window."""
         return self.local_attention // 2
 
+    @override
     def of_layers(self, layers: Sequence[int]) -> Self:
-        """See `EncoderConfig.of_layers`; each layer stays of its kind, as far as that can be said.
+        """Each layer stays of its kind, as far as that can be said.
 
         `DomainbertError` where a first layer is not the first, which alone has no norm before its attention, or where
         the kinds do not recur: transformers 4 could not be told, and would load another network.
@@ -166,15 +169,17 @@ class ModernBertConfig(EncoderConfig):
         )
         return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=every)
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """See `EncoderConfig.to_json`; under the keys of transformers 5, too."""
+        """Under the keys of transformers 5, too."""
         thetas = {GLOBAL: self.global_rope_theta, LOCAL: self.local_rope_theta}
         rope = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
         return {**super().to_json(), "layer_types": self.layer_types, "rope_parameters": rope}
 
     @classmethod
+    @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """See `EncoderConfig.from_json`; where it has the keys of transformers 5, those count, as they do there.
+        """Where it has the keys of transformers 5, those count, as they do there.
 
         `DomainbertError` for what no key of transformers 4 says, and for a key that makes another network.
         """

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
@@ -58,37 +59,38 @@ class ModernBertEncoder(Encoder):
             self.word.weight[vocabulary.pad_id].zero_()
 
     @property
+    @override
     def input_embeddings(self) -> nn.Embedding:
-        """See `Encoder.input_embeddings`."""
         return self.word
 
+    @override
     def embed(self, tokens: Packed) -> Tensor:
-        """See `Encoder.embed`."""
         embedded: Tensor = self.dropout(self.word_norm(self.word(tokens.input_ids)))
         return embedded
 
+    @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """See `Encoder.embedding_parts`."""
         return {"word": self.word, "norm": self.word_norm}
 
+    @override
     def context(self, tokens: Packed) -> Context:
-        """See `Encoder.context`."""
         config, head_size = self.config, self.hidden_size // self.num_heads
         rate = self.attention_dropout if self.training else 0.0
         thetas = config.global_rope_theta, config.local_rope_theta
         everywhere, near = (rotation(tokens.position_ids, head_size, theta) for theta in thetas)
         return Context(choose_kernel(tokens, head_size, rate, window=config.window), everywhere, near)
 
+    @override
     def blocks(self) -> Sequence[nn.Module]:
-        """See `Encoder.blocks`."""
         return list(self.layers)
 
+    @override
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
-        """See `Encoder.finish`."""
         return self.last_norm(hidden)
 
+    @override
     def depth_of(self, parameter: str) -> int:
-        """See `Encoder.depth_of`; the last norm is as high as the last block."""
+        """The last norm is as high as the last block."""
         return self.num_hidden_layers if parameter.startswith("last_norm.") else super().depth_of(parameter)
 
 
@@ -160,12 +162,12 @@ class ModernBertFamily(Family[ModernBertConfig]):
     output_bias = "decoder.bias"
     output_copies = ("decoder.weight",)
 
+    @override
     def encoder(self, config: ModernBertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`."""
         return ModernBertEncoder(config, vocabulary)
 
+    @override
     def head(self, kind: str, config: ModernBertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`."""
         head: nn.Module
         if kind == "masked_lm":
             head = ModernMaskedLMHead(encoder.input_embeddings, config)
@@ -174,19 +176,20 @@ class ModernBertFamily(Family[ModernBertConfig]):
         _initialise(head, config)
         return head
 
+    @override
     def names(self, config: ModernBertConfig, kind: str | None) -> NameMap:
-        """See `Family.names`; without the first norm, and without the biases that are left out."""
+        """Without the first norm, and without the biases that are left out."""
         return {ours: theirs for ours, theirs in super().names(config, kind).items() if _is_there(ours, config)}
 
+    @override
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
-        """See `Family.encoder_names`."""
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
         layers = numbered("encoder.layers", self.layer_names(config), self.layer)
         words: NameMap = {"encoder.word.weight": (self.per_entry(config)[0],)}
         return words | with_weight_and_bias({**norms, **layers})
 
+    @override
     def per_entry(self, config: ModernBertConfig) -> Sequence[str]:
-        """See `Family.per_entry`."""
         return "model.embeddings.tok_embeddings.weight", self.output_bias
 
 

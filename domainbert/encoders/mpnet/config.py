@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout, Length, PositiveFraction
 from domainbert.encoders.config import (
     Activation,
@@ -81,8 +83,9 @@ class MPNetConfig(EncoderConfig):
         )
 
     @classmethod
+    @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """See `EncoderConfig.from_json`; the padding's id and the number of buckets are those of every MPNet."""
+        """The padding's id and the number of buckets are those of every MPNet."""
         for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
             found = fields.get(name, fixed)
             require(found == fixed, f"{name}: found {found!r:.80}; expected {fixed}, as transformers computes no other")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.attention import Segments, choose_kernel
@@ -54,8 +55,9 @@ class MPNetEncoder(PostNormEncoder):
         self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # made once: a GPU waits
         initialise(self.relative_bias, sizes.initializer_range)
 
+    @override
     def context(self, tokens: Packed) -> Segments:
-        """See `Encoder.context`; all layers share the bias."""
+        """All layers share the bias."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         places = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
@@ -84,23 +86,26 @@ class MPNetFamily(Family[MPNetConfig]):
     output_bias = "lm_head.bias"
     output_copies = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 
+    @override
     def encoder(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`; `DomainbertError` if the padding has another id than 1."""
+        """`DomainbertError` if the padding has another id than 1."""
         _check_padding(vocabulary.pad_id)
         return MPNetEncoder(config, vocabulary)
 
+    @override
     def head(self, kind: str, config: MPNetConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`; the masked-LM head has the exact GELU, whatever the layers have."""
+        """The masked-LM head has the exact GELU, whatever the layers have."""
         rate = config.hidden_dropout_prob
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
+    @override
     def encoder_names(self, config: MPNetConfig) -> NameMap:
-        """See `Family.encoder_names`."""
         table = {"encoder.relative_bias.weight": ("mpnet.encoder.relative_attention_bias.weight",)}
         return super().encoder_names(config) | table
 
+    @override
     def with_padding(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
-        """See `Family.with_padding`; `DomainbertError` if the padding has another id than 1."""
+        """`DomainbertError` if the padding has another id than 1."""
         _check_padding(pad_id)
         return dict(tensors)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.ranges import Dropout, Length
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import require, usual_classes
@@ -43,8 +45,9 @@ class RobertaConfig(BertConfig):
         )
 
     @classmethod
+    @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """See `EncoderConfig.from_json`; the padding's id has to leave room for positions."""
+        """The padding's id has to leave room for positions."""
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Encoder
@@ -32,8 +33,9 @@ class RobertaFamily(Family[RobertaConfig]):
     output_bias = "lm_head.bias"
     output_copies = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 
+    @override
     def encoder(self, config: RobertaConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`; `DomainbertError` if the padding's id leaves fewer positions than promised."""
+        """`DomainbertError` if the padding's id leaves fewer positions than promised."""
         first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(
@@ -43,13 +45,15 @@ class RobertaFamily(Family[RobertaConfig]):
         embeddings = Embeddings(vocabulary.size, rows, config.type_vocab_size, config.sizes, first)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id)
 
+    @override
     def head(self, kind: str, config: RobertaConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """See `Family.head`; the masked-LM head has the exact GELU, whatever the layers have."""
+        """The masked-LM head has the exact GELU, whatever the layers have."""
         rate = config.head_dropout
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
+    @override
     def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
-        """See `Family.with_padding`: the rows of the position table move with the padding's id.
+        """The rows of the position table move with the padding's id.
 
         Places that this adds at the end get the row of the last one; `DomainbertError` if positions would be lost.
         """

@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
@@ -55,16 +56,17 @@ class CrfDecoder(Decoder):
     def __init__(self, head: nn.Module, labels: Sequence[str]) -> None:
         self.head, self.labels = head, list(labels)
 
+    @override
     def write(self, folder: Path) -> None:
-        """See `Decoder.write`; what is forbidden is written as -10000."""
+        """What is forbidden is written as -10000."""
         crf = crf_of(self.head)
         assert crf is not None
         start, transitions, end = crf.scores(crf.transitions.detach())
         numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": end.tolist()}
         write_json(folder / self.name, {"how": self._HOW, "labels": self.labels, **numbers})
 
+    @override
     def read(self, folder: Path) -> None:
-        """See `Decoder.read`."""
         path, crf = folder / self.name, Crf(len(self.labels))
         check_sealed(folder, self.name)
         try:
@@ -99,14 +101,15 @@ class BiaffineDecoder(Decoder):
     def __init__(self, head: Biaffine) -> None:
         self.head = head
 
+    @override
     def write(self, folder: Path) -> None:
-        """See `Decoder.write`."""
         tensors = {name: getattr(self.head, name).detach().contiguous() for name in self._PARTS}
         save_file(tensors, folder / self.name, metadata={"how": self._HOW})
         (folder / self.name).chmod(0o644)
 
+    @override
     def read(self, folder: Path) -> None:
-        """See `Decoder.read`; sizes are those that `config.json` implies."""
+        """Sizes are those that `config.json` implies."""
         path = folder / self.name
         check_sealed(folder, self.name)
         try:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
 from domainbert.metrics.headline import Headline
@@ -56,13 +58,14 @@ class Classification(TextTaskConfig):
         if self.class_weights is not None and self.balanced_sampling:
             raise DomainbertError("balanced_sampling: with class_weights it would count twice; expected one of the two")
 
+    @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """See `TaskConfig.check_labels`."""
         check_weighted(self.class_weights, labels, "class_weights")
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: a name for each text, or a number, of which there are few."""
+        """A name for each text, or a number, of which there are few."""
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.row_keys import row_keys
 
@@ -74,8 +77,9 @@ class Classification(TextTaskConfig):
         return Recognised(cls(format=ClassificationFormat(**keys.of_format)), reason)
 
     @classmethod
+    @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`; `transformers` takes a single output without a `problem_type` for a regression."""
+        """`transformers` takes a single output without a `problem_type` for a regression."""
         kind, labels = fields.get("problem_type"), fields.get("id2label")
         classes = kind == "single_label_classification" or (kind is None and (labels is None or len(labels) > 1))
         return head == "sequence" and classes

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import all_class_scores, count_classes
 from domainbert.metrics.confusion import Pair
@@ -41,18 +43,18 @@ class ClassScoring(CountedScoring):
         self.calibrate = config.calibrate
         self.temperatures: dict[str, dict[str, float]] = {}  # of the models, by system and seed
 
+    @override
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """See `Scoring.score`."""
         super().score(system, seed, predictor, path)
         self.temperatures.setdefault(system, {})[seed] = getattr(predictor.task, "temperature", 1.0)
 
+    @override
     def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
-        """See `Scoring.row`."""
         gold = {**item.as_row, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
 
+    @override
     def mistake(self, item: LabelledText, prediction: TextPrediction) -> Mistake | None:
-        """See `Scoring.mistake`."""
         if item.label == prediction.label:
             return None
         gold, found = label_marks(item.label, prediction.label, prediction.scores)
@@ -66,12 +68,13 @@ class ClassScoring(CountedScoring):
         """The predicted class."""
         return [(prediction.scores[prediction.label], item.label == prediction.label)]
 
+    @override
     def count(self, predictions: Sequence[TextPrediction]) -> IntArray:
-        """See `CountedScoring.count`: (texts, classes, 3)."""
+        """(texts, classes, 3)."""
         return count_classes(self._gold, [one.label for one in predictions], sorted(self.labels))
 
+    @override
     def scores(self, predictions: Sequence[TextPrediction], totals: IntArray) -> dict[str, Any]:
-        """See `CountedScoring.scores`."""
         return all_class_scores(totals, sorted(self.labels))
 
     def warnings(self) -> list[str]:
@@ -81,15 +84,16 @@ class ClassScoring(CountedScoring):
         )
         return same if len(set(self._gold)) > 1 else []
 
+    @override
     def summary(self, resampling: Resampling) -> Summary:
-        """See `Scoring.summary`; with calibration, if one is asked for."""
+        """With calibration, if one is asked for."""
         found = super().summary(resampling)
         if self.calibrate:
             labels = sorted(self.labels)
             summarize_calibration(found, self._gold, self.predictions, self.temperatures, labels, resampling)
         return found
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         lines = classification_lines(summary, self.headline.key, self.headline.name)
         return lines + (calibration_lines(summary) if self.calibrate else [])

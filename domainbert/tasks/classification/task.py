@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
@@ -58,16 +59,17 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         self.weights: list[float] | None = None
 
     @classmethod
+    @override
     def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> ClassificationTask:
-        """See `Task.of_training`."""
         task = super().of_training(config, train)
         assert isinstance(task, cls)
         task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
         return task
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ClassificationTask:
-        """See `Task.of_folder`; most folders have no temperature."""
+        """Most folders have no temperature."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
@@ -81,16 +83,17 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         own = {_TEMPERATURE: float(f"{scores['temperature']:.6g}")} if self.learning.calibrate else {}
         return {**super().folder_facts(scores), **own}
 
+    @override
     def order(self, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
-        """See `Task.order`; classes may be drawn more evenly than they occur."""
+        """Classes may be drawn more evenly than they occur."""
         asked = self.learning.balanced_sampling
         if asked is False:
             return super().order(items, batch_size, seed)
         classes = np.array([self.target(item) for item in items])
         return BalancedOrder(classes, 0.0 if asked is True else asked, batch_size, seed)
 
+    @override
     def target(self, item: LabelledText) -> int:
-        """See `TextTask.target`."""
         return self.labels.index(item.label)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -108,12 +111,13 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             return scores_of_rows(calibrated_scores, 1 + len(self.labels))
         return scores_of_counts(class_scores, len(self.labels), 3)
 
+    @override
     def metric_of_slice(self) -> Metric:
-        """See `Task.metric_of_slice`: the temperature is for the whole set to say."""
+        """The temperature is for the whole set to say."""
         return scores_of_rows(plain_scores, 1 + len(self.labels)) if self.learning.calibrate else self.metric()
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
-        """See `Task.update`."""
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
         means = mean_over_windows(logits, batch).float().cpu().numpy()
         if self.learning.calibrate:
@@ -131,8 +135,9 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)
         ]
 
+    @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """See `Task.claims`: the class."""
+        """The class."""
 
         def strengths(logits: Tensor) -> Tensor:
             return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / self.temperature, dim=-1)

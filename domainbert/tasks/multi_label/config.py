@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
@@ -52,15 +54,17 @@ class MultiLabel(TextTaskConfig):
     """Weight in the loss of the texts that a label holds of, beside those it does not; 1 where it is not named.
     `balanced` takes the number of the latter divided by that of the former."""
 
+    @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """See `TaskConfig.check_labels`; `DomainbertError` too where no text of training has a label."""
+        """`DomainbertError` too where no text of training has a label."""
         if not labels:
             raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: a list for each text; in a table labels with the usual separator between."""
+        """A list for each text; in a table labels with the usual separator between."""
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.row_keys import row_keys
 
@@ -76,6 +80,6 @@ class MultiLabel(TextTaskConfig):
         return Recognised(cls(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
 
     @classmethod
+    @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`."""
         return head == "sequence" and fields.get("problem_type") == PROBLEM_TYPE

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import count_labels
@@ -39,17 +40,18 @@ class MultiLabelScoring(CountedScoring):
         return sum(len(item.labels) for item in self.test.items)
 
     @property
+    @override
     def title(self) -> str:
-        """See `Scoring.title`."""
         return f"micro F1 over {self.num_gold:,} labels of {len(self.test.items):,} {self.test.unit}"
 
+    @override
     def row(self, item: LabelledText, prediction: LabelsOfText) -> dict[str, Any]:
-        """See `Scoring.row`."""
         gold = {**item.as_row, "gold": list(item.labels)}
         return {**gold, "predicted": prediction.labels, "scores": prediction.scores}
 
+    @override
     def mistake(self, item: LabelledText, prediction: LabelsOfText) -> Mistake | None:
-        """See `Scoring.mistake`; the model gives what a missed label lacks to 1."""
+        """The model gives what a missed label lacks to 1."""
         missed, spurious = _differing(item, prediction)
         if not missed and not spurious:
             return None
@@ -96,8 +98,8 @@ class MultiLabelScoring(CountedScoring):
         )
         return silent if self.num_gold else []
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         return multi_label_lines(summary, self.headline.key, self.headline.name)
 
 

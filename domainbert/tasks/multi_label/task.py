@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
@@ -61,8 +62,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         self.threshold, self.pos_weight = threshold, pos_weight
 
     @classmethod
+    @override
     def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> MultiLabelTask:
-        """See `Task.of_training`; also if balanced weights are asked for a label that holds of every text."""
+        """Also if balanced weights are asked for a label that holds of every text."""
         task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
         assert isinstance(task, cls)
         if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):
@@ -72,8 +74,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return task
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> MultiLabelTask:
-        """See `Task.of_folder`; a folder from elsewhere has no threshold, and 0.5 is taken."""
+        """A folder from elsewhere has no threshold, and 0.5 is taken."""
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
@@ -92,12 +95,13 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return np.isin(self.labels, item.labels).astype(np.int64)
 
     @property
+    @override
     def unknown(self) -> NDArray[np.int64]:
-        """See `TextTask.unknown`."""
         return np.full(len(self.labels), IGNORED, dtype=np.int64)
 
+    @override
     def shown_target(self, target: Any) -> str:
-        """See `Task.shown_target`: the labels that hold."""
+        """The labels that hold."""
         return ", ".join(label for label, holds in zip(self.labels, target, strict=True) if holds) or "no label"
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -129,12 +133,12 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         """Micro F1 at every threshold: which is taken is for the whole set to say."""
         return scores_of_counts(f1_by_threshold, len(self.labels), 2, len(THRESHOLDS) + 1)
 
+    @override
     def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """See `Task.score_of_slice`."""
         return float(scores[threshold_name(float(whole["threshold"]))])
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
-        """See `Task.update`."""
         gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
         probabilities = torch.sigmoid(mean_over_windows(logits, batch))
         metric.update(count_thresholds(gold, probabilities.cpu().numpy()))
@@ -147,8 +151,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
             LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
         ]
 
+    @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """See `Task.claims`: each label that the text has."""
+        """Each label that the text has."""
 
         def strength(number: int, logits: Tensor) -> Tensor:
             return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import listed
 from domainbert.metrics.headline import Headline
@@ -86,20 +88,21 @@ class Ner(TaskConfig):
     """Tag scheme inside the model, whatever that of the files. BIOES has tags of their own for the last word of an
     entity and for an entity of one word; `transformers` reads IOB2 only as entities."""
 
+    @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """See `TaskConfig.check_labels`."""
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
             wanted = listed(self.format.types)
             raise DomainbertError(f"format.types: no entity of {wanted} in training; expected some that it has")
 
     @property
+    @override
     def uncompared(self) -> str:
-        """See `TaskConfig.uncompared`."""
         return OF_A_CRF if self.head == "crf" else ""
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: tags of a scheme, texts with lists of entities, exports of annotation tools."""
+        """Tags of a scheme, texts with lists of entities, exports of annotation tools."""
         from domainbert.tasks.ner.tags import is_without_types
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.tagged_samples import tagged_sample
@@ -116,8 +119,9 @@ class Ner(TaskConfig):
             return Recognised(cls(format=format), f"lists of entities under {key!r}", specificity=3)
         return Recognised(cls(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 
+    @override
     def mending(self) -> Self | None:
-        """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does, then entities trimmed."""
+        """Tags that the scheme forbids are read as conlleval does, then entities trimmed."""
         mended = replace(self.format, repair=True, trim=self.format.trim or self.format.repair)
         return None if self.format == mended else replace(self, format=mended)
 
@@ -128,8 +132,9 @@ class Ner(TaskConfig):
         return tuple(entity_types(outputs))
 
     @classmethod
+    @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`; labels without a B- or its like, as parts of speech have them, are no entities."""
+        """Labels without a B- or its like, as parts of speech have them, are no entities."""
         labels = fields.get("id2label", {}).values()
         return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
 from domainbert.tasks.ner.config import SchemeChoice
@@ -60,14 +62,16 @@ class NerFile(TaggedFile[Sentence]):
         """The items."""
         return self.items
 
+    @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """See `Labelled.plain_item`; the entities are stretches."""
+        """The entities are stretches."""
         _, places = joined_words(item.words)
         stretches = (LabelledStretch(places[first][0], places[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
 
+    @override
     def units(self) -> list[Unit]:
-        """See `TaggedFile.units`; `DomainbertError` if the documents are no lines of the file."""
+        """`DomainbertError` if the documents are no lines of the file."""
         if self.export:
             raise DomainbertError(f"{self.path}: {self.export} is not divided into folds; expected CoNLL or JSONL")
         return super().units()
@@ -77,8 +81,9 @@ class NerFile(TaggedFile[Sentence]):
         """Entities of all sentences."""
         return sum(len(sentence.spans) for sentence in self.items)
 
+    @override
     def describe(self) -> str:
-        """See `Labelled.describe`; of a set of files these lines of each."""
+        """Of a set of files these lines of each."""
         return "\n".join(part.describe() for part in self.parts) or super().describe()
 
     @property

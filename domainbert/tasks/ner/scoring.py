@@ -8,6 +8,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
@@ -51,12 +53,13 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return self.test.num_spans
 
     @property
+    @override
     def title(self) -> str:
-        """See `Scoring.title`."""
         return f"strict entity F1 over {self.num_gold:,} gold entities"
 
+    @override
     def predict(self, predictor: Any) -> list[TaggedWords]:
-        """See `TaggedScoring.predict`; entities of types that are not read are left out of the predictions, too."""
+        """Entities of types that are not read are left out of the predictions, too."""
         found, keeps = super().predict(predictor), self.config.format.keeps
         if self.config.format.types is None:
             return found
@@ -65,8 +68,9 @@ class EntityScoring(TaggedScoring, CountedScoring):
             one._replace(tags=tags_from_spans(spans, len(one.tags))) for one, spans in zip(found, kept, strict=True)
         ]
 
+    @override
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
-        """See `Scoring.score`; repaired tags are counted."""
+        """Repaired tags are counted."""
         super().score(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
         if isinstance(predictor, Tagger):
@@ -75,12 +79,13 @@ class EntityScoring(TaggedScoring, CountedScoring):
             scores = raw_text_scores(predictor, self.test.sentences, tagged, keeps)
             self._raw_text.setdefault(system, []).append(scores)
 
+    @override
     def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
-        """See `CountedScoring.count`: strict, (sentences, types, 3)."""
+        """Strict, (sentences, types, 3)."""
         return count_entities(self._gold, _spans(predictions), self._types)
 
+    @override
     def scores(self, predictions: Sequence[TaggedWords], totals: IntArray) -> dict[str, Any]:
-        """See `CountedScoring.scores`."""
         words = [sentence.words for sentence in self.test.sentences]
         return all_entity_scores(self._gold, _spans(predictions), totals, self._types, words, self._seen)
 
@@ -89,8 +94,9 @@ class EntityScoring(TaggedScoring, CountedScoring):
         silent = collapsed(self.predictions, lambda found: not any(_spans(found)), "predicts no entity at all")
         return silent if self.num_gold else []
 
+    @override
     def summary(self, resampling: Resampling) -> Summary:
-        """See `Scoring.summary`; after a check that all gold entities of the file were scored."""
+        """After a check that all gold entities of the file were scored."""
         runs = (run for runs in self.predictions.values() for run in runs.values())
         found = {span[2] for run in runs for spans in _spans(run) for span in spans}
         self._types = sorted(found.union(label_set(self.test.items)))
@@ -106,8 +112,9 @@ class EntityScoring(TaggedScoring, CountedScoring):
                 system["raw_text"] = {key: sum(seed[key] for seed in seeds) / len(seeds) for key in seeds[0]}
         return summary
 
+    @override
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
-        """See `Scoring.mistake`; a missed entity is as bad as the model is sure that its words are in none."""
+        """A missed entity is as bad as the model is sure that its words are in none."""
         judged = judge_entities(item.spans, spans_from_tags(prediction.tags))
         wrong = [one.predicted or one.gold for one in judged if one.kind != CORRECT]
         if not wrong:
@@ -129,12 +136,12 @@ class EntityScoring(TaggedScoring, CountedScoring):
         gold = set(item.spans)
         return ((prediction.scores[span[0]], span in gold) for span in spans_from_tags(prediction.tags))
 
+    @override
     def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Scoring.brief`."""
         return {key: value for key, value in super().brief(system).items() if key not in ("repaired_tags", "raw_text")}
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         said = "stray I- tags in the predictions were read as B-"
         repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
         raw = [f"{name}: {raw_text_line(one)}" for name, one in summary["systems"].items() if "raw_text" in one]

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
@@ -83,8 +84,8 @@ class NerTask(Task[Sentence, list[Entity]]):
         scheme = scheme_of_labels(self.labels)
         return {_SCHEME: scheme} if scheme else {}
 
+    @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`."""
         self._tokenizer = tokenizer
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
@@ -98,8 +99,9 @@ class NerTask(Task[Sentence, list[Entity]]):
         number = {label: index for index, label in enumerate(self.labels)}
         return encode_words(aligned, [[number[tag] for tag in one] for one in tags], self.labels, max_length)
 
+    @override
     def output_names(self, item: Sentence) -> Sequence[str]:
-        """See `Task.output_names`; of the pre-tokens of BIOES the first of each word has its name."""
+        """Of the pre-tokens of BIOES the first of each word has its name."""
         if self.scheme != "BIOES":
             return super().output_names(item)
         assert self._tokenizer is not None  # `encode` has noted it
@@ -109,10 +111,11 @@ class NerTask(Task[Sentence, list[Entity]]):
             names[first] = word
         return names
 
+    @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; `word_splitting` splits a text."""
+        """`word_splitting` splits a text."""
         return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
 
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
@@ -136,8 +139,9 @@ class NerTask(Task[Sentence, list[Entity]]):
         """Strict entity F1."""
         return scores_of_counts(entity_scores, len(entity_types(self.labels)), 3)
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
-        """See `Task.update`; the entities are those in words, as `evaluate` counts them."""
+        """The entities are those in words, as `evaluate` counts them."""
         sentences = [items[item] for item in batch["items"].tolist()]
         tags = self._tags(logits, batch)
         if self.scheme == "BIOES":
@@ -158,8 +162,9 @@ class NerTask(Task[Sentence, list[Entity]]):
         scores = iter(lattice.scores([of_words for of_words in tags if of_words]))
         return [TaggedWords(of_words, next(scores) if of_words else []) for of_words in tags]
 
+    @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """See `Task.claims`: each entity, as probable as its score says."""
+        """Each entity, as probable as its score says."""
         (tags,) = self._tags(logits, batch)
         return entity_claims(self.crf or self.valid or Crf(len(self.labels)), self.labels, tags, batch)
 
@@ -167,8 +172,8 @@ class NerTask(Task[Sentence, list[Entity]]):
         decoded = decode_labels(logits, batch, self.crf, self.valid)
         return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 
+    @override
     def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
-        """See `Task.as_json`."""
         return {"entities": [asdict(entity) for entity in prediction]}
 
     def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
@@ -178,8 +183,8 @@ class NerTask(Task[Sentence, list[Entity]]):
         return [found] if entities and not scores["f1"] else []
 
     @classmethod
+    @override
     def scoring(cls, config: Ner, test: Labelled[Any], train: Labelled[Any] | None) -> EntityScoring:
-        """See `Task.scoring`."""
         assert isinstance(test, NerFile) and (train is None or isinstance(train, NerFile))
         return EntityScoring(config, test, train)
 
@@ -189,19 +194,20 @@ class CrfNerTask(NerTask):
 
     head = "crf"
 
+    @override
     def bind(self, head: nn.Module) -> None:
-        """See `Task.bind`."""
         self.crf = crf_of(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
 
     @property
+    @override
     def opinion_facts(self) -> Mapping[str, Any]:
-        """See `Task.opinion_facts`."""
         return {**super().opinion_facts, "head": self.head}
 
+    @override
     def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """See `Task.opinions`; a teacher's with a linear head are marginals over valid tags as well: to what the
+        """A teacher's with a linear head are marginals over valid tags as well: to what the
         student's CRF forbids it would give a probability that no student can learn."""
         if crf_of(head) is None and self.valid is not None:
             logits = word_marginals(self.valid, logits, batch["example"], batch["outputs"])

@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.output import FileWriter, PredictionWriter, Row
 
@@ -19,8 +21,8 @@ class ProdigyWriter(FileWriter):
 
     name = "predictions.jsonl"
 
+    @override
     def write(self, row: Row, result: Row) -> None:
-        """See `PredictionWriter.write`."""
         spans = [{"start": one["start"], "end": one["end"], "label": one["type"]} for one in result["entities"]]
         meta = {key: value for key, value in row.items() if key != self.text_key}
         task = {"text": row[self.text_key], "spans": spans, **({"meta": meta} if meta else {})}
@@ -37,8 +39,8 @@ class LabelStudioWriter(FileWriter):
         super().__init__(out, text_key)
         self._before = "[\n"
 
+    @override
     def write(self, row: Row, result: Row) -> None:
-        """See `PredictionWriter.write`."""
         results = [self._result(number, one) for number, one in enumerate(result["entities"])]
         task: dict[str, Any] = {"data": dict(row), "predictions": [{"model_version": "domainbert", "result": results}]}
         if results:
@@ -66,8 +68,9 @@ class BratWriter(PredictionWriter):
         self.path, self._count = out / "predictions", 0
         self.path.mkdir()
 
+    @override
     def write(self, row: Row, result: Row) -> None:
-        """See `PredictionWriter.write`; `DomainbertError` if a type holds white space, which parts columns in brat."""
+        """`DomainbertError` if a type holds white space, which parts columns in brat."""
         self._count += 1
         lines = []
         for number, one in enumerate(result["entities"], 1):

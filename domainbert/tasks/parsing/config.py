@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.base.validation import check_fields
 from domainbert.encoders.config import Width
@@ -62,17 +64,17 @@ class Parsing(TaskConfig):
         check_fields(self)
 
     @property
+    @override
     def uncompared(self) -> str:
-        """See `TaskConfig.uncompared`."""
         return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
 
+    @override
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `TaskConfig.read_labels`."""
         return tuple(dict.fromkeys(map(self.format.read_label, labels)))
 
     @classmethod
+    @override
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TaskConfig.told`."""
         if DECODING not in fields:
             return {}
         found, known = fields[DECODING], get_args(Decoding)
@@ -81,8 +83,9 @@ class Parsing(TaskConfig):
         return {"decode": found}
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: ten columns, of which the first numbers the words and the seventh has heads."""
+        """Ten columns, of which the first numbers the words and the seventh has heads."""
         from domainbert.tasks.recognition import Recognised
 
         rows = [columns for columns in sample.words if columns[0].isdecimal()]
@@ -91,6 +94,6 @@ class Parsing(TaskConfig):
         return Recognised(cls(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
 
     @classmethod
+    @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`."""
         return head == "biaffine"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
@@ -79,12 +81,12 @@ class Treebank(SentenceFile[Sentence]):
     """Whether comments (`# newdoc`) say where documents begin."""
 
     @property
+    @override
     def marks_documents(self) -> bool:
-        """See `SentenceFile.marks_documents`."""
         return self.marked
 
+    @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """See `Labelled.plain_item`."""
         document = item.document if self.marked else None
         return replace(super().plain_item(item), target=tuple(item.arcs), document=document)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
@@ -40,12 +41,13 @@ class TreeScoring(CountedScoring):
         return self.test.num_words
 
     @property
+    @override
     def title(self) -> str:
-        """See `Scoring.title`."""
         return f"LAS over {self.num_gold:,} words"
 
+    @override
     def predict(self, predictor: Any) -> list[Tree]:
-        """See `Scoring.predict`; trees are decoded, and their labels read, as the settings say."""
+        """Trees are decoded, and their labels read, as the settings say."""
         predictor.task.decoding = self.config.decode
         read = self.config.format.read_label
         found: list[Tree] = predictor.predict_trees(self.test.contents)
@@ -55,8 +57,9 @@ class TreeScoring(CountedScoring):
         """The sentence in CoNLL-U with the predicted heads and labels, and without its enhanced dependencies."""
         return "\n".join([*_rewritten(item, prediction.arcs), "", ""])
 
+    @override
     def mistake(self, item: Sentence, prediction: Tree) -> Mistake | None:
-        """See `Scoring.mistake`; arcs are marked at the words that they lead to, the wrong ones alone."""
+        """Arcs are marked at the words that they lead to, the wrong ones alone."""
         text, places = joined_words(item.words)
         gold, found, doubts = [], [], []
         for wanted, said, place, score in zip(item.arcs, prediction.arcs, places, prediction.scores, strict=True):
@@ -79,8 +82,9 @@ class TreeScoring(CountedScoring):
         """Counts of each sentence, see `count_arcs`."""
         return count_arcs(self.gold, _arcs(predictions), [sentence.punctuation for sentence in self.test.items])
 
+    @override
     def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
-        """See `CountedScoring.scores`; with the scores of each label, and of arcs by their length."""
+        """With the scores of each label, and of arcs by their length."""
         labels, found = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
         return {
             **super().scores(predictions, totals),
@@ -101,8 +105,8 @@ class TreeScoring(CountedScoring):
         )
         return found if len(label_set(self.test.items)) > 1 else []
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         return tree_lines(summary)
 
 

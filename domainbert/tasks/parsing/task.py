@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import problem_with_strings
@@ -65,16 +66,16 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         return task
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ParsingTask:
-        """See `Task.of_folder`."""
         return cls(labels, **Parsing.told(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The way in which trees are made of scores."""
         return {DECODING: self.decoding}
 
+    @override
     def bind(self, head: nn.Module) -> None:
-        """See `Task.bind`."""
         assert isinstance(head, Biaffine)
         self.biaffine = head
 
@@ -87,22 +88,25 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         words: list[str] = row[_WORDS]
         return words
 
+    @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`; the targets of a word are its head and its label."""
+        """The targets of a word are its head and its label."""
         number = {label: index for index, label in enumerate(self.labels)}
         targets = [[(head, number[label]) for head, label in sentence.arcs] for sentence in items]
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         return [_example(words, np.array(one), max_length) for words, one in zip(aligned, targets, strict=True)]
 
+    @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; `word_splitting` splits a text."""
+        """`word_splitting` splits a text."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
 
+    @override
     def shown_target(self, target: Any) -> str:
-        """See `Task.shown_target`: the number of the head, from 1, and the label."""
+        """The number of the head, from 1, and the label."""
         head, label = target.tolist()
         return f"{self.labels[label]} of {f'word {head}' if head else 'the root'}"
 
@@ -118,8 +122,9 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             of_heads = functional.cross_entropy(arcs, heads[known], reduction="sum")
             return of_heads + functional.cross_entropy(labelled, labels[known], reduction="sum")
 
+    @override
     def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """See `Task.opinions`: of each word the logarithms of the probabilities of all heads with all labels, (words,
+        """Of each word the logarithms of the probabilities of all heads with all labels, (words,
         (1 + W) x C), where W is the length of the longest sentence of the batch."""
         assert isinstance(head, Biaffine)
         if not bool((batch["outputs"] >= 0).any()):
@@ -132,16 +137,17 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         widest = max(one.shape[1] for one in joint)
         return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
 
+    @override
     def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """See `Task.opinion_divergence`: that of the heads, and of the labels where the teacher sees the head."""
+        """That of the heads, and of the labels where the teacher sees the head."""
         return softmax_divergence(teacher, student)
 
     def metric(self) -> Metric:
         """The attachment scores."""
         return scores_of_counts(attachment_scores, 3, 3)
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
-        """See `Task.update`."""
         gold = [items[item] for item in batch["items"].tolist()]
         predicted = [tree.arcs for tree in self.decode(logits, batch)]
         counts = count_arcs([one.arcs for one in gold], predicted, [one.punctuation for one in gold])
@@ -173,8 +179,8 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
         return heads.to(arcs.device)
 
+    @override
     def as_json(self, prediction: list[ParsedWord]) -> dict[str, Any]:
-        """See `Task.as_json`."""
         return {"words": [asdict(word) for word in prediction]}
 
     def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Range
 from domainbert.base.validation import check_fields
@@ -60,8 +62,8 @@ class QuestionAnswering(TaskConfig):
         """Check the numbers."""
         check_fields(self)
 
+    @override
     def check_window(self, max_length: int) -> None:
-        """See `TaskConfig.check_window`."""
         if max_length <= self.max_question_length + _SPECIALS:
             raise DomainbertError(
                 f"max_length: {max_length}; a question of max_question_length {self.max_question_length} leaves no "
@@ -69,19 +71,20 @@ class QuestionAnswering(TaskConfig):
             )
 
     @property
+    @override
     def uncompared(self) -> str:
-        """See `TaskConfig.uncompared`."""
         return "start and end of an answer are drawn from all of its context; expected no r_drop"
 
     @classmethod
+    @override
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TaskConfig.told`."""
         facts = fields.get(ANSWERS)
         return {name: facts[name] for name in cls.kept if name in facts} if isinstance(facts, dict) else {}
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: SQuAD's articles with paragraphs, or rows with question, context and answers."""
+        """SQuAD's articles with paragraphs, or rows with question, context and answers."""
         from domainbert.tasks.recognition import Recognised
 
         data = sample.value.get("data") if isinstance(sample.value, dict) else None
@@ -93,6 +96,6 @@ class QuestionAnswering(TaskConfig):
         return Recognised(cls(), "rows with 'question', 'context' and 'answers'", specificity=4)
 
     @classmethod
+    @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`."""
         return head == "span"

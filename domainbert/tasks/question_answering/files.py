@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
@@ -76,13 +78,14 @@ class QuestionFile(Labelled[Question]):
     """The questions of a file. Those on one context are not independent: no fold and no resample divides them."""
 
     @property
+    @override
     def unit(self) -> str:
-        """See `Labelled.unit`."""
         return "contexts"
 
     @cached_property
+    @override
     def unit_numbers(self) -> list[int]:
-        """See `Labelled.unit_numbers`: the contexts."""
+        """The contexts."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.context, len(numbers)) for item in self.items]
 
@@ -98,8 +101,9 @@ class QuestionFile(Labelled[Question]):
         said = f"{self.path}: {len(self.items):,} questions, {bare:,} of them without an answer"
         return f"{said}, on {max(self.unit_numbers) + 1:,} contexts; {FileKind(self.kind)}"
 
+    @override
     def plain_item(self, item: Question) -> PlainItem:
-        """See `Labelled.plain_item`: the context is the document of all questions on it."""
+        """The context is the document of all questions on it."""
         return replace(super().plain_item(item), target=item.answers, document_name=item.context)
 
     def units(self) -> list[Unit]:
@@ -109,8 +113,8 @@ class QuestionFile(Labelled[Question]):
             first.setdefault(number, item)
         return [Unit(item.line) for item in first.values()]
 
+    @override
     def part(self, units: Sequence[int]) -> str:
-        """See `Labelled.part`."""
         chosen = set(units)
         items = [item for n, item in zip(self.unit_numbers, self.items, strict=True) if n in chosen]
         if self.kind == "jsonl":

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.answers import best_threshold, score_answer
@@ -67,13 +68,14 @@ class AnswerScoring(CountedScoring):
                 raise DomainbertError(f"{test.place(number)}: {found}; expected ids that differ in all files of a set")
 
     @property
+    @override
     def title(self) -> str:
-        """See `Scoring.title`."""
         rules = "SQuAD 2.0" if self.test.has_unanswerable else "SQuAD 1.1"
         return f"F1 and exact match over {self.num_gold:,} questions, as {rules} counts them"
 
+    @override
     def row(self, item: Question, prediction: Reply) -> dict[str, Any]:
-        """See `Scoring.row`; the other candidates are left out."""
+        """The other candidates are left out."""
         gold = {"id": item.id, "question": item.question, "gold": item.texts}
         found = {"predicted": prediction.answer, "start": prediction.start, "end": prediction.end}
         return {**gold, **found, "score": prediction.score, "margin": prediction.margin}
@@ -147,7 +149,7 @@ class AnswerScoring(CountedScoring):
         said = collapsed(self.predictions, lambda found: not any(one.answer for one in found), "answers no question")
         return said if any(item.answers for item in self.test.items) else []
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         further = _FURTHER if self.test.has_unanswerable else {}
         return score_lines(summary, {"f1": "F1", "exact": "exact match"}, further=further)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import problem_with_text
@@ -59,8 +60,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         return cls(config)
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
-        """See `Task.of_folder`; a folder from elsewhere has the usual limits, and answers every question."""
+        """A folder from elsewhere has the usual limits, and answers every question."""
         facts = fields.get(ANSWERS, {})
         known = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if known else None
@@ -80,12 +82,14 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         return TextPair(row["question"], row["context"])
 
     @property
+    @override
     def opinion_facts(self) -> Mapping[str, Any]:
-        """See `Task.opinion_facts`: a teacher reads a question as long as the student does."""
+        """A teacher reads a question as long as the student does."""
         return {**super().opinion_facts, "max_question_length": self.config.max_question_length}
 
+    @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`; answers that no window holds whole are counted in print."""
+        """Answers that no window holds whole are counted in print."""
         pairs = [item.content for item in items]
         answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
         examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
@@ -97,8 +101,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
             )
         return examples
 
+    @override
     def notes(self, item: Question, window: Window) -> list[tuple[str, str]]:
-        """See `Task.notes`: where the answer starts and ends, with the characters of the context; or that there is
+        """Where the answer starts and ends, with the characters of the context; or that there is
         none in this window."""
         found = []
         for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
@@ -107,10 +112,10 @@ class QuestionAnsweringTask(Task[Question, Reply]):
             found.append((piece if output > 0 else "no answer in this window", " and ".join(said)))
         return found
 
+    @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`."""
         pairs = as_pairs(contents)
         return self._encoder(pairs, tokenizer, max_length).encode(pairs, None)
 
@@ -136,8 +141,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
         return -likelihood[learnt].sum() / 2
 
+    @override
     def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """See `Task.opinion_divergence`: of where an answer starts and of where it ends, among [CLS] and the pieces of
+        """Of where an answer starts and of where it ends, among [CLS] and the pieces of
         a context; their mean, as in the loss."""
         read = example >= 0
         source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
@@ -147,8 +153,8 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         """F1 and exact match, at the best threshold where some questions have no answer."""
         return scores_of_rows(validation_scores, 4)
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
-        """See `Task.update`."""
         version_2 = not all(item.answers for item in items)
         asked = [items[item] for item in batch["items"].tolist()]
         rows = [

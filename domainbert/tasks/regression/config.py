@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.text_files import RowFormat, TextTaskConfig
 
@@ -42,8 +44,9 @@ class Regression(TextTaskConfig):
     """Keys of the labelled files."""
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: a number for each text, but for whole ones from 0, which are classes."""
+        """A number for each text, but for whole ones from 0, which are classes."""
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.row_keys import row_keys
 
@@ -55,7 +58,8 @@ class Regression(TextTaskConfig):
         return Recognised(cls(format=RegressionFormat(**keys.of_format)), reason)
 
     @classmethod
+    @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`; `transformers` takes a single output without a `problem_type` for a regression."""
+        """`transformers` takes a single output without a `problem_type` for a regression."""
         kind, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and kind in (PROBLEM_TYPE, None)

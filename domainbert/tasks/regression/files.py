@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import listed, shown
@@ -34,8 +36,8 @@ class NumberedText(TextItem):
 class NumberFile(TextFile[NumberedText]):
     """Contents of a file of texts with numbers."""
 
+    @override
     def plain_item(self, item: NumberedText) -> PlainItem:
-        """See `Labelled.plain_item`."""
         return replace(super().plain_item(item), target=item.number)
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic
@@ -56,8 +57,8 @@ class RegressionScoring(CountedScoring):
 
     statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
 
+    @override
     def row(self, item: NumberedText, prediction: Estimate) -> dict[str, Any]:
-        """See `Scoring.row`."""
         return {**item.as_row, "gold": item.number, "predicted": prediction.value}
 
     def mistake(self, item: NumberedText, prediction: Estimate) -> Mistake | None:
@@ -76,12 +77,14 @@ class RegressionScoring(CountedScoring):
         """That of the true numbers."""
         return float(np.std([item.number for item in self.test.items]))
 
+    @override
     def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
-        """See `CountedScoring.count`, and `metrics.regression.count_numbers`."""
+        """And `metrics.regression.count_numbers`."""
         return count_numbers([item.number for item in self.test.items], [one.value for one in predictions])
 
+    @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """See `CountedScoring.undefined`; equal values have no correlation."""
+        """Equal values have no correlation."""
         for values, places in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
             if not places.any():
                 return dict.fromkeys(("pearson", "spearman"), f"all {values} are equal")
@@ -94,8 +97,8 @@ class RegressionScoring(CountedScoring):
         )
         return same if len({item.number for item in self.test.items}) > 1 else []
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
         return regression_lines(summary, self.headline.key, self.headline.name)
 
 
@@ -117,8 +120,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     mean, deviation = 0.0, 1.0
 
     @classmethod
+    @override
     def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
-        """See `Task.of_training`; `DomainbertError` if the numbers of the training set do not differ."""
+        """`DomainbertError` if the numbers of the training set do not differ."""
         task = cls([OUTPUT])
         task.pair_key = config.format.text_pair_key
         numbers = np.asarray([item.number for item in train.items])
@@ -130,24 +134,27 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
             )
         return task
 
+    @override
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """See `Task.folder_facts`: what `transformers` has to know."""
+        """What `transformers` has to know."""
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
 
     @property
+    @override
     def scale(self) -> tuple[float, float]:
-        """See `Task.scale`."""
         return self.mean, self.deviation
 
+    @override
     def begin(self, head: nn.Module) -> None:
-        """See `Task.begin`: from numbers as the files have them to standardised ones."""
+        """From numbers as the files have them to standardised ones."""
         weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
         with torch.no_grad():
             weight.copy_(weight.double() / self.deviation)
             bias.copy_((bias.double() - self.mean) / self.deviation)
 
+    @override
     def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """See `Task.finish`: from standardised numbers to those of the files."""
+        """From standardised numbers to those of the files."""
         weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
         scaled = {name: weights[name].double() * self.deviation for name in (weight, bias)}
         return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + self.mean).float()}
@@ -156,8 +163,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """The standardised number."""
         return (item.number - self.mean) / self.deviation
 
+    @override
     def shown_target(self, target: Any) -> str:
-        """See `Task.shown_target`: the number, and the standardised one that is learnt."""
+        """The number, and the standardised one that is learnt."""
         return f"{float(target) * self.deviation + self.mean:g}, standardised {float(target):+.3f}"
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -173,8 +181,8 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """Correlations, errors and R2, in the units of the files."""
         return scores_of_rows(lambda rows: regression_scores(*rows.T), 2)
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[NumberedText]) -> None:
-        """See `Task.update`."""
         gold = [items[item].number for item in batch["items"].tolist()]
         metric.update(np.column_stack([gold, self._numbers(logits, batch).cpu().numpy()]))
 
@@ -182,8 +190,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """The number of each text."""
         return [Estimate(value) for value in self._numbers(logits, batch).tolist()]
 
+    @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """See `Task.claims`: the number, in the units of the files."""
+        """The number, in the units of the files."""
         return [Claim(self.labels[0], lambda changed: self._numbers(changed, batch)[0], unit="units of the files")]
 
     def warnings(self, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
@@ -91,19 +93,20 @@ class Relations(TaskConfig):
     """The label that means no relation, if there is one: F1 leaves it out."""
 
     @property
+    @override
     def headline(self) -> Headline:
-        """See `TaskConfig.headline`."""
         metric = self.metric or ("macro" if self.negative is None else "micro")
         return Headline(f"{metric}_f1", f"{metric} F1")
 
     @classmethod
+    @override
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TaskConfig.told`."""
         return told_nothing("negative", fields)
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: two entities of each text, by characters or by the usual markers."""
+        """Two entities of each text, by characters or by the usual markers."""
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.row_keys import row_keys
 
@@ -116,8 +119,9 @@ class Relations(TaskConfig):
         reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
         return Recognised(cls(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
 
+    @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """See `TaskConfig.check_labels`: of the `negative` one."""
+        """Of the `negative` one."""
         if self.negative is not None and self.negative not in labels:
             some = ", ".join(sorted(labels))
             raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {some}")
@@ -126,6 +130,6 @@ class Relations(TaskConfig):
         """The relations of a model's outputs."""
         return classes_of(outputs)
 
+    @override
     def untaught(self, unlabelled: bool) -> str:
-        """See `TaskConfig.untaught`."""
         return "text without labels has no entities; expected no `unlabelled`" if unlabelled else ""

@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.tasks.labelled import Labelled, Notes, Unit, in_words, label_counts, label_set
@@ -43,13 +45,14 @@ class RelationFile(Labelled[RelatedEntities]):
     """The relations are numbers without names; each is called by its number."""
 
     @property
+    @override
     def unit(self) -> str:
-        """See `Labelled.unit`."""
         return "different texts"
 
     @cached_property
+    @override
     def unit_numbers(self) -> list[int]:
-        """See `Labelled.unit_numbers`: the texts without markers, whose pairs of entities are not independent."""
+        """The texts without markers, whose pairs of entities are not independent."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
 
@@ -61,8 +64,9 @@ class RelationFile(Labelled[RelatedEntities]):
         nameless = "; relations are numbers without names (label_names gives them some)" if self.nameless else ""
         return f"{said} ({in_words(counts)}){nameless}"
 
+    @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
-        """See `Labelled.plain_item`: its text without markers, which is the document of all pairs in it."""
+        """Its text without markers, which is the document of all pairs in it."""
         text, marked = item.content.written(("", "", "", ""))
         return PlainItem((text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked)
 

@@ -27,12 +27,12 @@ class MarkedText:
 
     @property
     def words(self) -> list[str]:
-        """See `Composite.words`."""
+        """The words of the text, as they stand between spaces."""
         return self.text.split()
 
     @property
     def key(self) -> list[object]:
-        """See `Composite.key`."""
+        """The text and its marks, as a value of JSON."""
         return [self.text, [list(mark) for mark in self.marks]]
 
     @property

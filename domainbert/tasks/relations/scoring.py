@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
@@ -34,17 +35,19 @@ class RelationScoring(MeaningfulScoring):
     setting = "negative"
 
     @property
+    @override
     def title(self) -> str:
-        """See `Scoring.title`."""
         return f"{self.headline.name} over {self.num_gold:,} pairs of entities"
 
+    @override
     def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
-        """See `Scoring.row`; entities have the markers of the file."""
+        """Entities have the markers of the file."""
         gold = {"text": item.content.text, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
 
+    @override
     def mistake(self, item: RelatedEntities, prediction: Relation) -> Mistake | None:
-        """See `Scoring.mistake`; the entities stand beside the relation of gold."""
+        """The entities stand beside the relation of gold."""
         if item.label == prediction.label:
             return None
         gold, found = label_marks(item.label, prediction.label, prediction.scores, self.nothing)
@@ -59,12 +62,13 @@ class RelationScoring(MeaningfulScoring):
         """The predicted relation."""
         return [(prediction.scores[prediction.label], item.label == prediction.label)]
 
+    @override
     def labels_of(self, predictions: Sequence[Relation]) -> Iterable[str]:
-        """See `MeaningfulScoring.labels_of`."""
         return (one.label for one in predictions)
 
+    @override
     def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
-        """See `MeaningfulScoring`: a row for each pair of entities."""
+        """A row for each pair of entities."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
         return meaningful(counts, self.classes, self.nothing)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
@@ -68,18 +69,20 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
 
     @property
+    @override
     def added_tokens(self) -> Sequence[str]:
-        """See `Task.added_tokens`."""
         return self.reading.added_tokens
 
     @property
+    @override
     def reads(self) -> tuple[str, ...]:
-        """See `Task.reads`: a teacher that was trained with other markers knows nothing of these."""
+        """A teacher that was trained with other markers knows nothing of these."""
         return (f"texts with {' '.join(self.reading.markers)} around the entities",)
 
     @classmethod
+    @override
     def of_training(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
-        """See `Task.of_training`; `DomainbertError` if no text has the `negative` label."""
+        """`DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
         config.check_labels(classes)
         reading = Reading.of(config)
@@ -88,8 +91,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return cls(classes, reading, config.negative)
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
-        """See `Task.of_folder`."""
         kind = cls if classes_of(labels) == tuple(labels) else StartsRelationsTask
         return kind(labels, Reading.of_folder(fields), nothing_of_folder(fields))
 
@@ -97,23 +100,26 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """The markers and the relation that is none, and the `problem_type` for `transformers`."""
         return {"problem_type": "single_label_classification", **self._facts()}
 
+    @override
     def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
-        """See `Task.content_of`: entities are given as in the training set, marked in the text or as characters."""
+        """Entities are given as in the training set, marked in the text or as characters."""
         return marked_text(row, text_key, self.reading.format)
 
+    @override
     def target(self, item: RelatedEntities) -> int:
-        """See `TextTask.target`."""
         return self.classes.index(item.label)
 
+    @override
     def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`; `DomainbertError` names the texts whose entities do not fit into a window."""
+        """`DomainbertError` names the texts whose entities do not fit into a window."""
         targets = [self.target(item) for item in items]
         return self._examples([item.content for item in items], targets, tokenizer, max_length)
 
+    @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; a text that is no `MarkedText` has the markers of the training set in it."""
+        """A text that is no `MarkedText` has the markers of the training set in it."""
         texts, problems = [], {}
         for number, content in enumerate(contents):
             try:
@@ -124,8 +130,9 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
             raise UnreadableContents(problems)
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
+    @override
     def shown_target(self, target: Any) -> str:
-        """See `Task.shown_target`: the relation, at either of the places that the head may read."""
+        """The relation, at either of the places that the head may read."""
         return self.classes[int(target)]
 
     def _facts(self) -> dict[str, Any]:
@@ -159,8 +166,9 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
             0, batch["example"], logits.float()
         )
 
+    @override
     def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """See `Task.outputs`: those of the classes, whatever the head reads."""
+        """Those of the classes, whatever the head reads."""
         return self.class_logits(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -171,8 +179,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """Micro and macro F1 and accuracy."""
         return scores_of_counts(meaningful_scores, len(self.classes) + (self.nothing not in self.classes), 3)
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:
-        """See `Task.update`."""
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
         predicted = self.class_logits(logits, batch).argmax(dim=-1).cpu().numpy()
         counts = count_class_ids(gold, predicted, len(self.classes)).sum(axis=0)
@@ -183,12 +191,14 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
         return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
 
+    @override
     def read_as(self, text: str) -> str:
-        """See `Task.read_as`: with the markers that the model reads."""
+        """With the markers that the model reads."""
         return self.reading.written(self._found_in(text))[0]
 
+    @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """See `Task.claims`: the relation."""
+        """The relation."""
 
         def strengths(logits: Tensor) -> Tensor:
             return torch.log_softmax(self.class_logits(logits, batch)[0].double(), dim=-1)
@@ -216,8 +226,9 @@ class StartsRelationsTask(RelationsTask):
     head = "tokens"
     at_starts = True
 
+    @override
     def notes(self, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
-        """See `Task.notes`: the two entities."""
+        """The two entities."""
         entities = ("the first entity", "the second entity")
         return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
 
@@ -226,15 +237,17 @@ class StartsRelationsTask(RelationsTask):
         return self._facts()
 
     @property
+    @override
     def num_opinions(self) -> int:
-        """See `Task.num_opinions`."""
         return len(self.classes)
 
+    @override
     def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """See `Task.opinions`: of the classes, from both markers together."""
+        """Of the classes, from both markers together."""
         return self.class_logits(logits, batch)
 
+    @override
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """See `RelationsTask.class_logits`: logits (2 x texts, 2 x classes) at both markers."""
+        """Logits (2 x texts, 2 x classes) at both markers."""
         halves, place = logits.unflatten(-1, (2, len(self.classes))), torch.arange(len(logits), device=logits.device)
         return super().class_logits(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's

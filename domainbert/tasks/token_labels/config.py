@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
@@ -39,8 +41,9 @@ class TokenLabels(TaskConfig):
     """`crf` puts a CRF on the linear head, which weighs each label with its neighbours; `transformers` loads the folder
     without it."""
 
+    @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """See `TaskConfig.check_labels`: of the one that is `outside`."""
+        """Of the one that is `outside`."""
         if self.outside is not None and self.outside not in labels:
             some = ", ".join(sorted(labels))
             raise DomainbertError(
@@ -49,18 +52,19 @@ class TokenLabels(TaskConfig):
             )
 
     @property
+    @override
     def uncompared(self) -> str:
-        """See `TaskConfig.uncompared`."""
         return OF_A_CRF if self.head == "crf" else ""
 
     @classmethod
+    @override
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TaskConfig.told`."""
         return told_nothing("outside", fields)
 
     @classmethod
+    @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """See `TaskConfig.recognises`: any tags, and rather than entities those of which none begins one (EBM-NLP)."""
+        """Any tags, and rather than entities those of which none begins one (EBM-NLP)."""
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.tagged_samples import tagged_sample
 

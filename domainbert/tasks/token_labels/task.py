@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
@@ -90,12 +91,13 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         return sum(count for label, count in label_counts(self.test.items).items() if label != self.nothing)
 
     @property
+    @override
     def title(self) -> str:
-        """See `Scoring.title`."""
         return f"{self.headline.name} over {self.num_gold:,} of {self.test.num_words:,} words"
 
+    @override
     def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
-        """See `Scoring.mistake`; words beside each other that are alike in gold and prediction have one mark."""
+        """Words beside each other that are alike in gold and prediction have one mark."""
         text, places = joined_words(item.words)
         gold, found, doubts = [], [], []
         words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
@@ -116,12 +118,13 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         """All words."""
         return zip(prediction.scores, map(eq, item.tags, prediction.tags), strict=True)
 
+    @override
     def labels_of(self, predictions: Sequence[TaggedWords]) -> Iterable[str]:
-        """See `MeaningfulScoring.labels_of`."""
         return chain.from_iterable(one.tags for one in predictions)
 
+    @override
     def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
-        """See `MeaningfulScoring`: a row for each sentence."""
+        """A row for each sentence."""
         pairs = zip(self.test.items, predictions, strict=True)
         counts = [count_classes(item.tags, one.tags, self.classes).sum(axis=0) for item, one in pairs]
         return meaningful(np.stack(counts), self.classes, self.nothing)
@@ -148,8 +151,8 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
 
     @classmethod
+    @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TokenLabelsTask:
-        """See `Task.of_folder`."""
         kind = CrfTokenLabelsTask if fields.get("domainbert_head") == "crf" else cls
         return kind(labels, nothing_of_folder(fields))
 
@@ -157,29 +160,30 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         """The label that means nothing, by which test sets are scored."""
         return nothing_fact(self.nothing)
 
+    @override
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`."""
         number = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         labels = [[number[tag] for tag in sentence.tags] for sentence in items]
         return _encoded(aligned, labels, len(self.labels), max_length)
 
+    @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """See `Task.encode_contents`; `word_splitting` splits a text."""
+        """`word_splitting` splits a text."""
         return _encoded(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
 
+    @override
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """See `word_loss`."""
         return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
         """Mean F1 of the labels that mean something, micro F1 and accuracy."""
         return scores_of_counts(meaningful_scores, len(self.labels) + (self.nothing not in self.labels), 3)
 
+    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
-        """See `Task.update`."""
         number = {label: index for index, label in enumerate(self.labels)}
         gold = np.array([number[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
         predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
@@ -191,8 +195,9 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         decoded = decode_words(logits, batch, self.crf)
         return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
 
+    @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """See `Task.claims`: the label of each word."""
+        """The label of each word."""
         ((ids, _),) = decode_words(logits, batch, self.crf)
         field = self.crf or Crf(len(self.labels))
 
@@ -202,8 +207,8 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         named = enumerate(self.labels[label] for label in ids.tolist())
         return [Claim(label, partial(strength, word), (word, word + 1)) for word, label in named]
 
+    @override
     def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
-        """See `Task.as_json`."""
         return {"words": [asdict(word) for word in prediction]}
 
     def warnings(self, items: Sequence[TaggedSentence], scores: Mapping[str, float]) -> list[str]:
@@ -223,8 +228,8 @@ class CrfTokenLabelsTask(TokenLabelsTask):
 
     head = "crf"
 
+    @override
     def bind(self, head: nn.Module) -> None:
-        """See `Task.bind`."""
         self.crf = crf_of(head)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from domainbert.base.validation import check_fields
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, ZLoss
 
@@ -29,12 +31,12 @@ class MaskedLM(ObjectiveConfig):
         check_fields(self)
 
     @property
+    @override
     def name(self) -> str:
-        """See `ObjectiveConfig.name`."""
         return "masked LM"
 
+    @override
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """See `ObjectiveConfig.build`."""
         from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective
 
         return MaskedLMObjective(self, tokenizer)

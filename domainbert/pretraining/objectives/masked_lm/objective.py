@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from domainbert.data.packing import RowPlan
 from domainbert.data.splits import PreparedCorpus
@@ -78,8 +79,9 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         length = rows.packed.input_ids.shape[1]
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
+    @override
     def heaviest_step(self, steps: range) -> int:
-        """See `Objective.heaviest_step`: the one with the most hidden tokens."""
+        """The one with the most hidden tokens."""
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
@@ -117,8 +119,9 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         without = loss_without_context(corpus, of_validation, self.tokenizer.special_ids)
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 
+    @override
     def flops_per_token(self, models: Models, length: int) -> float:
-        """See `throughput.flops_per_token`; where the share that is masked changes, that of a step in the middle."""
+        """Where the share that is masked changes, that of a step in the middle."""
         return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:

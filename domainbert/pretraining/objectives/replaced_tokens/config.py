@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, PositiveFraction, Range
 from domainbert.base.validation import check_fields
@@ -92,8 +94,8 @@ class ReplacedTokens(ObjectiveConfig):
         _ = self.masking  # it refuses what contradicts itself
 
     @property
+    @override
     def name(self) -> str:
-        """See `ObjectiveConfig.name`."""
         return "replaced-token detection"
 
     @property
@@ -106,8 +108,9 @@ class ReplacedTokens(ObjectiveConfig):
         """The architecture of a new generator."""
         return (self.generator or GeneratorConfig(layers=0.5)).beside(encoder)
 
+    @override
     def check(self, encoder: EncoderConfig) -> None:
-        """See `ObjectiveConfig.check`: shared embeddings are of one width."""
+        """Shared embeddings are of one width."""
         ours, theirs = encoder.word_width, self.generator_beside(encoder).word_width
         if self.sharing != "none" and ours != theirs:
             raise DomainbertError(
@@ -116,8 +119,8 @@ class ReplacedTokens(ObjectiveConfig):
                 "have a width of their own, as ElectraConfig, or sharing: none"
             )
 
+    @override
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """See `ObjectiveConfig.build`."""
         from domainbert.pretraining.objectives.replaced_tokens.objective import ReplacedTokensObjective
 
         return ReplacedTokensObjective(self, tokenizer)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
@@ -108,8 +109,9 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         length = rows.packed.input_ids.shape[1]
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
+    @override
     def heaviest_step(self, steps: range) -> int:
-        """See `Objective.heaviest_step`: the one with the most hidden tokens."""
+        """The one with the most hidden tokens."""
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
@@ -162,8 +164,8 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         summary = "The generator of replaced tokens, a masked language model pretrained with domainbert beside `../`."
         return Presented(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
 
+    @override
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """See `Objective.losses`."""
         measured = self.measure(models, batch)
         return {name: measured[name] for name in self.terms}
 

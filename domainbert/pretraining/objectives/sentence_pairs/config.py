@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import PRETRAINING, head_kinds
@@ -25,12 +27,13 @@ class SentencePairs(MaskedLM):
     `next`: does the second follow the first, or is it of another document (BERT)?"""
 
     @property
+    @override
     def name(self) -> str:
-        """See `ObjectiveConfig.name`."""
         return f"masked LM and {'sentence order' if self.relation == 'order' else 'next sentence'} prediction"
 
+    @override
     def check(self, encoder: EncoderConfig) -> None:
-        """See `ObjectiveConfig.check`: there is a head for pairs, and the two segments can be told apart."""
+        """There is a head for pairs, and the two segments can be told apart."""
         kind = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
             raise DomainbertError(
@@ -42,8 +45,8 @@ class SentencePairs(MaskedLM):
                 "one for each segment of a pair"
             )
 
+    @override
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """See `ObjectiveConfig.build`."""
         from domainbert.pretraining.objectives.sentence_pairs.objective import SentencePairsObjective
 
         return SentencePairsObjective(self, tokenizer)

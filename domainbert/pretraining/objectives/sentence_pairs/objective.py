@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
@@ -67,8 +68,8 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         self.masked_lm = MaskedLMObjective(config, tokenizer)
         self.terms = {**self.masked_lm.terms, PAIRS: Term(count="num_pairs")}
 
+    @override
     def for_training(self, corpus: PreparedCorpus) -> SentencePairsObjective:
-        """See `MaskedLMObjective.for_training`."""
         learnt = copy(self)
         learnt.masked_lm = self.masked_lm.for_training(corpus)
         return learnt
@@ -106,8 +107,9 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             )
         return paired
 
+    @override
     def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
-        """See `Objective.pieces_read`: those of exchanged segments, too."""
+        """Those of exchanged segments, too."""
         return cast(PairPlan, plan).pieces_read(key)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.base.counter_random import random_bits
 from domainbert.data.packing import Ints, RowPlan
@@ -74,8 +75,8 @@ class PairPlan(RowPlan):
         return int(self._sum_rows(np.minimum(self.num_cuts, 1)).max(initial=0))
 
     @property
+    @override
     def summary(self) -> str:
-        """See `RowPlan.summary`."""
         pairs, single = self.num_pairs, len(self.lengths) - self.num_pairs
         at_words = pairs - self.at_sentences
         return (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.special_tokens import special_roles
 
@@ -23,8 +25,8 @@ class ByteBPE(TokenizerKindConfig):
         """Check that each role has a token."""
         special_roles(self.special_tokens)
 
+    @override
     def build(self) -> TokenizerKind:
-        """See `TokenizerKindConfig.build`."""
         from domainbert.tokenization.kinds.byte_bpe.kind import ByteBPEKind
 
         return ByteBPEKind(self.special_tokens)

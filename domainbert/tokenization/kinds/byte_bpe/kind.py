@@ -17,6 +17,7 @@ from typing import Any
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
@@ -112,8 +113,8 @@ class ByteBPEKind(TokenizerKind):
         self.special_tokens = special_roles(special_tokens)
         self._order = list(special_tokens)
 
+    @override
     def accepts(self, backend: Tokenizer) -> bool:
-        """See `TokenizerKind.accepts`."""
         return isinstance(backend.model, BPE) and backend.token_to_id(_SPACE) is not None
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
@@ -135,8 +136,8 @@ class ByteBPEKind(TokenizerKind):
         backend.post_processor = self.post_processor(frame, entries)
         return backend
 
+    @override
     def pieces(self, backend: Tokenizer) -> Pieces:
-        """See `TokenizerKind.pieces`."""
         return _BytePieces(backend)
 
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
@@ -172,24 +173,25 @@ class ByteBPEKind(TokenizerKind):
             {"add_prefix_space": cut.add_prefix_space} if isinstance(cut, pre_tokenizers.ByteLevel) else {}
         )
 
+    @override
     def template(self, cls_id: int, sep_id: int) -> Template:
-        """See `TokenizerKind.template`."""
         return roberta_template(cls_id, sep_id)
 
     def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
         """With offsets that leave out the space before a word."""
         return processors.Sequence([processors.ByteLevel(trim_offsets=True), template.processor(tokens)])
 
+    @override
     def decoder(self, backend: Tokenizer) -> decoders.Decoder:
-        """See `TokenizerKind.decoder`."""
         return decoders.ByteLevel()
 
+    @override
     def entry(self, word: str) -> str:
-        """See `TokenizerKind.entry`."""
         return str(normalizers.ByteLevel().normalize_str(word))
 
+    @override
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """See `TokenizerKind.extend`; a pre-token that is an entry is taken whole, without merges that lead to it."""
+        """A pre-token that is an entry is taken whole, without merges that lead to it."""
         super().extend(backend, model, entries)
         model["ignore_merges"] = True
 

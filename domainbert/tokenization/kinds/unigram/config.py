@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.special_tokens import special_roles
 
@@ -26,8 +28,8 @@ class Unigram(TokenizerKindConfig):
         """Check that each role has a token."""
         special_roles(self.special_tokens)
 
+    @override
     def build(self) -> TokenizerKind:
-        """See `TokenizerKindConfig.build`."""
         from domainbert.tokenization.kinds.unigram.kind import UnigramKind
 
         return UnigramKind(self.special_tokens, self.keep_accents)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import Unigram
+from typing_extensions import override
 
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Bools, TokenizerKind
@@ -91,8 +92,8 @@ class UnigramKind(TokenizerKind):
         self._order = list(special_tokens)
         self._keep_accents = keep_accents
 
+    @override
     def accepts(self, backend: Tokenizer) -> bool:
-        """See `TokenizerKind.accepts`."""
         return isinstance(backend.model, Unigram)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
@@ -142,8 +143,8 @@ class UnigramKind(TokenizerKind):
         )
         return backend
 
+    @override
     def pieces(self, backend: Tokenizer) -> MarkedPieces:
-        """See `TokenizerKind.pieces`."""
         return _UnigramPieces(backend)
 
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
@@ -158,12 +159,13 @@ class UnigramKind(TokenizerKind):
 
         return cut
 
+    @override
     def entry(self, word: str) -> str:
-        """See `TokenizerKind.entry`."""
         return word.replace(" ", META_SPACE)
 
+    @override
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """See `TokenizerKind.extend`. A word is just more probable than the pieces it replaces: so it is one where
+        """A word is just more probable than the pieces it replaces: so it is one where
         these were, and all other text is spelt as before, as far as its characters are known: the least probable
         entry says how probable unknown ones are."""
         scores = dict(map(tuple, model["vocab"]))
@@ -181,13 +183,13 @@ class UnigramKind(TokenizerKind):
         inputs = ["input_ids", *types, "attention_mask"]
         return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
+    @override
     def template(self, cls_id: int, sep_id: int) -> Template:
-        """See `TokenizerKind.template`."""
         ids = {self.special_tokens["cls_token"]: cls_id, self.special_tokens["sep_token"]: sep_id}
         return usual_template(self.special_tokens, ids)
 
+    @override
     def decoder(self, backend: Tokenizer) -> decoders.Decoder:
-        """See `TokenizerKind.decoder`."""
         return decoders.Metaspace()
 
 

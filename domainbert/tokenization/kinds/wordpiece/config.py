@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from domainbert.tokenization.config import TokenizerKindConfig
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ class WordPiece(TokenizerKindConfig):
     keep_accents: bool = False
     """Keep accents in a lowercased vocabulary."""
 
+    @override
     def build(self) -> TokenizerKind:
-        """See `TokenizerKindConfig.build`."""
         from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
 
         return WordPieceKind(self.keep_accents)

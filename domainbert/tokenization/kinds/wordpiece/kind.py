@@ -17,6 +17,7 @@ from tokenizers import Encoding, Tokenizer, decoders
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.trainers import WordPieceTrainer
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
@@ -78,8 +79,8 @@ class WordPieceKind(TokenizerKind):
     def __init__(self, keep_accents: bool = False) -> None:
         self._keep_accents = keep_accents
 
+    @override
     def accepts(self, backend: Tokenizer) -> bool:
-        """See `TokenizerKind.accepts`."""
         return isinstance(backend.model, WordPiece)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
@@ -119,12 +120,12 @@ class WordPieceKind(TokenizerKind):
     def _backend(self, vocab: Mapping[str, int], lowercase: bool) -> Tokenizer:
         return bert_backend(vocab, {"do_lower_case": lowercase, "strip_accents": False if self._keep_accents else None})
 
+    @override
     def pieces(self, backend: Tokenizer) -> Pieces:
-        """See `TokenizerKind.pieces`."""
         return _WordPieces(backend)
 
+    @override
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """See `TokenizerKind.cutter`."""
         return normalized_words(backend)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
@@ -139,8 +140,9 @@ class WordPieceKind(TokenizerKind):
         vocab = _read_vocab(path)
         return bert_backend(vocab, config or {"do_lower_case": not _is_cased(vocab)}, {**SPECIAL_TOKENS, **named})
 
+    @override
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """See `TokenizerKind.configure`: BERT's classes in transformers normalise by these settings alone."""
+        """BERT's classes in transformers normalise by these settings alone."""
         name = config.get("tokenizer_class", "BertTokenizer" if "do_lower_case" in config else "")
         if str(name).removesuffix("Fast") in _BERT_CLASSES and isinstance(backend.normalizer, BertNormalizer):
             backend.normalizer = bert_backend({}, config).normalizer
@@ -167,8 +169,8 @@ class WordPieceKind(TokenizerKind):
         """The pieces, a line each."""
         return {"vocab.txt": "".join(f"{token}\n" for token in tokens_by_id(backend))}
 
+    @override
     def decoder(self, backend: Tokenizer) -> decoders.Decoder:
-        """See `TokenizerKind.decoder`."""
         return decoders.WordPiece(prefix=backend.model.continuing_subword_prefix)
 
 

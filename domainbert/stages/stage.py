@@ -1,4 +1,4 @@
-"""Stage functions: their settings are checked like a mapping of a YAML, whoever calls them."""
+"""Stage functions: from Python, their settings are checked like a mapping of a YAML."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.validation import field_types
 from domainbert.settings.schema import defaults_of, settings_class
+from domainbert.stages.inputs import Inputs
 
 Result = TypeVar("Result")
 
@@ -24,14 +25,19 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
 
     pretrain(out="runs/x", prepared="runs/prepare", encoder="BertConfig", budget={"max_epochs": 1})
     pretrain("runs/x", Pretrain(prepared=[Path("runs/prepare")], encoder=BertConfig(), budget=Budget(max_epochs=1)))
+
+    A function that opens models or labelled files has a third parameter, `inputs: Inputs`, and opens them with it. A
+    call with `inputs` has settings that are checked already, and the inputs that their check has opened.
     """
-    signature = _signature(settings_class(function))
+    signature, parameters = _signature(settings_class(function)), Signature.from_callable(function).parameters
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Result:
         from domainbert.settings.reader import read_settings
         from domainbert.settings.yaml_files import node_of
 
+        if "inputs" in kwargs:
+            return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
         if "settings" in kwargs or len(args) > 1:
             given = _taken_apart(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
         else:
@@ -43,7 +49,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         settings = read_settings(function, node_of(given, function.__name__), problems).instance
         problems.raise_if_any()
         Path(out).mkdir(parents=True, exist_ok=True)
-        return function(Path(out), settings)
+        return checked(out=Path(out), settings=settings, inputs=Inputs())
 
     checked.__signature__ = signature  # type: ignore[attr-defined]
     return checked

@@ -1,0 +1,110 @@
+"""The inputs of stages: model folders, tokenizers and labelled files, each opened and validated once. Free of torch."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import quick_look
+from domainbert.base.paths import resolve_path
+from domainbert.tasks.labelled import FoundLabel, Labelled, find_labels
+from domainbert.tasks.labelled_set import LabelledSet, Single, paths_of, read_file, read_set
+
+if TYPE_CHECKING:
+    from domainbert.models.folder import ModelFolder
+    from domainbert.tasks.config import TaskConfig
+    from domainbert.tokenization.load import DomainTokenizer
+
+_KEPT_BYTES = 256_000_000  # of labelled files; their items take about ten times as much memory
+
+
+class Inputs:
+    """Opens the inputs of one or more stages, each once as long as its files stay as they are.
+
+    The checks before the first stage and the stages themselves share one object, so that a stage continues with what
+    its check has validated. An input that cannot be opened raises the same `DomainbertError` at each request.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
+
+    def model(self, path: Path) -> ModelFolder:
+        """The facts of a model folder, see `open_model`; its tokenizer is read once, too."""
+        from domainbert.models.folder import open_model
+
+        return self._once(("model", str(path)), [resolve_path(path)], lambda: open_model(path))
+
+    def tokenizer(self, path: Path) -> DomainTokenizer:
+        """The tokenizer of a folder, see `load_tokenizer`."""
+        from domainbert.tokenization.load import load_tokenizer
+
+        return self._once(("tokenizer", str(path)), [path], lambda: load_tokenizer(path))
+
+    def labelled(self, task: TaskConfig, given: LabelledSet) -> Labelled[Any]:
+        """The items of a labelled set, see `read_set`.
+
+        Files of up to 256 MB together are kept in memory; the ones requested longest ago are read again if needed.
+        """
+        return read_set(task, given, self._file)
+
+    def labels(self, task: TaskConfig, file: Single) -> Mapping[str, FoundLabel]:
+        """The labels in a labelled file, see `find_labels`."""
+        key = ("labels", *_reading(task, file))
+        return self._once(key, paths_of(file), lambda: find_labels(self._file(task, file).items))
+
+    def _file(self, task: TaskConfig, file: Single) -> Labelled[Any]:
+        def read() -> Labelled[Any]:
+            with _without_gc():
+                return read_file(task, file)
+
+        key = ("labelled", *_reading(task, file))
+        found: Labelled[Any] = self._once(key, paths_of(file), read)
+        self._opened[key] = self._opened.pop(key)  # the last one requested comes last
+        self._forget_labelled()
+        return found
+
+    def _once(self, key: tuple[Any, ...], paths: list[Path], open_it: Callable[[], Any]) -> Any:
+        stamps = [stamp for path in paths for stamp in _stamps(path)]
+        known = self._opened.get(key)
+        if known is None or known[0] != stamps:
+            try:
+                result = open_it()
+            except DomainbertError as error:
+                result = error
+            known = self._opened[key] = (stamps, result)
+        if isinstance(known[1], DomainbertError):
+            raise known[1]
+        return known[1]
+
+    def _forget_labelled(self) -> None:
+        total = 0
+        for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:
+            kept, total = total == 0, total + sum(stamp[1] for stamp in self._opened[key][0])
+            if total > _KEPT_BYTES and not kept:
+                del self._opened[key]
+
+
+def _reading(task: TaskConfig, file: Single) -> tuple[Any, ...]:
+    return type(task), repr(task.reading), repr(file)
+
+
+def _stamps(path: Path) -> list[Any]:
+    """Names and quick looks of a file, or of the files directly in a folder."""
+    files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+    return [(str(file), *quick_look(file.stat())) for file in files if file.exists()]
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Suspend garbage collection: searching millions of new lists takes longer than reading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

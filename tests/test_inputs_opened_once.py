@@ -1,0 +1,79 @@
+"""What a command reads and runs before the body of its stage: each input once, through few files of the package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import domainbert
+
+# Counts how often a process opens each file, and the files of the package whose functions (CO_OPTIMIZED, so neither
+# modules nor classes) run before the body of a stage.
+WATCH = """
+import collections, importlib, json, sys
+
+module, package, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
+opened, entered = collections.Counter(), set()
+
+def audit(event, values):
+    if event == "open" and isinstance(values[0], str):
+        opened[values[0]] += 1
+
+def profile(frame, event, _):
+    code = frame.f_code
+    if event == "call" and code is body:
+        sys.setprofile(None)
+    elif event == "call" and code.co_filename.startswith(package) and code.co_flags & 1:
+        entered.add(code.co_filename)
+
+from domainbert.cli import main
+name = module.rpartition(".")[2]
+body = getattr(importlib.import_module(module), name).__wrapped__.__code__
+sys.addaudithook(audit)
+sys.setprofile(profile)
+code = main([name.replace("_", "-"), *arguments])
+sys.setprofile(None)
+print("\\n" + json.dumps({"code": code, "opened": opened, "entered": sorted(entered)}))
+"""
+
+
+def watch(stage: str, settings: dict[str, Any], folder: Path) -> tuple[Counter[str], list[str]]:
+    """How often the command opens each file by name, and the files of the package that it enters before the stage."""
+    config = folder / f"{stage}.yaml"
+    config.write_text(yaml.safe_dump({**settings, "out": str(folder / stage)}), encoding="utf-8")
+    package = str(Path(domainbert.__file__).parent)
+    words = [sys.executable, "-c", WATCH, f"domainbert.stages.{stage}", package, "-c", str(config)]
+    result = subprocess.run(words, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = json.loads(result.stdout.rpartition("\n{")[0] and "{" + result.stdout.rpartition("\n{")[2])
+    assert found["code"] in (0, None)
+    return Counter(found["opened"]), found["entered"]
+
+
+OPENINGS = 4  # of a labelled file: to hash it, twice for its first lines, which tell its kind, and to parse it
+
+
+def test_finetune_and_evaluate_open_each_input_once(runs: Any, tmp_path: Path) -> None:
+    train, validation, test = (str(runs.labelled("ner", split)) for split in ("train", "validation", "test"))
+    settings = {"task": "Ner", "train": train, "max_epochs": 1, "seeds": [1, 2], "loggers": []}
+    settings |= {"precision": "32-true", "trainer": {"accelerator": "cpu", "devices": 1}}
+    given = {"model": str(runs / "pretrain"), "validation": validation}
+    opened, entered = watch("finetune", settings | given, tmp_path)
+    assert [opened[file] for file in (train, validation)] == [OPENINGS, OPENINGS]
+    assert opened[str(tmp_path / "finetune.yaml")] == 1
+    assert opened[str(runs / "pretrain/tokenizer.json")] == 1  # to hash it: `tokenizers` opens it by itself
+    assert len(entered) <= 66, entered
+
+    folder = tmp_path / "finetune"
+    settings = {"task": "Ner", "models": {"a": str(folder)}, "test": test, "train": train, "bootstrap_resamples": 100}
+    opened, entered = watch("evaluate", settings, tmp_path)
+    assert [opened[file] for file in (test, train)] == [OPENINGS, OPENINGS]
+    assert opened[str(tmp_path / "evaluate.yaml")] == 1
+    assert sum(count for file, count in opened.items() if file.endswith("manifest.json")) <= 3
+    assert len(entered) <= 62, entered
