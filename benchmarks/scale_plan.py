@@ -3,7 +3,7 @@
     python benchmarks/scale_plan.py [--terabytes 1] [--out FILE]
 
 The order is that of `WindowedOrder` over virtual rows: nothing is read but the list of parts, which is written as
-`merge` writes it and opened as `pretrain` opens it. Bandwidth, cache and prefetch are arithmetic; each assumption
+`merge` writes it and opened as `pretrain` opens it. Bandwidth and cache are arithmetic; each assumption
 stands in the JSON.
 """
 

@@ -203,7 +203,7 @@ def check_command(words: list[str]) -> None:
     elif program == "sbatch":
         script, *given = [word for word in rest if not word.startswith("--")]
         assert (ROOT / script).is_file()
-        check_domainbert(["prepare", "-c", given[0]] if script.endswith("prepare.sbatch") else ["run", *given])
+        check_domainbert(["run", *given])
     elif program.startswith("configs/"):
         assert (ROOT / program).is_file()
         check_domainbert(rest)

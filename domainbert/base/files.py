@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -34,6 +35,16 @@ def told_if_full(folder: Path) -> Iterator[None]:
             raise
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
         raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Lock a folder, made where there is none, for one process at a time, among all machines that share it. The lock
+    ends with its process; with flock, a loader's worker would keep it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a", encoding="utf-8") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
 
 
 def read_json(path: Path, expected: str, kind: type = dict) -> Any:

@@ -83,14 +83,6 @@ class WindowedOrder(GlobalOrder):
         """For tests, as it holds all items."""
         return self._items(epoch, np.arange(self.size))
 
-    def parts_from(self, step: int) -> Ints:
-        """The parts that are read from a step on, in order: those of the window that it ends in, of all after it in the
-        pass, and of the first in the next pass."""
-        epochs, places = self._places(step)
-        parts, starts = self._windows(int(epochs[-1]))
-        window = int(np.searchsorted(starts, places[-1], side="right")) - 1
-        return np.concatenate([parts[self.window * window :], self._windows(int(epochs[-1]) + 1)[0][: self.window]])
-
     def _items(self, epoch: int, places: Ints) -> Ints:
         parts, starts = self._windows(epoch)
         windows = np.searchsorted(starts, places, side="right") - 1

@@ -81,11 +81,10 @@ class Parts:
     def __init__(self, parts: Sequence[SplitOfPart], files: Files, window: int) -> None:
         self.parts, self.files, self.window = parts, files, window
         self._opened: dict[Any, Any] = {}
-        self._coming = b""  # parts that were asked for last
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker process of a loader opens parts itself."""
-        return vars(self) | {"_opened": {}, "_coming": b""}
+        return vars(self) | {"_opened": {}}
 
     def tokens(self, number: int) -> PreparedSplit:
         """The tokens of a part."""
@@ -94,16 +93,6 @@ class Parts:
     def plan(self, length: int, number: int) -> StoredPlan:
         """The rows of a part that have a length."""
         return self._open((length, number), lambda: read_plan(self.files.path(self.parts[number].plans[length])))
-
-    def prefetch(self, numbers: Ints, length: int) -> None:
-        """Have parts fetched that are read next, in this order, where the files are elsewhere; the window and the next
-        ones, as far as they are kept."""
-        coming = numbers[: 2 * self.window]
-        if coming.tobytes() == self._coming:
-            return
-        self._coming = coming.tobytes()
-        parts = [self.parts[number] for number in coming.tolist()]
-        self.files.prefetch([file for part in parts for file in (part.plans[length], *part.files)])
 
     def _open(self, key: Any, opened: Callable[[], Opened]) -> Opened:
         """Give what was opened before, or is now; of the rest the least recently used is let go. A batch may span two

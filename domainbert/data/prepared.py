@@ -21,10 +21,9 @@ import numpy as np
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.languages import Languages
-from domainbert.data.cache_config import CacheConfig
 from domainbert.data.parts import COUNTS_FILE, split_parts
 from domainbert.data.prepared_facts import SPLITS, TOKENIZER_FOLDER, check_files, read_facts
-from domainbert.data.remote_files import open_files
+from domainbert.data.remote_files import CacheConfig, open_files
 from domainbert.data.splits import LanguageSampling, PreparedCorpus, PreparedSplit
 
 

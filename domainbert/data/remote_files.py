@@ -1,31 +1,57 @@
-"""Files of a prepared corpus, on a disk or at a URL: then they are fetched to this machine as they are needed."""
+"""Files of a prepared corpus, on a disk or at a URL: then fsspec copies them to this machine as they are needed.
+
+s3fs and gcsfs repeat requests that fail; fsspec's HTTP does not, so each file is asked for several times here.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+from urllib.parse import quote
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import folder_lock, told_if_full
 from domainbert.base.hashes import hash_file
-from domainbert.base.paths import is_url
-from domainbert.base.ranks import laid_out, launch_id
+from domainbert.base.paths import check_url, check_whole, is_url
+from domainbert.base.ranges import Range
 from domainbert.base.redact import redact
-from domainbert.data.cache_config import CacheConfig
-from domainbert.data.file_cache import FileCache
-from domainbert.data.remote_store import RemoteStore, wait_after
+from domainbert.base.validation import check_fields
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_TRIES = 10  # of a block that training waits for: four minutes
-_TRIES_AHEAD = 3  # of one that is fetched ahead
-_WHOLE_TRIES = 3  # of a file whose bytes are not those that were written
+_TRIES = 6  # of a file: half a minute
+_OPENED_WITHIN = 5.0  # seconds after `path` in which a copy stays
+_FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+_MAY_PASS = (408, 425, 429)  # too slow, too early, too many: statuses of HTTP from 400 on that are no answer
+_HINT = "the run goes on from its last checkpoint when it is started again"
+Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """The files of a corpus at a URL that are kept on this machine."""
+
+    folder: str
+    """Folder on a disk of this machine, the same for all its processes and for any number of runs and corpora, and for
+    nothing else; it is made where there is none. What it holds may be deleted while nothing runs."""
+
+    gigabytes: Gigabytes
+    """Gigabytes (of a thousand million bytes) that the folder holds: those used longest ago make room. Two windows of
+    parts, or more."""
+
+    url: str | None = None
+    """URL of the parts, where these have moved since `merge` was told of theirs: an interrupted run resumes from there.
+    None is the one that `merge` was told."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_whole("folder", self.folder)
+        if self.url is not None:
+            check_url("url", self.url)
 
 
 class FileFacts(NamedTuple):
@@ -51,184 +77,133 @@ class LocalFiles:
             raise DomainbertError(f"{path}: {found}; expected {file.bytes:,} bytes")
         return path
 
-    def prefetch(self, files: Sequence[FileFacts]) -> None:
-        """Nothing: they are here."""
-
 
 class RemoteFiles:
-    """Files at a URL, of which copies are kept in a folder that all processes of this machine share: each is fetched
-    by one of them. Their SHA-256 is compared as they are fetched, and by the first process of a run that uses copies of
-    earlier runs. An object can be sent to other processes, and survives a fork.
-
-    Args:
-        url: of the root of the corpus.
-        cache: where the copies are kept.
-        run: a text that all processes of a run have in common; None takes that of the launch.
+    """Files at a URL, of which whole copies are kept in a folder that all processes of this machine share. Each process
+    compares a copy with its SHA-256 when it first opens it. An object can be sent to other processes.
 
     Raises:
         DomainbertError: nothing installed reads URLs of this kind.
     """
 
-    def __init__(self, url: str, cache: CacheConfig, run: str | None = None) -> None:
+    def __init__(self, url: str, cache: CacheConfig) -> None:
+        _check_readable(url)
         self.url, self.cache = url, cache
-        self.run = run or _this_run()
-        self._store, self._copies = RemoteStore(url), FileCache(Path(cache.folder), cache.bytes)
         # passwords in a URL change, and the corpus stays the same
         self._prefix = hashlib.sha256(redact(url.rstrip("/"), {}).encode()).hexdigest()[:16]
-        self._right: dict[str, tuple[int, int]] = {}  # inode and size of copies that this process knows to be right
-        self._ahead: _Ahead | None = None
-
-    def __reduce__(self) -> tuple[Callable[..., RemoteFiles], tuple[str, CacheConfig, str]]:
-        """Threads and locks are made anew by each process."""
-        return RemoteFiles, (self.url, self.cache, self.run)
+        self._right: dict[str, int] = {}  # inodes of copies that this process knows to be right
 
     def path(self, file: FileFacts) -> Path:
-        """The path of a whole, right copy, which is waited for.
-
-        It is there for five seconds at least, in which it is to be opened. It stays readable where it is open or
-        mapped, even if it has to make room for others later.
+        """The path of a right copy, to be opened at once: it stays readable where it is open or mapped.
 
         Raises:
-            DomainbertError: it cannot be fetched, is not what was written, or finds no room.
+            DomainbertError: it cannot be fetched, or is not what was written.
         """
-        name = self._name(file)
-        while True:
-            status = self._copies.status(name)
-            known = status is not None and self._right.get(name) == (status.st_ino, status.st_size)
-            if not known:
-                self._fetch(file, _TRIES)
-            elif self._copies.use(name):
-                return self._copies.path(name)
-
-    def prefetch(self, files: Sequence[FileFacts]) -> None:
-        """Fetch the files in the background, in this order, as many of them as the folder has room for; those that an
-        earlier call asked for, and that are not on their way yet, are forgotten. What fails is left to `path`."""
-        if self._ahead is None or self._ahead.process != os.getpid():
-            self._ahead = _Ahead(self._expect, self._fetch_ahead)
-        self._ahead.ask(self._fitting(files))
-
-    def _fitting(self, files: Sequence[FileFacts]) -> list[FileFacts]:
-        """Those at the start that find room together: more would drive each other out before they are used."""
-        fitting, room = [], self.cache.bytes
-        for file in dict.fromkeys(files):
-            room -= file.bytes
-            if room < 0:
-                break
-            fitting.append(file)
-        return fitting
-
-    def _name(self, file: FileFacts) -> str:
-        """The name of a copy: no other corpus and no other content has it."""
         if not _SHA256.fullmatch(file.sha256):
             raise DomainbertError(f"{redact(self.url)}: {file.name}: {file.sha256!r}; expected a SHA-256")
-        return f"{self._prefix}-{file.sha256}"
-
-    def _expect(self, files: Sequence[FileFacts]) -> None:
-        with suppress(DomainbertError, OSError):  # without it they may leave sooner
-            for file in reversed(files):
-                self._copies.expect(self._name(file))
-
-    def _fetch_ahead(self, file: FileFacts) -> None:
+        folder = Path(self.cache.folder)
+        copy = folder / f"{self._prefix}-{file.sha256}"
         try:
-            self._fetch(file, _TRIES_AHEAD)
-        except (DomainbertError, OSError):  # if it is needed, `path` tries longer, and tells
-            return
+            with told_if_full(folder), folder_lock(folder):
+                self._have(copy, file)
+                os.utime(copy)
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror or error})"
+            raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder of this machine") from error
+        return copy
 
-    def _fetch(self, file: FileFacts, tries: int) -> None:
-        """Have a right copy: the one that is there, also from another process that is waited for, or a new one."""
-        name = self._name(file)
-        with self._copies.alone_with(name):
-            if self._is_right(name, file):
+    def _have(self, copy: Path, file: FileFacts) -> None:
+        """Leave a right copy, by the one process that has the lock: fsspec writes it in place."""
+        url, found = self._url_of(file.name), ""
+        if copy.exists():
+            if copy.stat().st_ino == self._right.get(copy.name) and copy.stat().st_size == file.bytes:
                 return
-            for number in range(1, _WHOLE_TRIES + 1):
-                try:
-                    return self._download(name, file, tries)
-                except _OtherContent as error:
-                    if number == _WHOLE_TRIES:
-                        raise DomainbertError(str(error)) from None
-                    print(f"{error}; tried again", flush=True)
-                    time.sleep(wait_after(number))
+            found = _difference(copy, file)
+            if found:
+                print(f"{copy}: {found}; {redact(url)} is fetched again", flush=True)
+        if found or not copy.exists():
+            copy.unlink(missing_ok=True)
+            self._make_room(copy.parent, file.bytes)
+            for last in (False, True):
+                _fetch(url, copy, file.bytes)
+                found = _difference(copy, file)
+                if not found:
+                    break
+                copy.unlink()
+                if last:
+                    raise DomainbertError(f"{redact(url)}: {found}, as `prepare` wrote it")
+                print(f"{redact(url)}: {found}; fetched again", flush=True)
+        self._right[copy.name] = copy.stat().st_ino
 
-    def _is_right(self, name: str, file: FileFacts) -> bool:
-        """Whether there is a copy that is right; a wrong one is deleted."""
-        path, status = self._copies.path(name), self._copies.status(name)
-        if status is None:
-            return False
-        found = f"{status.st_size:,} bytes" if status.st_size != file.bytes else ""
-        if not found and self._copies.marked(name) != self._mark(status):
-            try:
-                found = "damaged" if hash_file(path) != file.sha256 else ""
-            except FileNotFoundError:  # made room for another one meanwhile
-                return False
-            except OSError as error:
-                found = f"cannot be read ({error.strerror})"
-        if found:
-            path.unlink(missing_ok=True)
-            print(f"{path}: {found}; {redact(self._store.url_of(file.name))} is fetched again", flush=True)
-            return False
-        self._believe(name, status)
-        return True
+    def _make_room(self, folder: Path, size: int) -> None:
+        """Delete the copies that were used longest ago, as many as have to leave; one that is being opened stays."""
+        room = round(self.cache.gigabytes * 1e9)
+        if size > room:
+            found = f"{self.cache.gigabytes:g}, and a file of the corpus has {size:,} bytes"
+            raise DomainbertError(f"cache.gigabytes: {found}; expected room for the files of two windows of parts")
+        copies = [(path.stat(), path) for path in folder.glob("*-*")]
+        excess = sum(status.st_size for status, _ in copies) + size - room
+        for status, path in sorted(copies, key=lambda one: one[0].st_mtime):
+            if excess <= 0 or abs(time.time() - status.st_mtime) < _OPENED_WITHIN:
+                return
+            path.unlink()
+            excess -= status.st_size
 
-    def _download(self, name: str, file: FileFacts, tries: int) -> None:
-        digest = hashlib.sha256()
-        with self._copies.written(name, file.bytes) as copy:
-            for block in self._store.blocks(file.name, file.bytes, tries):
-                digest.update(block)
-                copy.write(block)
-            if digest.hexdigest() != file.sha256:
-                found = f"SHA-256 {digest.hexdigest()[:12]}; expected {file.sha256[:12]}, as `prepare` wrote it"
-                raise _OtherContent(f"{redact(self._store.url_of(file.name))}: {found}")
-            status = os.fstat(copy.fileno())
-        self._believe(name, status)
-
-    def _believe(self, name: str, status: os.stat_result) -> None:
-        """Remember, for the other processes of the run too, that a copy is right."""
-        self._copies.mark(name, self._mark(status))
-        self._right[name] = status.st_ino, status.st_size
-
-    def _mark(self, status: os.stat_result) -> str:
-        return f"{self.run} {status.st_ino}"
+    def _url_of(self, name: str) -> str:
+        """The URL of a file, which may hold a password: what signs a URL of HTTP stays behind the name."""
+        if not self.url.startswith(("http://", "https://")):
+            return f"{self.url.rstrip('/')}/{name}"
+        root, mark, query = self.url.partition("?")
+        return f"{root.rstrip('/')}/{quote(name)}{mark}{query}"
 
 
-def _this_run() -> str:
-    """A text that the processes of a run on this machine have in common. A launcher may give all its launches one id,
-    so the process counts as well that it started these from."""
-    launched = launch_id()
-    return f"{launched} {os.getppid()}" if laid_out() else launched or f"{os.getpid()} {time.time_ns()}"
+def _difference(copy: Path, file: FileFacts) -> str:
+    """In which way a copy is not what was written; empty if it is."""
+    if (size := copy.stat().st_size) != file.bytes:
+        return f"{size:,} bytes; expected {file.bytes:,}"
+    digest = hash_file(copy)
+    return "" if digest == file.sha256 else f"SHA-256 {digest[:12]}; expected {file.sha256[:12]}"
 
 
-class _OtherContent(Exception):
-    """The bytes of a file are not those that were written."""
+def _check_readable(url: str) -> None:
+    import fsspec
+    from fsspec.registry import known_implementations
+
+    protocol = url.partition("://")[0]
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        package = str(known_implementations[protocol]["class"]).partition(".")[0].replace("_", "-")
+        raise DomainbertError(f"{redact(url)}: needs a package that is not here: pip install {package}") from error
+    except ValueError as error:
+        raise DomainbertError(f"{redact(url)}: no such kind of URL; expected one of fsspec, such as s3://") from error
 
 
-class _Ahead:
-    """A thread of this process that fetches files in the order in which they were last asked for, and then ends."""
+def _fetch(url: str, copy: Path, size: int) -> None:
+    """Copy a file with fsspec's cache of whole files, the one that writes no URL, with what signs it, beside them."""
+    import fsspec
+    from fsspec.core import OpenFile, OpenFiles, url_to_fs
 
-    def __init__(self, expect: Callable[[Sequence[FileFacts]], None], fetch: Callable[[FileFacts], None]) -> None:
-        self.process = os.getpid()
-        self._expect, self._fetch = expect, fetch
-        self._mutex, self._runs = threading.Lock(), False
-        self._files: list[FileFacts] = []
-        self._waiting = deque[FileFacts]()
-
-    def ask(self, files: list[FileFacts]) -> None:
-        """Replace what is waiting."""
-        with self._mutex:
-            self._files, self._waiting = files, deque(files)
-            if self._waiting and not self._runs:
-                self._runs = True
-                threading.Thread(target=self._run, name="prefetch", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            with self._mutex:
-                if not self._waiting:
-                    self._runs = False
-                    return
-                file = self._waiting.popleft()
-                files = self._files
-            self._expect(files)
-            self._fetch(file)
+    for number in range(1, _TRIES + 1):
+        try:
+            store, path = url_to_fs(url)
+            kept = {"cache_storage": str(copy.parent), "cache_mapper": lambda _: copy.name}
+            cached = fsspec.filesystem("simplecache", fs=store, skip_instance_cache=True, **kept)
+            cached.open_many(OpenFiles([OpenFile(cached, path)], fs=cached))[0].close()
+            return
+        except Exception as error:  # libraries of networks raise dozens of unrelated types
+            copy.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename and Path(error.filename) == copy:
+                raise  # of this disk
+            reason = redact(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "))
+            status = vars(error).get("status", vars(error).get("code"))  # of aiohttp and of gcsfs
+            refused = isinstance(status, int) and 400 <= status < 500 and status not in _MAY_PASS
+            if refused or isinstance(error, _FOR_GOOD) or number == _TRIES:
+                found = f"{reason} at try {number} of {_TRIES}; expected {size:,} bytes"
+                raise DomainbertError(f"{redact(url)}: {found}: {_HINT}") from None
+        wait = 2 ** (number - 1)
+        print(f"{redact(url)}: {reason}; tried again in {wait} s", flush=True)
+        time.sleep(wait)
 
 
 Files = LocalFiles | RemoteFiles

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder, SharesOrder, WindowedOrder
 from domainbert.data.packing import text_numbers
-from domainbert.data.parts import PartedPlan, PartedSplit
+from domainbert.data.parts import PartedPlan
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch, Share
 from domainbert.pretraining.languages import RowLanguages
@@ -43,11 +43,6 @@ class PackedRowsReader:
         if self.languages is None:
             return GlobalOrder(self.plan.num_rows, *how)
         return SharesOrder(self.languages.of_row, self.languages.row_shares, *how)
-
-    def prefetch(self, order: GlobalOrder, step: int) -> None:
-        """Have the files fetched that a step and those after it read, where they are on another machine."""
-        if isinstance(order, WindowedOrder) and isinstance(self.split, PartedSplit):
-            self.split.parts.prefetch(order.parts_from(step), self.plan.row_length)
 
     @property
     def tokens_per_pass(self) -> float:
@@ -119,7 +114,6 @@ class TrainRows(Dataset[Batch]):
         """Micro-batch `index`: `step` and `micro_batch` say which; `texts` numbers the texts in its rows; the counts of
         the objective and `num_tokens` are those of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        self.reader.prefetch(self.order, step)
         epochs, rows = self.order.batch(step)
         here, plan, seed = self.share.of(rows, micro_batch), self.reader.plan, self.order.seed
         whole = Key(seed, step, epochs, rows, step / self.steps.stop)

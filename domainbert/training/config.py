@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import is_installed
 from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers
 from domainbert.base.validation import check_fields
-from domainbert.data.cache_config import CacheConfig
+from domainbert.data.remote_files import CacheConfig
 from domainbert.models.card_config import CardConfig
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, phases_of, steps_of_phases

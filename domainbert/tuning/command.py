@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
-from domainbert.base.files import told_if_full
+from domainbert.base.files import folder_lock, told_if_full
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
@@ -46,7 +46,7 @@ def run_search(search: Search, typed: Typed) -> str:
         TrainingStopped: a signal came; the running trials are queued again.
     """
     from domainbert.tuning.results import check_folder, closing_lines, draw_pictures, write_results
-    from domainbert.tuning.storages import folder_lock, open_storage
+    from domainbert.tuning.storages import open_storage
     from domainbert.tuning.study import open_study
     from domainbert.tuning.worker import Worker
 

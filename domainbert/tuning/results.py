@@ -17,14 +17,13 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json, write_json, write_text
+from domainbert.base.files import folder_lock, read_json, write_json, write_text
 from domainbert.base.progress import format_duration
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search
 from domainbert.tuning.space import Space
-from domainbert.tuning.storages import folder_lock
 from domainbert.tuning.trial_log import best_trial, describe_values
 from domainbert.tuning.trials import DIED, ERROR, SECONDS, SETTINGS, THREADS, WORKER, lost, origin
 

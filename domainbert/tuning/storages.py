@@ -5,11 +5,10 @@ Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`) or 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy
@@ -61,15 +60,6 @@ def _read_url(text: str) -> sqlalchemy.URL:
     if url is None:
         raise DomainbertError("storage: the URL cannot be read; expected dialect://user@host:port/database")
     return url.set(drivername="postgresql+psycopg") if url.get_backend_name() == "postgresql" else url
-
-
-@contextmanager
-def folder_lock(out: Path) -> Iterator[None]:
-    """Lock the folder of the study for one worker at a time, among all machines that share it."""
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "a", encoding="utf-8") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        yield
 
 
 class Patience:

@@ -20,6 +20,7 @@ from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.files import folder_lock
 from domainbert.base.redact import redact
 from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
@@ -29,7 +30,7 @@ from domainbert.tuning import slots, trials
 from domainbert.tuning.methods import build_sampler
 from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search
-from domainbert.tuning.storages import Patience, folder_lock
+from domainbert.tuning.storages import Patience
 from domainbert.tuning.trial_log import TrialLog
 from domainbert.tuning.trial_process import Running, TrialPlan, TrialProcess, make_plan
 from domainbert.tuning.trial_values import NoSuchMetric

@@ -18,11 +18,10 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.data.cache_config import CacheConfig
 from domainbert.data.parts import PartedPlan, PartedSplit
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
-from domainbert.data.remote_files import FileFacts, LocalFiles
+from domainbert.data.remote_files import CacheConfig, FileFacts, LocalFiles
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_rows
@@ -204,7 +203,7 @@ def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest
 
     monkeypatch.setattr(LocalFiles, "path", noted)
     TrainRows(rows, order, Share(0, 1, 1), range(60))[0]
-    assert opened <= {f"{part:05d}" for part in order.parts_from(0)[:2].tolist()}
+    assert opened <= {f"{part:05d}" for part in order._windows(0)[0][:2].tolist()}
 
 
 def test_parts_at_a_url_give_the_same_batches(

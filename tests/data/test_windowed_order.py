@@ -49,7 +49,7 @@ def test_a_pass_has_each_item_once_window_by_window(sizes: list[int], window: in
         own = items[epoch * size : (epoch + 1) * size]
         assert sorted(own.tolist()) == list(range(size))
         assert np.array_equal(own, order.whole_pass(epoch))
-        parts = order.parts_from(-(-epoch * size // batch_size))  # of the first step that ends in this pass
+        parts = order._windows(epoch)[0]
         seen = [set(parts[start : start + window].tolist()) for start in range(0, len(sizes), window)]
         ends = np.cumsum([sum(sizes[part] for part in members) for members in seen])
         if batch_size == 1:
@@ -75,4 +75,4 @@ def test_a_billion_rows_are_each_drawn_at_most_once_in_a_pass() -> None:
     assert set(last.tolist()) == {0, 1} and len(np.unique(first)) == 4_096
     first_window = order.batch(0)[1] // 500_000
     assert len(set(first_window.tolist())) == 64, "rows of all parts of the window, and of no other part"
-    assert set(first_window.tolist()) == set(order.parts_from(0)[:64].tolist())
+    assert set(first_window.tolist()) == set(order._windows(0)[0][:64].tolist())

@@ -112,18 +112,7 @@ def test_the_slurm_script_asks_for_what_stopping_needs():
     assert not [option for option in options if option.startswith(("--ntasks=", "--gpus-per-task", "--signal=B"))]
 
 
-def test_a_task_of_an_array_prepares_its_shard(tmp_path):
-    (tmp_path / "domainbert").write_text('#!/bin/sh\nprintf "%s\\n" "$*"\n', encoding="utf-8")
-    (tmp_path / "domainbert").chmod(0o755)
-    given = {"SLURM_ARRAY_TASK_ID": "17", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_CPUS_PER_TASK": "4"}  # two of 64 again
-    environment = given | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    words = ["bash", str(CLUSTER / "prepare.sbatch"), "a.yaml", "runs/shards", "64"]
-    said = subprocess.run(words, env=environment, timeout=20, check=True, capture_output=True, text=True).stdout
-    shard = "--corpus.shard 17/64 --num_workers 4 --out runs/shards/17 --resume auto"
-    assert said == f"prepare -c a.yaml {shard}\n"
-
-
-@pytest.mark.parametrize("name", ["slurm.sbatch", "torchrun.sh", "prepare.sbatch"])
+@pytest.mark.parametrize("name", ["slurm.sbatch", "torchrun.sh"])
 def test_scripts_are_valid_and_can_be_run(name):
     assert subprocess.run(["bash", "-n", str(CLUSTER / name)], timeout=20, check=False).returncode == 0
     assert os.access(CLUSTER / name, os.X_OK)
