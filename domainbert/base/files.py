@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,12 +38,16 @@ def told_if_full(folder: Path) -> Iterator[None]:
         raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
 
 
+_threads: dict[tuple[int, Path], threading.Lock] = {}  # by process: a fork would inherit a lock that is held
+
+
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock a folder, made where there is none, for one process at a time, among all machines that share it. The lock
-    ends with its process; with flock, a loader's worker would keep it."""
+    """Lock a folder, made where there is none, for one thread of one process at a time, among all machines that share
+    it. The lock ends with its process; with flock, a loader's worker would keep it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a", encoding="utf-8") as file:
+    threads = _threads.setdefault((os.getpid(), folder), threading.Lock())
+    with threads, open(folder / ".lock", "a", encoding="utf-8") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield
 

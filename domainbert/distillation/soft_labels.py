@@ -12,7 +12,6 @@ An output is a word or a text. With the largest k logits alone the other labels 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import told_if_full
+from domainbert.base.files import folder_lock, told_if_full
 from domainbert.base.hashes import FileHashes, hash_json
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 
@@ -103,9 +102,7 @@ def cached_labels(
         ask: gives every output once, in any order.
     """
     folder = cache / hash_json({**key, "top_k": min(top_k, num_labels), "version": 2})[:32]
-    (cache / _LOCKS).mkdir(parents=True, exist_ok=True)
-    with open(cache / _LOCKS / folder.name, "w") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX)
+    with folder_lock(cache / _LOCKS / folder.name):
         if not (folder / _FACTS).is_file():
             partial = folder.with_name(folder.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
