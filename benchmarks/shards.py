@@ -1,10 +1,10 @@
-"""A billion tokens in eight shards: memory of each, a killed one done again, the time to start a training from them.
+"""A billion tokens in eight tasks of datatrove: memory, killed and begun again, the time to start a training from them.
 
     DOMAINBERT_DATA=/path/to/data python benchmarks/shards.py [--tokens 1.2e9]
 
 The text is that of the economics and biomedical corpora, in documents of sentences drawn by chance, a file for each
-shard. Two processes prepare at a time. One of them is killed halfway and started again. The batches are compared with
-those of a single shard.
+task. Two processes prepare at a time. They are killed and started again. The batches are compared with those of a
+single task.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 from prepared_corpus import CACHE, SAMPLE_VOCAB_SIZE, VOCAB_SIZE, open_text, raw_corpus
+from process_tree import descendants, kill_all
 from side_by_side import write_result
 
+SCRIPT = Path(__file__).parents[1] / "configs/cluster/prepare.py"
 RESULTS = Path(__file__).parent / "results"
 FILES = 8
 LENGTH = 512
 _SENTENCES = 40  # of a document
 _CHARACTERS_PER_TOKEN = 5.2
 _BATCHES = 30
-_PACKAGES = ("domainbert", "tokenizers", "datasets", "pyarrow", "numpy")
+_PACKAGES = ("domainbert", "datatrove", "tokenizers", "datasets", "pyarrow", "numpy")
 _STARTED = """
 import sys, time
 start = time.perf_counter()
@@ -75,42 +78,29 @@ def write_text(corpora: Sequence[Path], folder: Path, tokens: float) -> None:
                 characters += len(text)
 
 
-def command(text: Path, tokenizer: Path, out: Path, shard: str) -> list[str]:
-    """The call that prepares a shard."""
-    corpus = ["--corpus", str(text), "--corpus.shard", shard, "--corpus.validation_fraction", "0.01"]
-    settings = ["--tokenizer", str(tokenizer), "--row_lengths", f"[{LENGTH}]", "--num_workers", "0"]
-    where = ["--out", str(out), "--resume", "auto"]
-    return [sys.executable, "-m", "domainbert", "prepare", *corpus, *settings, *where]
-
-
-def prepare(calls: Sequence[list[str]], kill_after: float | None = None) -> list[dict[str, Any]]:
-    """Run the calls, two at a time, and say what each took; the second is killed after some seconds and run again."""
-    waiting, running, done = list(enumerate(calls)), dict[int, tuple[psutil.Popen, float]](), []
-    peaks, killed = [0] * len(calls), kill_after is None
-    while waiting or running:
-        while waiting and len(running) < 2:
-            number, call = waiting.pop(0)
-            running[number] = (
-                psutil.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL),
-                time.perf_counter(),
-            )
+def prepare(text: Path, tokenizer: Path, out: Path, tasks: int, kill_after: float | None = None) -> dict[str, Any]:
+    """Prepare a text in tasks, two at a time, perhaps killed after some seconds and run again, and say what it took."""
+    corpus = {"sources": [str(text)], "validation_fraction": 0.01}
+    settings = {"corpus": corpus, "tokenizer": str(tokenizer), "row_lengths": [LENGTH]}
+    config = out.with_suffix(".yaml")
+    config.write_text(json.dumps(settings))
+    call = [sys.executable, str(SCRIPT), str(config), str(out), "--tasks", str(tasks)]
+    start, peak, killed = time.perf_counter(), 0, 0
+    process = psutil.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
         time.sleep(0.2)
-        for number, (process, start) in list(running.items()):
-            if process.poll() is None:
-                peaks[number] = max(peaks[number], process.memory_info().rss)
-                if not killed and number == 1 and time.perf_counter() - start > float(kill_after or 0):
-                    process.kill()
-                    process.wait()
-                    del running[number]
-                    waiting.insert(0, (number, calls[number]))
-                    killed = True
-            else:
-                if process.returncode:
-                    raise RuntimeError(f"{' '.join(calls[number])}: exit code {process.returncode}")
-                seconds = time.perf_counter() - start
-                done.append({"shard": number, "seconds": seconds, "peak_megabytes": peaks[number] / 1e6})
-                del running[number]
-    return sorted(done, key=lambda one: one["shard"])
+        for one in descendants(process.pid):
+            with suppress(psutil.Error):  # it ended just now
+                peak = max(peak, one.memory_info().rss)
+        if not killed and kill_after is not None and time.perf_counter() - start > kill_after:
+            kill_all([*descendants(process.pid), process])
+            process.wait()
+            killed += 1
+            process = psutil.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(call)}: exit code {process.returncode}")
+    seconds = time.perf_counter() - start
+    return {"seconds_to_prepare": seconds, "peak_megabytes_of_a_process": peak / 1e6, "killed": killed}
 
 
 def started(folder: Path) -> tuple[dict[str, float], str]:
@@ -121,26 +111,20 @@ def started(folder: Path) -> tuple[dict[str, float], str]:
     return dict(zip(names, map(float, first.split()), strict=True)), digest
 
 
-def shards_of(text: Path, tokenizer: Path, out: Path, count: int, kill_after: float | None = None) -> dict[str, Any]:
-    """Prepare a text in shards, merge them, start from them."""
-    shutil.rmtree(out, ignore_errors=True)
-    calls = [command(text, tokenizer, out / str(number), f"{number}/{count}") for number in range(count)]
-    start = time.perf_counter()
-    each = prepare(calls, kill_after)
-    prepared = time.perf_counter()
-    folders = json.dumps([str(out / str(number)) for number in range(count)])
-    merge = [sys.executable, "-m", "domainbert", "merge", "--prepared", folders, "--out", str(out / "merged")]
-    subprocess.run(merge, check=True, stdout=subprocess.DEVNULL)
-    seconds = {"seconds_to_prepare": prepared - start, "seconds_to_merge": time.perf_counter() - prepared}
-    facts, digest = started(out / "merged")
-    return {"shards": each, **seconds, **facts, "batches": digest}
+def prepared(text: Path, tokenizer: Path, out: Path, tasks: int, kill_after: float | None = None) -> dict[str, Any]:
+    """Prepare a text in tasks, and start from it."""
+    for folder in (out, out.with_name(f"{out.name}.datatrove")):
+        shutil.rmtree(folder, ignore_errors=True)
+    facts = prepare(text, tokenizer, out, tasks, kill_after)
+    of_training, digest = started(out)
+    return {**facts, **of_training, "batches": digest}
 
 
 def main() -> None:
     """Make the text, prepare, compare, print, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tokens", type=float, default=1.2e9)
-    parser.add_argument("--kill-after", type=float, default=60.0, help="seconds into the second shard")
+    parser.add_argument("--kill-after", type=float, default=60.0, help="seconds")
     parser.add_argument("--out", type=Path, default=RESULTS / "shards.json")
     options = parser.parse_args()
     name, corpus_file = raw_corpus()
@@ -161,15 +145,14 @@ def main() -> None:
             write_text(corpora, unfinished, tokens)
             unfinished.rename(text)
         kill_after = options.kill_after if name == "large" else None
-        found[name] = shards_of(text, tokenizer, folder / name, FILES, kill_after)
-        one = shards_of(text, tokenizer, folder / "one", 1)
-        found[name]["one_shard"] = one
-        found[name]["same_batches_as_one_shard"] = one["batches"] == found[name]["batches"]
+        found[name] = prepared(text, tokenizer, folder / name, FILES, kill_after)
+        one = prepared(text, tokenizer, folder / "one", 1)
+        found[name]["one_task"] = one
+        found[name]["same_batches_as_one_task"] = one["batches"] == found[name]["batches"]
     for name in ("small", "large"):
         told = {key: value for key, value in found[name].items() if isinstance(value, float)}
         print(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in told.items()))
-        print("  peak of each, MB: " + ", ".join(f"{one['peak_megabytes']:,.0f}" for one in found[name]["shards"]))
-        print(f"  the batches of one shard: {found[name]['same_batches_as_one_shard']}")
+        print(f"  the batches of one task: {found[name]['same_batches_as_one_task']}")
     settings = {"tokens": options.tokens, "files": FILES, "row_length": LENGTH, "kill_after": options.kill_after}
     write_result(options.out, found, settings, _PACKAGES, {})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,10 +13,9 @@ from domainbert.base.paths import check_hub_name
 from domainbert.base.ranges import Items, PositiveFraction, PositiveInt, Range
 from domainbert.base.validation import check_fields
 from domainbert.corpus.languages import Languages, LanguageShares
-from domainbert.corpus.sources import CorpusFile, corpus_files, list_files
+from domainbert.corpus.sources import list_files
 
 _HUB = "hub:"
-_SHARD = re.compile(r"(\d{1,9})/(\d{1,9})")
 _LANGUAGE = re.compile(r"[\w-]+")  # it stands in names of metrics
 CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
@@ -152,17 +151,10 @@ class CorpusConfig:
     """Shares of the languages in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each
     source then has a `language`, and none a `weight`."""
 
-    shard: str | None = None
-    """One of several shares of the files, for tasks of a cluster: `3/64` reads each 64th file, from the fourth on. A
-    shard finds no duplicates of what stands in another one."""
-
     def __post_init__(self) -> None:
         check_fields(self)
         _check_read_alone(self.exclude or (), "exclude")
         problems = Problems("corpus")
-        if self.shard is not None:
-            for message in self._odd_in_shard():
-                problems.add(message)
         for number, source in enumerate(self.sources):
             where = f"sources[{number}]"
             if self.languages is None and source.language is not None:
@@ -174,16 +166,6 @@ class CorpusConfig:
                 found = f"found {source.weight:g} beside languages"
                 problems.add(f"{where}.weight: {found}, which say how often each is read; expected 1, or none")
         problems.raise_if_any()
-
-    def _odd_in_shard(self) -> Iterator[str]:
-        found = _SHARD.fullmatch(str(self.shard))
-        if found is None or int(found[1]) >= int(found[2]):
-            yield f"shard: found {self.shard!r}; expected i/n with i from 0 to below n, 0/64 for the first of 64"
-        for number, source in enumerate(self.sources):
-            if source.hub_name is not None:
-                yield f"shard: found beside sources[{number}], {source.path}; expected files"
-        if self.select is not None:
-            yield "shard: found beside select, which compares all documents; expected one of the two"
 
     @property
     def language_names(self) -> list[str]:
@@ -201,33 +183,7 @@ class CorpusConfig:
         datasets have none.
 
         Raises:
-            DomainbertError: a file or folder does not exist, a folder or glob holds nothing to read, or there are more
-                shards than files.
+            DomainbertError: a file or folder does not exist, or a folder or glob holds nothing to read.
         """
         excluded = list_files([source for source in self.exclude or () if source.path not in without], "exclude")
-        if self.shard is None:
-            return list_files([source for source in self.sources if source.path not in without]) + excluded
-        own = [file for file in self.shard_files() if file.source.path not in without]
-        return [path for file in own for path in (file.path, file.source.translation) if path is not None] + excluded
-
-    def shard_files(self) -> list[CorpusFile]:
-        """The files whose documents are read, in order: all, or those of the shard. Datasets of the hub have none.
-
-        Raises:
-            DomainbertError: as `input_files`.
-        """
-        return self.files_of_shard(corpus_files(self.sources))
-
-    def files_of_shard(self, files: list[CorpusFile]) -> list[CorpusFile]:
-        """Those of all files of the corpus that the shard has; all, where there are no shards.
-
-        Raises:
-            DomainbertError: there are more shards than files.
-        """
-        if self.shard is None:
-            return files
-        number, count = map(int, self.shard.split("/"))
-        if count > len(files):
-            found = f"found {self.shard}, and {len(files):,} files"
-            raise DomainbertError(f"shard: {found}; expected no more shards than files")
-        return files[number::count]
+        return list_files([source for source in self.sources if source.path not in without]) + excluded

@@ -114,8 +114,7 @@ def read_documents(
 
     The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted. With
     `select` the sources are read three times, and 8 bytes are held for each training document.
-    `most_characters` reads an excerpt (see `Excerpt`), each of the times. `files` are those to read; None is those of
-    the shard.
+    `most_characters` reads an excerpt (see `Excerpt`), each of the times. `files` are those to read; None reads all.
 
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or no document is left, but of `files`.
@@ -140,8 +139,6 @@ def _read(
     most_characters: int | None,
     files: Sequence[CorpusFile] | None = None,
 ) -> Iterator[_Cleaned]:
-    if files is None and config.shard is not None:
-        files = config.shard_files()
     excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
     excluded = None if config.exclude is None else _known(config.exclude, report)
     with ExitStack() as stack:

@@ -114,8 +114,8 @@ def read_source(
     source: Source, counts: SourceReport, excerpt: Excerpt | None = None, only: Collection[Path] | None = None
 ) -> Iterator[Read]:
     """The id and the unchanged text of each document of one source, or of an excerpt of it, and its translation if the
-    source has some. An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`. Of a
-    shard `only` some files are read."""
+    source has some. An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`. `only`
+    are the files to read; None reads all."""
     if source.hub_name:
         rows: Callable[[], Iterator[Read]] = partial(_read_hub, source)
         if source.translation_key is not None:

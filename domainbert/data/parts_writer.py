@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import hash_file, hash_json, quick_look
+from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.report import CorpusReport
+from domainbert.corpus.sources import CorpusFile, corpus_files, list_files
 from domainbert.data.parallel_encoding import EncodedBatch
 from domainbert.data.parts import COUNTS_FILE
 from domainbert.data.prepared_facts import (
@@ -24,118 +27,100 @@ from domainbert.data.prepared_facts import (
     read_facts,
 )
 from domainbert.data.prepared_writer import PreparedWriter, write_facts
+from domainbert.settings.reader import as_plain
 from domainbert.tokenization.load import DomainTokenizer
 
 WINDOW = 64
 """Parts that a training mixes, unless told."""
 
-_IN_COMMON = {
-    "tokenizer_fingerprint": "tokenizer",
-    "files": "number of files",
-    "names": "list of files",
-    "corpus": "corpus",
-}  # keys of `prepared.json` in which shards agree, in words
+
+class PlannedPart(NamedTuple):
+    """A part that a file of the corpus becomes."""
+
+    file: CorpusFile
+    folder: Path
+    made_from: str  # hash of everything that determines the content of the part
 
 
-def part_folder(out: Path, number: int) -> Path:
-    """The folder of a part, whose number is that of its file in the corpus."""
-    return out / PARTS_FOLDER / f"{number:05d}"
+def plan_parts(
+    out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, row_lengths: Sequence[int], filters: Sequence[str] = ()
+) -> list[PlannedPart]:
+    """The parts of a corpus below a folder, in order: one for each file that the sources have now.
 
-
-def finished_part(folder: Path, made_from: str) -> dict[str, Any] | None:
-    """The facts of a part that was written before from the same; None, and no folder, where there is none.
-
-    One that is damaged, perhaps by the crash of a machine, is told and removed, too.
+    Args:
+        out: the folder.
+        corpus: sources and settings of the corpus.
+        tokenizer: the tokenizer of all parts.
+        row_lengths: lengths of the rows that are planned.
+        filters: further steps between the reader and the tokenizer, by name.
     """
-    if (folder / PREPARED_FILE).is_file():
-        problems = Problems(str(folder))
+    settings = as_plain(corpus) | {"row_lengths": row_lengths}
+    if corpus.exclude is not None:
+        settings["excluded"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
+    parts = []
+    for file in corpus_files(corpus.sources):
+        paths = [path for path in (file.path, file.source.translation) if path is not None]
+        looked = [quick_look(path.stat()) for path in paths]
+        made_from = hash_json([settings, *filters, tokenizer.fingerprint, file.number, str(file.path), looked])
+        parts.append(PlannedPart(file, out / PARTS_FOLDER / f"{file.number:05d}", made_from))
+    return parts
+
+
+def finished_part(part: PlannedPart) -> dict[str, Any] | None:
+    """The facts of a part that an interrupted run has written, or None; a damaged part is printed."""
+    if (part.folder / PREPARED_FILE).is_file():
         try:
-            facts = read_facts(folder)
-            if facts["made_from"] == made_from:
-                check_files(folder, facts, problems)
-                problems.raise_if_any()
-                return facts
+            facts = read_parts([part.folder])[part.folder]
+            return facts if facts["made_from"] == part.made_from else None
         except DomainbertError as error:
             print(f"{error}: it is prepared again", flush=True)
-    if folder.is_dir():
-        shutil.rmtree(folder)
     return None
 
 
-def remove_other_parts(out: Path, numbers: Collection[int]) -> None:
-    """Remove parts of an interrupted run that are none of these by now: the files of the corpus have changed."""
-    for folder in (out / PARTS_FOLDER).glob("*"):
-        if folder not in {part_folder(out, number) for number in numbers}:
-            shutil.rmtree(folder)
+def remove_other_parts(out: Path, parts: Iterable[PlannedPart]) -> None:
+    """Delete folders of parts that are not planned, which an interrupted run over other files has left."""
+    for folder in {*(out / PARTS_FOLDER).glob("*")} - {part.folder for part in parts}:
+        shutil.rmtree(folder)
 
 
 def write_part(
-    folder: Path,
+    part: PlannedPart,
     batches: Iterable[EncodedBatch],
     tokenizer: DomainTokenizer,
     report: CorpusReport,
     row_lengths: Sequence[int],
-    made_from: str,
 ) -> dict[str, Any]:
-    """Write a part from its encoded documents; the report is complete when these are read."""
-    folder.mkdir(parents=True)
-    writer, unknown = PreparedWriter(folder, tokenizer), 0
+    """Write a part from its encoded documents, in place of what its folder holds; the report is complete when the
+    documents are read."""
+    if part.folder.is_dir():
+        shutil.rmtree(part.folder)
+    part.folder.mkdir(parents=True)
+    writer, unknown = PreparedWriter(part.folder, tokenizer), 0
     for batch in batches:
         writer.write(batch)
         unknown += int((batch.input_ids == tokenizer.unk_id).sum())
-    kept = {"made_from": made_from, "unknown": unknown, "empty_documents": writer.empty_documents}
+    kept = {"made_from": part.made_from, "unknown": unknown, "empty_documents": writer.empty_documents}
     return writer.close_part(row_lengths, {**kept, "report": report.as_dict()})
 
 
-class Shards(NamedTuple):
-    """Shards of one corpus, as several calls of `prepare` wrote them."""
-
-    tokenizer_folder: Path
-    parts: Mapping[Path, Mapping[str, Any]]  # the facts of each by its folder, in the order of the corpus
-    corpus: Mapping[str, Any]  # what they have in common, see `bind_parts`
-
-
-def read_shards(folders: Sequence[Path]) -> Shards:
-    """The shards of a corpus, every file of which is compared with its hash; see `merge` for the errors."""
-    facts, problems = {folder: read_facts(folder) for folder in folders}, Problems("prepared")
-    first = facts[folders[0]]
-    for folder, shard in facts.items():
-        if "parts" not in shard:
-            problems.add(f"{folder}: prepared as a whole; expected a folder that `prepare` wrote with row_lengths")
-        else:
-            for key, called in _IN_COMMON.items():
-                if (found := shard.get(key)) != first.get(key):
-                    named = _difference(found, first.get(key)) if key == "corpus" else called
-                    problems.add(f"{folder}: another {named} than {folders[0]}; expected shards of one corpus")
+def read_parts(folders: Iterable[Path]) -> dict[Path, dict[str, Any]]:
+    """The facts of parts by their folders; `DomainbertError` names each part that is missing, and each file that is not
+    as it was written."""
+    parts, problems = dict[Path, dict[str, Any]](), Problems("parts")
+    for folder in folders:
+        try:
+            parts[folder] = read_facts(folder)
+            check_files(folder, parts[folder], problems)
+        except DomainbertError as error:
+            problems.add(str(error))
     problems.raise_if_any()
-    parts: dict[int, Path] = {}
-    for folder, shard in facts.items():
-        for part in shard["parts"]:
-            path = folder / part["folder"]
-            if (twice := parts.setdefault(int(path.name), path)) != path:
-                problems.add(f"{path}: the same file of the corpus as {twice}; expected each shard once")
-    if missing := [number for number in range(first["files"]) if number not in parts]:
-        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        problems.add(f"prepared: {len(missing):,} of {first['files']:,} files are in no shard ({shown}, from 0)")
-    problems.raise_if_any()
-    contents = {parts[number]: read_facts(parts[number]) for number in sorted(parts)}
-    for path, content in contents.items():
-        check_files(path, content, problems)
-    problems.raise_if_any()
-    return Shards(folders[0] / TOKENIZER_FOLDER, contents, {key: first[key] for key in ("files", "names", "corpus")})
-
-
-def _difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
-    """The settings of a corpus in which two differ, perhaps of different versions."""
-    one, other = one or {}, other or {}
-    return ", ".join(f"corpus.{key}" for key in sorted({*one, *other}) if one.get(key) != other.get(key))
+    return parts
 
 
 def bind_parts(
     out: Path,
     tokenizer: DomainTokenizer,
     parts: Mapping[Path, Mapping[str, Any]],
-    corpus: Mapping[str, Any],
     window: int = WINDOW,
     url: str | None = None,
 ) -> dict[str, Any]:
@@ -145,15 +130,14 @@ def bind_parts(
         out: the folder, which exists.
         tokenizer: that of the parts.
         parts: the facts of each by its folder, in the order of the corpus.
-        corpus: what all shards have in common: `files`, how many there are in all shards, the hash of their `names`,
-            and settings.
         window: see `WindowedOrder`.
-        url: that of a copy of the folder which holds those of all shards; None where the parts stay here.
+        url: that of a copy of the folder of the corpus, or of the one that holds all of them if there are several; None
+            where the parts stay here.
 
     Raises:
-        DomainbertError: these are all parts, and a split has no document in any of them.
+        DomainbertError: a split has no document in any part.
     """
-    for split, other in (SPLITS, SPLITS[::-1]) if len(parts) == corpus["files"] else ():
+    for split, other in (SPLITS, SPLITS[::-1]):
         if not any(facts["splits"][split]["documents"] for facts in parts.values()):
             count = sum(facts["splits"][other]["documents"] for facts in parts.values())
             found = f"{count:,} documents for {other} and none for {split}"
@@ -164,13 +148,13 @@ def bind_parts(
     others = [*sorted((out / TOKENIZER_FOLDER).iterdir()), out / COUNTS_FILE]
     if url is None:
         names = [os.path.relpath(folder.resolve(), out.resolve()) for folder in parts]
-    else:  # a copy has no links, and each folder where it seems to be: that of the shard, "parts" and the part's own
+    else:  # a copy has no links, and each folder where it seems to be: that of the corpus, "parts" and the part's own
         places = [Path(os.path.abspath(folder)) for folder in parts]
-        root = os.path.commonpath([place.parents[2] for place in places])
+        root = os.path.commonpath([place.parents[1] for place in places])
         names = [os.path.relpath(place, root) for place in places]
     described = [
         {"folder": Path(name).as_posix(), "splits": facts["splits"]}
         for name, facts in zip(names, parts.values(), strict=True)
     ]
-    facts = {**corpus, "window": window, "url": url, "parts": described}
+    facts = {"window": window, "url": url, "parts": described}
     return write_facts(out, tokenizer, {**facts, "other_files": [file_facts(path, out) for path in others]})

@@ -74,10 +74,7 @@ def _whole(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence
 
 
 def _parted(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
-    """Both splits of a corpus in parts; an error if not all parts of the corpus are there."""
-    if (count := len(facts["parts"])) < facts["files"]:
-        found = f"a shard with {count:,} of {facts['files']:,} parts"
-        raise DomainbertError(f"prepared: {folder} is {found}; expected the folder that `merge` makes of all shards")
+    """Both splits of a corpus in parts."""
     if cache is not None and cache.url is not None and facts["url"] is None:
         raise DomainbertError(f"cache.url: {cache.url}, but {folder} has its parts on this disk; expected none")
     root = facts["url"] if cache is None or cache.url is None else cache.url

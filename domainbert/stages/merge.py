@@ -1,4 +1,4 @@
-"""`merge`: shards of a corpus, which `prepare` wrote in parts, become one corpus."""
+"""`merge`: corpora in parts, which `prepare` wrote with `row_lengths`, become one corpus."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from domainbert.base.errors import Problems
 from domainbert.base.paths import check_url
 from domainbert.base.ranges import Items, PositiveInt
 from domainbert.base.validation import check_fields
@@ -17,14 +18,15 @@ class Merge:
     """Settings of `merge`."""
 
     prepared: Annotated[list[Path], Items(different=True)]
-    """Folders that `prepare` wrote with `corpus.shard`, all of them, in any order."""
+    """Folders that `prepare` wrote with the same tokenizer and `row_lengths`. Their parts are read in this order;
+    duplicates are not looked for."""
 
     window: PositiveInt = 64
     """Parts whose rows are mixed in training. More mix better; all of them have to be at hand at once."""
 
     url: str | None = None
-    """The URL of a copy of the folder that holds the shards, `s3://bucket/law`: trainings then read the parts from
-    there, into their `cache`. None reads them where they are now."""
+    """The URL of a copy of the folder, or of the folder that holds all of them, `s3://bucket/law`: trainings then read
+    the parts from there, into their `cache`. None reads them where they are now."""
 
     def __post_init__(self) -> None:
         """Check the form of the URL."""
@@ -35,20 +37,36 @@ class Merge:
 
 @stage
 def merge(out: Path, settings: Merge) -> dict[str, Any]:
-    """Bind shards together: their files are checked and stay where they are, and `out` says where each part is.
-
-    The batches of a training do not depend on the number of shards.
+    """Bind the parts of one or several corpora: their files are checked and stay where they are, and `out` says where
+    each part is.
 
     Raises:
-        DomainbertError: a shard is missing or there twice, shards are of different corpora or tokenizers, or a file is
-            not as it was written.
+        DomainbertError: a folder is not in parts, has another tokenizer or other row lengths than the first one or a
+            part of an earlier one, or a file is not as it was written.
     """
-    from domainbert.data.parts_writer import bind_parts, read_shards
+    from domainbert.data.parts_writer import bind_parts, read_parts
+    from domainbert.data.prepared_facts import TOKENIZER_FOLDER, read_facts
     from domainbert.tokenization.load import load_tokenizer
 
-    shards = read_shards(settings.prepared)
-    tokenizer, how = load_tokenizer(shards.tokenizer_folder), (settings.window, settings.url)
-    facts = bind_parts(out, tokenizer, shards.parts, shards.corpus, *how)
+    problems, folders, expected = Problems("prepared"), dict[Path, Path](), list[Any]()
+    for folder in settings.prepared:
+        corpus = read_facts(folder)
+        if "parts" not in corpus:
+            problems.add(f"{folder}: prepared as a whole; expected a folder that `prepare` wrote with row_lengths")
+            continue
+        lengths = sorted(map(int, corpus["parts"][0]["splits"]["train"]["plans"]))
+        expected = expected or [folder, corpus["tokenizer_fingerprint"], lengths]
+        if corpus["tokenizer_fingerprint"] != expected[1]:
+            problems.add(f"{folder}: prepared with another tokenizer than {expected[0]}; expected the same")
+        if lengths != expected[2]:
+            problems.add(f"{folder}: row_lengths {lengths}; expected {expected[2]}, as in {expected[0]}")
+        for part in corpus["parts"]:
+            path = folder / part["folder"]
+            if (twice := folders.setdefault(path.resolve(), path)) is not path:
+                problems.add(f"{path}: the same part as {twice}; expected each part once")
+    problems.raise_if_any()
+    tokenizer = load_tokenizer(settings.prepared[0] / TOKENIZER_FOLDER)
+    facts = bind_parts(out, tokenizer, read_parts(folders.values()), settings.window, settings.url)
     splits = [part["splits"] for part in facts["parts"]]
     counts: dict[str, Any] = {}
     for split in splits[0]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import Problems
-from domainbert.base.hashes import hash_file, hash_json, quick_look
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Items, Length, Workers
 from domainbert.base.validation import check_fields
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import BY_INPUT, SPEED_ONLY
 from domainbert.stages.early_checks import Given
 from domainbert.stages.inputs import Inputs
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from domainbert.base.progress import Progress
     from domainbert.corpus.report import CorpusReport
     from domainbert.data.parallel_encoding import EncodedBatch
+    from domainbert.tokenization.load import DomainTokenizer
 
 _COUNTED = ("documents", "tokens", "characters")
 
@@ -39,8 +38,7 @@ class Prepare:
 
     row_lengths: Annotated[list[Length], Items(different=True)] | None = field(default=None, metadata=BY_INPUT)
     """Lengths of the rows of trainings to come, for a corpus too large to plan them at each start: each file becomes
-    a part, in which rows of these lengths are planned now, and duplicates are looked for. Then `corpus.shard` lets
-    several tasks share the work, and `merge` binds what they wrote together."""
+    a part, in which rows of these lengths are planned now, and duplicates are looked for."""
 
     num_workers: Workers = field(default=2, metadata=SPEED_ONLY)
     """Processes that tokenize; 0 works without further processes. The result is the same."""
@@ -51,10 +49,7 @@ class Prepare:
         corpus, problems = self.corpus, Problems("prepare")
         if corpus.validation_fraction == 0:
             problems.add("corpus.validation_fraction: found 0; expected more, as a model is measured on some documents")
-        if self.row_lengths is None:
-            if corpus.shard is not None:
-                problems.add(f"corpus.shard: {corpus.shard} without row_lengths; expected the max_length of trainings")
-        else:
+        if self.row_lengths is not None:
             for number, source in enumerate(corpus.sources):
                 if source.hub_name is not None:
                     problems.add(f"row_lengths: found beside corpus.sources[{number}], {source.path}; expected files")
@@ -98,52 +93,49 @@ def prepare(out: Path, settings: Prepare, inputs: Inputs) -> dict[str, Any]:
 
 
 def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int], inputs: Inputs) -> dict[str, Any]:
-    """Write a part for each file of the shard; those that an interrupted run has written stay as they are."""
+    """Write a part for each file; parts that an interrupted run has written stay as they are."""
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
-    from domainbert.corpus.sources import corpus_files, ignored_files, list_files
     from domainbert.data.parallel_encoding import encode_documents
-    from domainbert.data.parts_writer import (
-        bind_parts,
-        finished_part,
-        part_folder,
-        remove_other_parts,
-        write_part,
-    )
+    from domainbert.data.parts_writer import finished_part, plan_parts, remove_other_parts, write_part
 
     corpus, loaded = settings.corpus, inputs.tokenizer(settings.tokenizer)
-    common = as_plain(replace(corpus, shard=None)) | {"row_lengths": row_lengths}
-    if corpus.exclude is None:
-        del common["exclude"]  # which parts of an earlier version do not say
-    else:
-        common["excluded"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
-    listed = corpus_files(corpus.sources)  # once: files may come while this runs
-    files, parts, total = corpus.files_of_shard(listed), dict[Path, dict[str, Any]](), CorpusReport()
-    remove_other_parts(out, [file.number for file in files])
+    planned, parts = plan_parts(out, corpus, loaded, row_lengths), dict[Path, dict[str, Any]]()
+    remove_other_parts(out, planned)
     with Progress("prepare", unit="tokens") as progress:
-        for place, file in enumerate(files, start=1):
-            folder, looked = part_folder(out, file.number), quick_look(file.path.stat())
-            known = [common, loaded.fingerprint, file.number, str(file.path), looked]
-            if file.source.translation is not None:
-                known.append(quick_look(file.source.translation.stat()))
-            made_from = hash_json(known)
-            facts = finished_part(folder, made_from)
+        for place, part in enumerate(planned, start=1):
+            facts = finished_part(part)
             if facts is None:
                 report = CorpusReport()
-                documents = read_documents(corpus, report, files=[file])
+                documents = read_documents(corpus, report, files=[part.file])
                 encoded = encode_documents(documents, settings.tokenizer, settings.num_workers)
-                batches = _counted(encoded, progress, f"file {place:,} of {len(files):,}")
-                facts = write_part(folder, batches, loaded, report, row_lengths, made_from)
-            parts[folder] = facts
-            total.add(facts["report"])
-    if corpus.shard is None:  # files that no part reads are told once
-        total.ignore(ignored_files(corpus.sources))
-    names = hash_json([str(file.path) for file in listed])
-    bind_parts(out, loaded, parts, {"files": len(listed), "names": names, "corpus": common})
+                batches = _counted(encoded, progress, f"file {place:,} of {len(planned):,}")
+                facts = write_part(part, batches, loaded, report, row_lengths)
+            parts[part.folder] = facts
+    return bind_corpus(out, corpus, loaded, parts)
+
+
+def bind_corpus(
+    out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, parts: Mapping[Path, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Bind all parts of a corpus, given by their folders; print and return what was prepared.
+
+    Raises:
+        DomainbertError: a split has no document.
+    """
+    from domainbert.corpus.report import CorpusReport
+    from domainbert.corpus.sources import ignored_files
+    from domainbert.data.parts_writer import bind_parts
+
+    bind_parts(out, tokenizer, parts)
+    total = CorpusReport()
+    for facts in parts.values():
+        total.add(facts["report"])
+    total.ignore(ignored_files(corpus.sources))  # files that no part reads are told once
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     metrics = _told([facts["splits"] for facts in parts.values()], total, unknown, empty)
-    return {**metrics, "parts": len(parts), "tokenizer_fingerprint": loaded.fingerprint}
+    return {**metrics, "parts": len(parts), "tokenizer_fingerprint": tokenizer.fingerprint}
 
 
 def _counted(batches: Iterator[EncodedBatch], progress: Progress, note: str) -> Iterator[EncodedBatch]:

@@ -1,4 +1,4 @@
-"""A corpus in parts: the same batches from any number of shards, and from no part more is read than is needed."""
+"""A corpus in parts: the same batches wherever the parts are, and from no part more is read than is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.parts import PartedPlan, PartedSplit
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
@@ -35,6 +34,7 @@ from tests.toy_corpus import WORDS
 
 FILES = 7
 LENGTHS = [16, 40]
+SMALL = ["--corpus.min_characters", "1", "--corpus.validation_fraction", "0.2"]
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,9 @@ def tokenizer(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def prepared(out: Path, text: Path, tokenizer: Path, shard: str | None = None, **corpus: Any) -> dict[str, Any]:
-    settings: dict[str, Any] = {"min_characters": 1, "validation_fraction": 0.2, **corpus}
-    sources = [{"path": str(text), "documents": "line"}]
-    given = {"sources": sources, "shard": shard, **settings}
+def prepared(out: Path, text: Path, tokenizer: Path, files: str = "", **corpus: Any) -> dict[str, Any]:
+    sources = [{"path": f"{text}/{files}", "documents": "line"}]
+    given = {"sources": sources, "min_characters": 1, "validation_fraction": 0.2, **corpus}
     return prepare(out, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS, num_workers=0)
 
 
@@ -71,17 +70,18 @@ def whole(text: Path, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def shards(text: Path, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("shards")
-    for number in range(3):
-        prepared(folder / str(number), text, tokenizer, f"{number}/3")
+def corpora(text: Path, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same files in three corpora."""
+    folder = tmp_path_factory.mktemp("corpora")
+    for number, files in enumerate(("[0-1].txt", "[2-4].txt", "[5-6].txt")):
+        prepared(folder / str(number), text, tokenizer, files)
     return [folder / str(number) for number in range(3)]
 
 
 @pytest.fixture(scope="module")
-def merged(shards: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def merged(corpora: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("merged")
-    merge(out, prepared=[shards[2], shards[0], shards[1]], window=2)
+    merge(out, prepared=corpora, window=2)
     return out
 
 
@@ -95,8 +95,8 @@ def batches(rows: PackedRowsReader, share: Share, steps: int = 60) -> list[Any]:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_batches_do_not_depend_on_shards(whole: Path, shards: list[Path], tmp_path: Path, length: int) -> None:
-    merge(tmp_path, prepared=shards)  # with the same window
+def test_batches_do_not_depend_on_merges(whole: Path, corpora: list[Path], tmp_path: Path, length: int) -> None:
+    merge(tmp_path, prepared=corpora)  # with the same window
     one, other = (batches(reader(open_prepared([folder]), length), Share(0, 1, 2)) for folder in (whole, tmp_path))
     assert len(one) == len(other) == 120
     for mine, theirs in zip(one, other, strict=True):
@@ -194,22 +194,23 @@ def test_some_documents_are_spread_over_a_split_and_open_some_parts(
 
 def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = reader(open_prepared([merged]))
-    order, opened = rows.order(8, 5), set[str]()
+    order, opened = rows.order(8, 5), set[int]()
+    folders = [part["folder"] for part in json.loads((merged / "prepared.json").read_text())["parts"]]
     path = LocalFiles.path
 
     def noted(files: LocalFiles, file: FileFacts) -> Path:
-        opened.add(file.name.split("/parts/")[1][:5])
+        opened.update(number for number, folder in enumerate(folders) if file.name.startswith(folder))
         return path(files, file)
 
     monkeypatch.setattr(LocalFiles, "path", noted)
     TrainRows(rows, order, Share(0, 1, 1), range(60))[0]
-    assert opened <= {f"{part:05d}" for part in order._windows(0)[0][:2].tolist()}
+    assert opened and opened <= {*order._windows(0)[0][:2].tolist()}
 
 
 def test_parts_at_a_url_give_the_same_batches(
-    whole: Path, shards: list[Path], text: Path, tokenizer: Path, tmp_path: Path
+    whole: Path, corpora: list[Path], text: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
-    merge(tmp_path / "merged", prepared=shards, url=f"file://{shards[0].parent}")
+    merge(tmp_path / "merged", prepared=corpora, url=f"file://{corpora[0].parent}")
     with pytest.raises(DomainbertError, match=r"cache: not given, and file://.* is read from afar; expected cache: "):
         open_prepared([tmp_path / "merged"])
     cache = CacheConfig(str(tmp_path / "cache"), 1)
@@ -217,7 +218,7 @@ def test_parts_at_a_url_give_the_same_batches(
     for mine, theirs in zip(batches(one, Share(0, 1, 1)), batches(other, Share(0, 1, 1)), strict=True):
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
     moved = CacheConfig(str(tmp_path / "cache of the moved"), 1, url=f"file://{tmp_path}/moved")
-    shutil.copytree(shards[0].parent, tmp_path / "moved")
+    shutil.copytree(corpora[0].parent, tmp_path / "moved")
     other = reader(open_prepared([tmp_path / "merged"], cache=moved))
     for mine, theirs in zip(batches(one, Share(0, 1, 1), 3), batches(other, Share(0, 1, 1), 3), strict=True):
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
@@ -230,26 +231,27 @@ def test_parts_at_a_url_give_the_same_batches(
     with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .*as-one is no corpus in parts"):
         open_prepared([tmp_path / "as-one"], cache=moved)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
-        merge(tmp_path / "other", prepared=shards, url="runs/law")
+        merge(tmp_path / "other", prepared=corpora, url="runs/law")
     with pytest.raises(DomainbertError, match=r"url: found a secret in https://me:\*\*\*@host/law"):
-        merge(tmp_path / "other", prepared=shards, url="https://me:hunter2@host/law")
+        merge(tmp_path / "other", prepared=corpora, url="https://me:hunter2@host/law")
 
 
-def test_a_copy_has_shards_where_they_seem_to_be(
-    shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_copy_has_corpora_where_they_seem_to_be(
+    corpora: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind links, and by names from the current folder."""
     (tmp_path / "law").mkdir()
-    for shard in shards:
-        (tmp_path / "law" / shard.name).symlink_to(shard)
+    for corpus in corpora:
+        (tmp_path / "law" / corpus.name).symlink_to(corpus)
+
+    def folders(*prepared: str) -> list[str]:
+        merge(tmp_path / "out", prepared=[Path(name) for name in prepared], url="s3://bucket/law")
+        return [part["folder"] for part in json.loads((tmp_path / "out" / "prepared.json").read_text())["parts"]]
+
     monkeypatch.chdir(tmp_path / "law")
-    merge(tmp_path / "out", prepared=[Path(shard.name) for shard in shards], url="s3://bucket/law")
-    facts = json.loads((tmp_path / "out" / "prepared.json").read_text())
-    assert [part["folder"] for part in facts["parts"]] == [f"{number % 3}/parts/{number:05d}" for number in range(7)]
-    prepared_here = tmp_path / "law" / "0"
-    monkeypatch.chdir(prepared_here)
-    with pytest.raises(DomainbertError, match="4 of 7 files are in no shard"):
-        merge(tmp_path / "alone", prepared=[Path(".")], url="s3://bucket/law")
+    assert folders("1", "0") == [*(f"1/parts/0000{number}" for number in range(3)), "0/parts/00000", "0/parts/00001"]
+    monkeypatch.chdir(tmp_path / "law" / "0")
+    assert folders(".") == ["parts/00000", "parts/00001"]
 
 
 def test_validation_reads_each_row_once(merged: Path) -> None:
@@ -261,8 +263,8 @@ def test_validation_reads_each_row_once(merged: Path) -> None:
     assert sum(len(one[index]["position_ids"]) for one in seen for index in range(len(one))) == rows.plan.num_rows
 
 
-def test_a_killed_shard_keeps_the_parts_it_has_written(
-    text: Path, tokenizer: Path, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_run_keeps_the_parts_it_has_written(
+    text: Path, tokenizer: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close = PreparedWriter.close_part
 
@@ -273,33 +275,33 @@ def test_a_killed_shard_keeps_the_parts_it_has_written(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(PreparedWriter, "close_part", killed)
-        prepared(tmp_path, text, tokenizer, "0/3")
+        prepared(tmp_path, text, tokenizer)
     first = tmp_path / "parts" / "00000" / "prepared.json"
     before = first.stat().st_mtime_ns
-    prepared(tmp_path, text, tokenizer, "0/3")
+    prepared(tmp_path, text, tokenizer)
     assert first.stat().st_mtime_ns == before, "it was not written again"
-    assert content(tmp_path) == content(shards[0])
+    assert content(tmp_path) == content(whole)
 
 
-def test_an_interrupted_shard_goes_on_from_the_command_line(
+def test_an_interrupted_run_goes_on_from_the_command_line(
     text: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close, finished = PreparedWriter.close_part, list[str]()
 
     def killed(writer: PreparedWriter, *arguments: Any) -> dict[str, Any]:
-        if writer.out.name == "00003" and finished == ["00000"]:
+        if writer.out.name == "00001" and finished == ["00000"]:
             raise KeyboardInterrupt
         finished.append(writer.out.name)
         return close(writer, *arguments)
 
     monkeypatch.setattr(PreparedWriter, "close_part", killed)
-    corpus = ["--corpus", str(text), "--corpus.shard", "0/3", "--corpus.min_characters", "1"]
+    corpus = ["--corpus.sources", f"[{{path: '{text}/[036].txt', documents: line}}]", *SMALL]
     how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(tmp_path / "out")]
     words = ["prepare", *corpus, *how]
     assert main(words) == 130
     finished.append("again")
     assert main(words) == 0
-    assert finished == ["00000", "again", "00003", "00006"]
+    assert finished == ["00000", "again", "00001", "00002"]
 
 
 def test_a_full_disk_leaves_the_parts_that_are_whole(
@@ -309,12 +311,12 @@ def test_a_full_disk_leaves_the_parts_that_are_whole(
 
     def full(writer: PreparedWriter, *arguments: Any) -> dict[str, Any]:
         facts = close(writer, *arguments)
-        if writer.out.name == "00003":
+        if writer.out.name == "00001":
             (writer.out / "prepared.json").unlink()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return facts
 
-    corpus = ["--corpus", str(text), "--corpus.shard", "0/3", "--corpus.min_characters", "1"]
+    corpus = ["--corpus.sources", f"[{{path: '{text}/[036].txt', documents: line}}]", *SMALL]
     out = tmp_path / "out"
     how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(out)]
     with monkeypatch.context() as patch:
@@ -386,8 +388,7 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
     own, out = tmp_path / "text", tmp_path / "out"
     shutil.copytree(text, own)
     (own / "3.txt").write_bytes(b"\xff\xfe broken\n")
-    corpus = ["--corpus.sources", f"[{{path: {own}, documents: line}}]", "--corpus.validation_fraction", "0.2"]
-    corpus += ["--corpus.min_characters", "1"]
+    corpus = ["--corpus.sources", f"[{{path: {own}, documents: line}}]", *SMALL]
     how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(out)]
     words = ["prepare", *corpus, *how]
     assert main(words) == 2
@@ -411,64 +412,62 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
 
 @pytest.mark.parametrize("name", ["prepared.json", "train/data-00000.arrow", "plans/train-16.arrow"])
 def test_a_damaged_part_is_prepared_again(
-    text: Path, tokenizer: Path, shards: list[Path], tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+    text: Path, tokenizer: Path, whole: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A machine that crashed may leave files cut off."""
-    prepared(tmp_path, text, tokenizer, "1/3")
+    prepared(tmp_path, text, tokenizer)
     file = tmp_path / "parts" / "00004" / name
     os.truncate(file, file.stat().st_size // 2)
     capsys.readouterr()
-    prepared(tmp_path, text, tokenizer, "1/3")
+    prepared(tmp_path, text, tokenizer)
     assert str(file) in capsys.readouterr().out.partition(": it is prepared again")[0]
-    assert content(tmp_path) == content(shards[1])
+    assert content(tmp_path) == content(whole)
 
 
-def test_metrics_add_up_over_shards(whole: Path, text: Path, tokenizer: Path, tmp_path: Path) -> None:
-    one = prepared(tmp_path / "one", text, tokenizer)
-    several = [prepared(tmp_path / str(number), text, tokenizer, f"{number}/2") for number in range(2)]
-    for split in ("train", "validation"):
-        for name, value in one["splits"][split].items():
-            assert value == sum(each["splits"][split][name] for each in several)
-    report = one["corpus"]["sources"][0]
-    for name in ("read", "read_characters", "files"):
-        assert report[name] == sum(each["corpus"]["sources"][0][name] for each in several)
+def test_metrics_are_those_of_all_parts(whole: Path, text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    report = prepared(tmp_path, text, tokenizer)["corpus"]["sources"][0]
     assert report["files"] == FILES and report["dropped"] == {"exact duplicates": 2 + 1 + 2 + 2 + 2 + 2}
 
 
-def test_what_is_not_a_whole_corpus_is_refused(
-    text: Path, tokenizer: Path, shards: list[Path], whole: Path, tmp_path: Path
+def test_corpora_that_cannot_be_merged(
+    text: Path, tokenizer: Path, corpora: list[Path], whole: Path, toy_tokenizer: DomainTokenizer, tmp_path: Path
 ) -> None:
     def refused(sentence: str, *folders: Path) -> None:
         with pytest.raises(DomainbertError, match=re.escape(sentence)):
             merge(tmp_path / "out", prepared=list(folders))
 
-    refused("3 of 7 files are in no shard (0, 3, 6, from 0)", shards[1], shards[2])
-    refused("00000: the same file of the corpus as", *shards, whole)
-    prepared(tmp_path / "other", text, tokenizer, "0/3", min_characters=5)
-    refused(f"another corpus.min_characters than {shards[1]}", shards[1], shards[2], tmp_path / "other")
-    (text / "2.txt").rename(text / "9.txt")  # as many files, in another order
-    prepared(tmp_path / "moved", text, tokenizer, "0/3")
-    (text / "9.txt").rename(text / "2.txt")
-    refused(f"another list of files than {shards[1]}", shards[1], shards[2], tmp_path / "moved")
-    with pytest.raises(DomainbertError, match="is a shard with 3 of 7 parts; expected the folder that `merge` makes"):
-        open_prepared([shards[0]])
+    merge(tmp_path / "some", prepared=corpora[1:])
+    refused(f"{corpora[1]}/parts/00000: the same part as", tmp_path / "some", *corpora)
+    given = {"sources": [{"path": str(text), "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
+    prepare(tmp_path / "long", corpus=given, tokenizer=tokenizer, row_lengths=[20], num_workers=0)
+    refused(f"long: row_lengths [20]; expected [16, 40], as in {whole}", whole, tmp_path / "long")
+    toy_tokenizer.save(tmp_path / "tokenizer", 64)
+    vocab = json.loads((tmp_path / "tokenizer" / "tokenizer.json").read_text())
+    vocab["model"]["vocab"]["another"] = len(vocab["model"]["vocab"])
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text(json.dumps(vocab))
+    prepared(tmp_path / "other", text, tmp_path / "tokenizer")
+    refused(f"other: prepared with another tokenizer than {whole}", whole, tmp_path / "other")
+    shutil.rmtree(tmp_path / "other" / "parts" / "00003")
+    refused("parts/00003: no prepared.json", tmp_path / "other")
+    prepare(tmp_path / "plain", corpus=given, tokenizer=tokenizer, num_workers=0)
+    refused("plain: prepared as a whole; expected a folder that `prepare` wrote", tmp_path / "plain")
     with pytest.raises(DomainbertError, match="is a corpus in parts; expected it alone"):
         open_prepared([whole, whole])
 
 
 @pytest.mark.parametrize("name", ["train/data-00000.arrow", "plans/train-16.arrow", "token_counts.npy"])
 def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: str) -> None:
-    prepared(tmp_path / "shard", text, tokenizer)
-    file = tmp_path / "shard" / "parts" / "00003" / name
+    prepared(tmp_path / "corpus", text, tokenizer)
+    file = tmp_path / "corpus" / "parts" / "00003" / name
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
     with pytest.raises(DomainbertError, match=f"{name}: changed or damaged since `prepare` wrote it"):
-        merge(tmp_path / "out", prepared=[tmp_path / "shard"])
+        merge(tmp_path / "out", prepared=[tmp_path / "corpus"])
     file.write_bytes(damaged[:-1])
     if name.endswith("arrow"):
         with pytest.raises(DomainbertError, match=f"{name}: .* bytes; expected"):
-            batches(reader(open_prepared([tmp_path / "shard"])), Share(0, 1, 1))
+            batches(reader(open_prepared([tmp_path / "corpus"])), Share(0, 1, 1))
 
 
 def test_other_rows_are_refused(merged: Path) -> None:
@@ -494,9 +493,6 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
 @pytest.mark.parametrize(
     ("corpus", "sentence"),
     [
-        ({"shard": "3/3"}, "shard: found '3/3'; expected i/n with i from 0 to below n"),
-        ({"shard": "a"}, "shard: found 'a'; expected i/n"),
-        ({"shard": "0/8"}, "found 0/8, and 7 files; expected no more shards than files"),
         (
             {"sources": ["hub:owner/name"]},
             "row_lengths: found beside corpus.sources[0], hub:owner/name",
@@ -509,13 +505,3 @@ def test_settings_that_do_not_go_together(
     given = {"sources": [{"path": str(text), "documents": "line"}], **corpus}
     with pytest.raises(DomainbertError, match=re.escape(sentence)):
         prepare(tmp_path, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS)
-
-
-def test_a_shard_needs_row_lengths(text: Path, tokenizer: Path, tmp_path: Path) -> None:
-    with pytest.raises(DomainbertError, match="0/3 without row_lengths; expected the max_length of trainings"):
-        prepare(tmp_path, corpus={"sources": [str(text)], "shard": "0/3"}, tokenizer=tokenizer)
-
-
-def test_a_shard_is_sealed_by_its_own_files(text: Path) -> None:
-    own = CorpusConfig([Source(str(text), documents="line")], shard="1/3").input_files()
-    assert [path.name for path in own] == ["1.txt", "4.txt"]
