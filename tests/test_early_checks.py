@@ -348,8 +348,8 @@ def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture
     assert main(["finetune", "-c", "stage.yaml", "--loggers", "[wandb]", "--out", "out"]) == 2
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: finetune: 2 problems",
-        "stage.yaml:5: max_length: 999; the encoder has positions for 512 tokens",
         "--loggers: wandb is not installed; pip install 'domainbert[wandb]'",
+        "stage.yaml:5: max_length: 999; the encoder has positions for 512 tokens",
     ]
     assert not Path("out").exists()
     Path("tune.yaml").write_text(

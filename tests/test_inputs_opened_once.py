@@ -9,9 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 import domainbert
+from domainbert.base.errors import DomainbertError
+from domainbert.stages.inputs import Inputs
+from domainbert.tasks.ner.config import Ner
 
 # Counts how often a process opens each file, and the files of the package whose functions (CO_OPTIMIZED, so neither
 # modules nor classes) run before the body of a stage.
@@ -77,3 +81,27 @@ def test_finetune_and_evaluate_open_each_input_once(runs: Any, tmp_path: Path) -
     assert opened[str(tmp_path / "evaluate.yaml")] == 1
     assert sum(count for file, count in opened.items() if file.endswith("manifest.json")) <= 3
     assert len(entered) <= 62, entered
+
+
+def test_a_changed_file_is_read_again_and_large_files_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors are kept as well, until the file changes."""
+    files = [tmp_path / f"{name}.conll" for name in "abc"]
+    for number, file in enumerate(files):
+        file.write_text(f"é{number} B-x\n. O\n\n", encoding="utf-8")
+    inputs, task = Inputs(), Ner()
+    read = [inputs.labelled(task, file) for file in files]
+    assert [inputs.labelled(task, file) for file in files] == read and inputs.labelled(task, files[0]) is read[0]
+    assert list(inputs.labels(task, files[0])) == ["x"]
+    files[0].write_text("é B-x\n.\n\n", encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(DomainbertError, match=r"a\.conll:2: "):
+            inputs.labelled(task, files[0])
+    files[0].write_text("é B-y\n. O\n\n", encoding="utf-8")
+    assert list(inputs.labels(task, files[0])) == ["y"]
+    monkeypatch.setattr("domainbert.stages.inputs._KEPT_BYTES", 30)  # two files
+    again = inputs.labelled(task, files[0])
+    assert inputs.labelled(task, files[2]) is read[2] and inputs.labelled(task, files[0]) is again
+    assert inputs.labelled(task, files[1]) is not read[1]
+    assert inputs.labelled(task, files[2]) is not read[2]

@@ -80,7 +80,7 @@ class WindowedOrder(GlobalOrder):
 
     @override
     def whole_pass(self, epoch: int) -> Ints:
-        """For tests, as it holds all items."""
+        """All items of a pass, in order; for tests, since it holds them in memory."""
         return self._items(epoch, np.arange(self.size))
 
     def _items(self, epoch: int, places: Ints) -> Ints:

@@ -155,7 +155,7 @@ class PartedSplit(PreparedSplit):
 
     @override
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """Where there are too many tokens, some parts are opened, evenly spread."""
+        """The documents; of a corpus with too many tokens, those of some parts, evenly spread."""
         sizes = np.diff(self._stops, prepend=0)
         numbers = range(0, len(sizes), -(-len(sizes) // _PARTS_OPENED) if self.num_tokens > enough else 1)
         share = min(1.0, enough / max(1, sum(sizes[number] for number in numbers)))
@@ -164,12 +164,12 @@ class PartedSplit(PreparedSplit):
 
     @override
     def token_counts(self, vocab_size: int) -> Ints:
-        """They were counted when the corpus was prepared."""
+        """Counts of each token, as `prepare` stored them."""
         return self._token_counts
 
     @override
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """The plan was made when the corpus was prepared, for some lengths."""
+        """The plan of rows that `prepare` stored, for one of `row_lengths`."""
         lengths = sorted(self.parts.parts[0].plans)
         if length not in lengths:
             found = f"{length}; the corpus is prepared in parts with row_lengths {', '.join(map(str, lengths))}"

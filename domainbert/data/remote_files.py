@@ -106,7 +106,8 @@ class RemoteFiles:
         try:
             with told_if_full(folder), folder_lock(folder):
                 self._have(copy, file)
-                os.utime(copy)
+                now = time.time_ns()  # the system's own time of a file steps by milliseconds
+                os.utime(copy, ns=(now, now))
         except OSError as error:
             reason = f"cannot be written ({error.strerror or error})"
             raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder of this machine") from error

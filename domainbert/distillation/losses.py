@@ -205,7 +205,7 @@ class HiddenLoss(LayerLoss):
 
     @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
-        """(N, H), those of tokens that are not padding."""
+        """Hidden states (N, H) of the tokens that are not padding."""
         return full(select(outputs.hidden[layer], places.real_places))
 
 
@@ -241,7 +241,7 @@ class PatientCLSLoss(HiddenLoss):
 
     @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
-        """(segments, H)."""
+        """Mean hidden states (segments, H)."""
         return full(select(outputs.hidden[layer], places.first_places))
 
     @override

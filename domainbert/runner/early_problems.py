@@ -42,10 +42,12 @@ def add_early_problems(
     prefix: str = "",
     earlier: Mapping[str, Job] = {},
 ) -> None:
-    """Let a stage check its arguments, and add its problems; those of a broken file once for all stages that read it.
+    """Check the inputs that a stage declares, let it check its arguments, and add the problems.
+
+    The problems of a broken file are added once for all stages that read it.
 
     Args:
-        stage: the stage; nothing is checked if its module has no `check_arguments`.
+        stage: the stage, whose module may have `check_arguments`.
         settings: its checked settings.
         node: the mapping they were read from.
         problems: takes the problems.
@@ -53,11 +55,11 @@ def add_early_problems(
         prefix: put before every key, such as `stages.pretrain.`.
         earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
     """
-    if stage.check is None:
-        return
     given = _given_to(stage, settings, inputs, earlier)
     with redirect_stdout(StringIO()):  # readers print the kind of a file; the stage prints it again when it runs
-        stage.check(given)
+        given.check_declared(stage.settings)
+        if stage.check is not None:
+            stage.check(given)
     for key, problem in given.problems:
         place = node.at(re.findall(r"[^.\[\]]+", key)).place(f"{prefix}{key}".rstrip("."))
         message = problem if _HAS_A_LINE.match(problem) else f"{place}: {problem}"

@@ -34,6 +34,10 @@ of each: where nothing but input files has changed, it goes on in its folder."""
 ORDERED = {"ordered": True}
 """Metadata of a mapping whose order changes the result."""
 
+TOKENIZER, MODEL, TRAINED_MODEL = ({"opens": kind} for kind in ("tokenizer", "model", "trained model"))
+"""Metadata of a path, or a list of paths, that a stage opens: a folder with a tokenizer, with a model, which may be
+exported, or with a model and its weights. It is opened before the first stage runs, if it is there by then."""
+
 
 def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     """Required settings come first, and those that a dataclass declares before those that it inherits."""
@@ -53,6 +57,11 @@ def defaults_of(kind: type) -> dict[str, Any]:
 def marked(kind: type, mark: dict[str, bool]) -> list[str]:
     """The names of the settings with `SPEED_ONLY`, `STREAM`, `PARTS`, `BY_INPUT` or `ORDERED`."""
     return [item.name for item in _settings_fields(kind) if mark.keys() <= item.metadata.keys()]
+
+
+def opens(kind: type) -> dict[str, str]:
+    """The names of the settings that a stage opens, and what it expects there."""
+    return {item.name: item.metadata["opens"] for item in _settings_fields(kind) if "opens" in item.metadata}
 
 
 @lru_cache

@@ -215,8 +215,7 @@ def _advised(one: Finding) -> str:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the tokenizer, and for packages that the corpus needs."""
+    """Check the tokenizer."""
     if given.there(given["tokenizer"]):
         with given.under("tokenizer"):
             _load(given["tokenizer"], given.inputs)
-    given.check_corpus("corpus")

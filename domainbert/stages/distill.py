@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from domainbert.encoders.config import check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.stages.warnings import of_distillation, say
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class Distill(CorpusTraining):
     """Settings of `distill`."""
 
-    teachers: Annotated[list[ModelPath], Items()]
+    teachers: Annotated[list[ModelPath], Items()] = field(metadata=TRAINED_MODEL)
     """Model folders, usually one; several are an ensemble, whose logits are averaged, for losses that read no hidden
     layers. The student starts from the first."""
 
@@ -142,13 +143,11 @@ def _weighted(
 
 
 def check_arguments(given: Given) -> None:
-    """Check the teachers, the length of rows that they read, and loggers."""
-    for number, path in enumerate(given["teachers"]):
-        given.check_model(f"teachers[{number}]", path)
+    """Check the length of rows that the models read."""
+    for path in given["teachers"]:
         given.check_max_length(given.encoder_of(path))
     given.check_max_length(given["student"].encoder)
     given.check_prepared({f"teachers[{number}]": path for number, path in enumerate(given["teachers"])})
-    given.check_loggers()
 
 
 def _load_teachers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from domainbert.distillation.prediction_config import HardTargets, LogitMSE, Sof
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
+from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 class DistillTask(LabelledTraining):
     """Settings of `distill-task`."""
 
-    teachers: Annotated[list[ModelPath], Items()]
+    teachers: Annotated[list[ModelPath], Items()] = field(metadata=TRAINED_MODEL)
     """Fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged, for losses that
     read no hidden layers."""
 
@@ -51,7 +52,7 @@ class DistillTask(LabelledTraining):
     """Losses of the student, whose weighted sum is minimised; each is logged. Where none looks at what is predicted, as
     in TinyBERT's intermediate stage, the last epoch is kept, and `patience` ends nothing."""
 
-    model: ModelPath | None = None
+    model: ModelPath | None = field(default=None, metadata=TRAINED_MODEL)
     """Model folder that the student starts from, such as one that `distill` wrote; its vocabulary may be another one
     where the losses compare predictions and there is a `cache`, but not for parsers and answers to questions. None
     makes the student of the first teacher."""
@@ -146,18 +147,14 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
 
 
 def check_arguments(given: Given) -> None:
-    """Check loggers, the labelled files, the teachers, and the model that the student starts from."""
+    """Check the labelled files, and that teachers and student are of the task."""
     for number, path in enumerate(given["teachers"]):
-        given.check_model(f"teachers[{number}]", path)
         given.check_task(f"teachers[{number}]", path, given["task"].name)
         given.check_pairs(f"teachers[{number}]", path)
-    given.check_model("model")
     given.check_pairs("model")
     _check_vocabularies(given)
     given.check_max_length(given["student"].encoder or given.encoder_of(given["model"]))
     given.check_training_files()
-    given.check_corpus("unlabelled")
-    given.check_loggers()
 
 
 def _check_vocabularies(given: Given) -> None:

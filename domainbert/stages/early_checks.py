@@ -1,7 +1,8 @@
 """Checks of the settings of a stage, and of the files they name, before any stage has run. Free of torch.
 
-A stage's module may define `check_arguments(given: Given) -> None`, which tries what can be tried without the outputs
-of earlier stages; `domainbert <stage>`, `run`, `run --dry-run` and `tune` call it before the first stage runs.
+The metadata of a setting declare that the stage opens a tokenizer or a model there (`settings.schema.TOKENIZER`). What
+else can be tried without the outputs of earlier stages, the module of a stage tries in `check_arguments(given: Given)`.
+`domainbert <stage>`, `run`, `run --dry-run` and `tune` do both before the first stage runs.
 
 Labelled files are read as a whole, so that an error in their last line is told, too: about 0.3 s for a megabyte.
 """
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_installed
+from domainbert.corpus.config import CorpusConfig
 from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.settings.schema import opens
 from domainbert.stages.inputs import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.labelled import check_labels_known
@@ -77,9 +80,20 @@ class Given:
                 is_file = begin == str(self.get(begin))  # that is called like the argument
                 self.problems.append((begin, rest) if named and not is_file else (key, problem))
 
-    def check_loggers(self) -> None:
-        """Note loggers that are not installed."""
-        for name in self["loggers"]:
+    def check_declared(self, kind: type) -> None:
+        """Note what is wrong with the inputs that a dataclass of settings declares, and packages that are missing."""
+        for key, expected in opens(kind).items():
+            paths = self[key] if isinstance(self[key], list) else [self[key]]
+            for number, path in enumerate(paths):
+                place = f"{key}[{number}]" if isinstance(self[key], list) else key
+                if expected == "tokenizer":
+                    self.check_tokenizer(place, path)
+                else:
+                    self.check_model(place, path, trained=expected == "trained model")
+        for key, value in self.arguments.items():
+            if isinstance(value, CorpusConfig) and value.near_duplicate_threshold is not None:
+                self.check_installed(f"{key}.near_duplicate_threshold", ["datasketch"], "near-duplicates")
+        for name in self.get("loggers") or ():
             with self.under("loggers"):
                 need_logger(name)
 
@@ -89,23 +103,17 @@ class Given:
         if missing:
             self.problems.append((key, f"needs {', '.join(missing)}; pip install 'domainbert[{extra}]'"))
 
-    def check_corpus(self, key: str) -> None:
-        """Note missing packages that a corpus needs."""
-        if self[key] is not None and self[key].near_duplicate_threshold is not None:
-            self.check_installed(f"{key}.near_duplicate_threshold", ["datasketch"], "near-duplicates")
-
-    def check_tokenizer(self, key: str) -> None:
+    def check_tokenizer(self, key: str, path: Path | None) -> None:
         """Note a tokenizer folder that cannot be read."""
-        if self.there(self[key]):
+        if path is not None and self.there(path):
             with self.under(key):
-                self.inputs.tokenizer(self[key])
+                self.inputs.tokenizer(path)
 
-    def check_model(self, key: str, path: Path | None = None, trained: bool = True) -> None:
+    def check_model(self, key: str, path: Path | None, trained: bool = True) -> None:
         """Note a model folder whose family, labels or tokenizer cannot be read, or that cannot learn.
 
         An exported folder has no weights, and is enough where `trained` is false.
         """
-        path = path or self[key]
         if path is None or not self.there(path):
             return
         with self.under(key):

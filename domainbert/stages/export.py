@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from domainbert.base.files import write_json, write_text
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.scores import shown_interval, shown_score
 from domainbert.models.card import card_head, model_card, read_head
+from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.evaluate import open_test
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
@@ -44,7 +45,7 @@ names = [one.name for one in session.get_inputs()]
 class Export:
     """Settings of `export`."""
 
-    model: ModelPath
+    model: ModelPath = field(metadata=TRAINED_MODEL)
     """Model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too."""
 
     quantize: Literal["int8"] | None = None
@@ -119,9 +120,8 @@ def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check for the packages that exporting needs, the model, and the labelled file."""
+    """Check for the packages that exporting needs, and the labelled file."""
     given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
-    given.check_model("model")
     maker, task = given.maker(given["model"]), given["task"]
     if maker is not None:
         task = task or maker.get("task")

@@ -115,17 +115,16 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check loggers, the labelled files, the model, and the length of its windows."""
+    """Check the labelled files, the model, and the length of its windows."""
     if given["encoder"] is not None:
-        given.check_tokenizer("model")
+        given.check_tokenizer("model", given["model"])
     else:
-        given.check_model("model", trained=given["init"] == "pretrained")
+        given.check_model("model", given["model"], trained=given["init"] == "pretrained")
     encoder = given["encoder"] or given.encoder_of(given["model"])
     given.check_max_length(encoder)
     given.check_frozen_layers(encoder)
     given.check_training_files()
     given.check_pairs("model")
-    given.check_loggers()
 
 
 def _train_seed(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.config import TaskConfig
     from domainbert.tokenization.load import DomainTokenizer
 
-_KEPT_BYTES = 256_000_000  # of labelled files; their items take about ten times as much memory
+_KEPT_BYTES = 64_000_000  # of labelled files; their items take about ten times as much memory
 
 
 class Inputs:
@@ -47,7 +47,7 @@ class Inputs:
     def labelled(self, task: TaskConfig, given: LabelledSet) -> Labelled[Any]:
         """The items of a labelled set, see `read_set`.
 
-        Files of up to 256 MB together are kept in memory; the ones requested longest ago are read again if needed.
+        Files of up to 64 MB together are kept in memory; the ones requested longest ago are read again if needed.
         """
         return read_set(task, given, self._file)
 

@@ -11,7 +11,7 @@ from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.base.paths import ModelPath, stream_kind
 from domainbert.base.ranges import Column
 from domainbert.corpus.file_kind import TextFormat
-from domainbert.settings.schema import STREAM
+from domainbert.settings.schema import MODEL, STREAM
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.training.config import Precision
@@ -26,7 +26,7 @@ _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: m
 class Predict:
     """Settings of `predict`."""
 
-    model: ModelPath
+    model: ModelPath = field(metadata=MODEL)
     """Model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx` file in
     one."""
 
@@ -111,11 +111,10 @@ def _place(input: Path, before: int, number: int) -> str:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the model, what it writes, and that a file is of a known format; CoNLL is read, a stream left alone."""
+    """Check the task of the model, the output format, and that a file is of a known kind; a stream is left alone."""
     from domainbert.serving.texts import read_texts
     from domainbert.tasks.config import prediction_writer
 
-    given.check_model("model", trained=False)
     given.check_task("model")
     if task := given.task_of_model(given["model"]):
         with given.under("output_format"):

@@ -12,8 +12,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Items, Length, Workers
 from domainbert.base.validation import check_fields
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.schema import BY_INPUT, SPEED_ONLY
-from domainbert.stages.early_checks import Given
+from domainbert.settings.schema import BY_INPUT, SPEED_ONLY, TOKENIZER
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 
@@ -33,7 +32,7 @@ class Prepare:
     corpus: CorpusConfig
     """The documents; they are cleaned, deduplicated and split into training and validation."""
 
-    tokenizer: ModelPath
+    tokenizer: ModelPath = field(metadata=TOKENIZER)
     """A tokenizer folder, as `vocab` writes it."""
 
     row_lengths: Annotated[list[Length], Items(different=True)] | None = field(default=None, metadata=BY_INPUT)
@@ -173,9 +172,3 @@ def show_examples(settings: Prepare, count: int, inputs: Inputs) -> list[str]:
 
     with closing(read_documents(settings.corpus)) as documents:
         return shown_documents(islice(documents, count), inputs.tokenizer(settings.tokenizer))
-
-
-def check_arguments(given: Given) -> None:
-    """Check the tokenizer, and for packages that the corpus needs."""
-    given.check_tokenizer("tokenizer")
-    given.check_corpus("corpus")

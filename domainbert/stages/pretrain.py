@@ -14,7 +14,7 @@ from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.settings.schema import SPEED_ONLY
+from domainbert.settings.schema import SPEED_ONLY, TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.stages.warnings import say
@@ -42,7 +42,7 @@ class Pretrain(CorpusTraining):
     encoder: EncoderConfig | None = None
     """Architecture of an encoder that starts from random weights. Either this or `init_from` is given."""
 
-    init_from: ModelPath | None = None
+    init_from: ModelPath | None = field(default=None, metadata=TRAINED_MODEL)
     """Model folder to continue from (DAPT, TAPT); a head it lacks is made."""
 
     objective: ObjectiveConfig | None = None
@@ -158,15 +158,13 @@ def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the model to continue from, the length of its rows, what it is to learn, and loggers."""
-    given.check_model("init_from")
+    """Check the length of rows and the objective."""
     encoder = given["encoder"] or given.encoder_of(given["init_from"])
     given.check_max_length(encoder)
     given.check_prepared({} if given["init_from"] is None else {"init_from": given["init_from"]})
     if encoder is not None and given["objective"] is not None:
         with given.under("objective"):
             given["objective"].check(encoder)
-    given.check_loggers()
 
 
 def _open(settings: Pretrain, inputs: Inputs) -> tuple[PreparedCorpus, Objective[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
 from domainbert.models.card import card_head, model_card, read_head
+from domainbert.settings.schema import TOKENIZER
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.stages.vocab import count_words
@@ -43,7 +44,7 @@ class Transfer:
     """Text of the domain: the report measures it, `extend` chooses words from it and `focus` learns from it; only its
     training side is read."""
 
-    tokenizer: ModelPath | None = None
+    tokenizer: ModelPath | None = field(default=None, metadata=TOKENIZER)
     """Folder of the new vocabulary. Either this or `extend` is given."""
 
     extend: Annotated[int, Range(1, 1_000_000)] | None = None
@@ -115,7 +116,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the model, the vocabulary it is to have, and for packages that the corpus needs."""
+    """Check the model, whose vocabulary may be of any kind."""
     from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
 
@@ -124,8 +125,6 @@ def check_arguments(given: Given) -> None:
             folder = given.inputs.model(given["model"])
             need_weights(folder)
             load_vocabulary(folder.path) if given["extend"] is None else given.inputs.tokenizer(folder.path)
-    given.check_tokenizer("tokenizer")
-    given.check_corpus("corpus")
 
 
 def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
+from domainbert.settings.schema import TOKENIZER
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.stages.warnings import say
@@ -48,7 +49,7 @@ class Vocab:
     sample_bytes: SampleBytes = 1_000_000_000
     """Bytes of the sample to train on, at most; a hash of the documents chooses them."""
 
-    compare_with: ModelPath | None = None
+    compare_with: ModelPath | None = field(default=None, metadata=TOKENIZER)
     """Folder of another tokenizer, to compare the vocabularies and the pieces per word."""
 
     labelled: list[Path] | None = None
@@ -107,13 +108,11 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the tokenizer to compare with, labelled files, and for packages that the corpus needs."""
-    given.check_tokenizer("compare_with")
+    """Check the labelled files."""
     for number, path in enumerate(given["labelled"] or []):
         if given.there(path):
             with given.under(f"labelled[{number}]"):
                 _labelled_words(path)
-    given.check_corpus("corpus")
 
 
 def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:

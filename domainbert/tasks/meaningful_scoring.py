@@ -43,7 +43,7 @@ class MeaningfulScoring(CountedScoring):
 
     @override
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """`precision` and `recall` are micro."""
+        """Scores from counts; `precision` and `recall` are micro averages."""
         kept = [label for label in self.classes if label != self.nothing]
         found = {name: float(value) for name, value in meaningful_scores(totals).items()}
         micro = scores(totals[:-1].sum(axis=0))
@@ -60,7 +60,7 @@ class MeaningfulScoring(CountedScoring):
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """The accuracy counts all items."""
+        """Scores that counts leave undefined; never the accuracy, which counts all items."""
         reasons = super().undefined(counts[..., :-1, :])
         return {name: reason for name, reason in reasons.items() if name != "accuracy"}
 

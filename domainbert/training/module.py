@@ -119,13 +119,25 @@ class TrainedModule(lightning.LightningModule):
         self._draws = None
         draw_by_text(None)
 
-    def configure_gradient_clipping(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        """Scale the gradient down to `optim.max_grad_norm`; Lightning's own clipping refuses fused optimisers.
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Scale the gradient down to the norm `gradient_clip_val` of the Trainer, or else `optim.max_grad_norm`; 0 does
+        not clip. Lightning's own clipping refuses fused optimisers.
 
         Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
         optimiser passes over parameters without one; AdamW on a GPU is told there. The schedule and the data go on.
+
+        Raises:
+            DomainbertError: the Trainer has `gradient_clip_algorithm="value"`.
         """
-        norm = clip_grad_norm_(self._all_parameters, self.optim.max_grad_norm or float("inf"))
+        if gradient_clip_val is not None and gradient_clip_algorithm not in (None, "norm"):
+            raise DomainbertError(f"gradient_clip_algorithm: found {gradient_clip_algorithm!s:.40}; expected norm")
+        most = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
+        norm = clip_grad_norm_(self._all_parameters, most or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         loss = torch.stack(self._losses).sum()
         self._losses.clear()

@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The waits before a try, which take no time here; and files may leave as soon as they were used."""
     waits: list[int] = []
-    monkeypatch.setattr(remote_files, "time", SimpleNamespace(time=time.time, sleep=waits.append))
+    monkeypatch.setattr(remote_files, "time", SimpleNamespace(time=time.time, time_ns=time.time_ns, sleep=waits.append))
     monkeypatch.setattr(remote_files, "_OPENED_WITHIN", 0.0)
     return waits
 

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 import domainbert.training.module as training_module
+from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
@@ -182,3 +183,22 @@ def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatc
     assert not skips("adamw", True), "on a CPU"
     monkeypatch.setattr(training_module, "_on_one_gpu", lambda parameter: True)
     assert skips("adamw", True) and not skips("adamw", False) and not skips("muon", True)
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(0.01, 0.01), (None, 0.02), (0, None)])
+def test_the_trainer_says_how_gradients_are_clipped(reader, make_model, given, wanted):
+    """`Trainer(gradient_clip_val=...)` counts before `optim.max_grad_norm`, 0.02."""
+    module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(max_grad_norm=0.02))
+    module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1, global_rank=0, global_step=0)
+    vars(module.trainer).update(strategy=Ranks(), precision="32-true", **logs_each_step())
+    module.log = lambda *_: None
+    optimizer = module.configure_optimizers()["optimizer"]
+    batch = TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), range(1))[0]
+    module.training_step(tensors(batch), 0).backward()
+    whole = float(torch.nn.utils.get_total_norm([one.grad for one in module.parameters() if one.grad is not None]))
+    assert whole > 0.1
+    module.configure_gradient_clipping(optimizer, given, "norm")
+    norm = float(torch.nn.utils.get_total_norm([one.grad for one in module.parameters() if one.grad is not None]))
+    assert norm == pytest.approx(whole if wanted is None else wanted, rel=1e-3)
+    with pytest.raises(DomainbertError, match="gradient_clip_algorithm: found value; expected norm"):
+        module.configure_gradient_clipping(optimizer, 0.01, "value")

@@ -73,3 +73,18 @@ def test_folds_and_costs(runs: Any, tmp_path: Path) -> None:
     best = yaml.safe_load((tmp_path / "study/best.yaml").read_text())
     assert "validation" not in best and "--validation FILE" in (tmp_path / "study/best.yaml").read_text()
     assert best["train"] == str(runs.labelled("ner", "train"))
+
+
+@pytest.mark.slow
+def test_a_trial_on_two_ranks_is_pruned(runs: Any, tmp_path: Path) -> None:
+    """All processes of the trial end, and the search goes on."""
+    ranks = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+    good, bad = {"optim.lr": 3e-3}, {"optim.lr": 1e-9}
+    config = {**settings(runs, max_epochs=8, trainer=ranks), "space": {"optim.lr": {"choices": [3e-3, 1e-9]}}}
+    config |= {"trials": 2, "enqueue": [good, bad]}
+    (tmp_path / "tune.yaml").write_text(yaml.safe_dump(config))
+    said = domainbert(tmp_path, "tune", "-c", "tune.yaml")
+    with open(tmp_path / "study/trials.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == ["complete", "pruned"], said
+    assert rows[0]["evaluations"] == "8" and int(rows[1]["evaluations"]) < 8

@@ -73,7 +73,7 @@ class AlbertConfig(BertConfig):
     @property
     @override
     def layer_weights(self) -> tuple[int, ...]:
-        """The layers of the first group, then those of the second, ..."""
+        """The weights by layer: the layers of the first group, then those of the second, ..."""
         inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
         # this very quotient, rounded as it is, decides in transformers where a group ends
         return tuple(int(n / per_group) * inner + i for n in range(self.num_hidden_layers) for i in range(inner))
@@ -86,7 +86,7 @@ class AlbertConfig(BertConfig):
 
     @override
     def resized(self, sizes: Sizes) -> Self:
-        """There are no more groups than layers."""
+        """Change the sizes; there are no more groups than layers."""
         count, inner = sizes.num_layers, self.inner_group_num
         require(count % inner == 0, f"inner_group_num: {inner} does not divide the number of layers, {count}")
         groups = min(self.num_hidden_groups, count // inner)

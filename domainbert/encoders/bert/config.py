@@ -68,7 +68,7 @@ class BertConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Relative positions, which some old checkpoints have, are refused."""
+        """Read `config.json`; relative positions, which some old checkpoints have, are refused."""
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; only 'absolute' is supported")
         return super().from_json(fields)

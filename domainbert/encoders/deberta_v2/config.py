@@ -132,7 +132,7 @@ class DebertaV2Config(BertConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Widths that follow from others have to do so, and are not kept."""
+        """Read `config.json`; widths that follow from others are checked, and not kept."""
         own, terms = dict(fields), fields.get("pos_att_type")
         if isinstance(terms, str | list):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
@@ -151,7 +151,7 @@ class DebertaV2Config(BertConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Transformers does not read `embedding_size: null`."""
+        """Fields of `config.json`; `embedding_size` only where it has a value, as `transformers` does not read null."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
     @override

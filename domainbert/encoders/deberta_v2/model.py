@@ -75,7 +75,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """The embeddings of distances belong to the layers."""
+        """Parts of the embeddings, by name; the embeddings of distances belong to the layers."""
         return self.embeddings.parts()
 
     @override
@@ -84,7 +84,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """The texts, and what attention and convolution know of places in them."""
+        """What all layers share: the texts, and positions for attention and convolution."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
@@ -95,7 +95,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def attention_flops(self, length: int) -> float:
-        """Each term of the scores is a product more.
+        """Floating-point operations of attention: each term of the scores is one more product.
 
         The rows of a batch share the projections of distances: their weights, where they have any, compute nothing for
         a token, and what they are counted with as part of a block is taken off.
@@ -161,7 +161,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
-        """Most parts are there in some configurations only."""
+        """Names of the encoder's parameters; most parts exist in some configurations only."""
         tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
         names: NameMap = {
             f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
@@ -194,7 +194,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def renamed(self, name: str, config: DebertaV2Config) -> str:
-        """Microsoft's checkpoints have a `config.json` without `legacy`."""
+        """Rename parameters of Microsoft's checkpoints, whose `config.json` has no `legacy`."""
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)

@@ -63,7 +63,7 @@ class DistilBertConfig(EncoderConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """The usual `qa_dropout`, of one kind of head alone, goes without saying."""
+        """Fields of `config.json`, without the default `qa_dropout`."""
         fields = super().to_json()
         return {name: value for name, value in fields.items() if (name, value) != ("qa_dropout", _QA_DROPOUT)}
 

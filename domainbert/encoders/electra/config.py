@@ -44,7 +44,7 @@ class ElectraConfig(BertConfig):
 
     @override
     def resized(self, sizes: Sizes) -> Self:
-        """Embeddings as wide as the hidden states stay so."""
+        """Change the sizes; embeddings as wide as the hidden states stay as wide."""
         resized = super().resized(sizes)
         return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
 

@@ -171,7 +171,7 @@ class ModernBertConfig(EncoderConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Under the keys of transformers 5, too."""
+        """Fields of `config.json`, also under the keys of transformers 5."""
         thetas = {GLOBAL: self.global_rope_theta, LOCAL: self.local_rope_theta}
         rope = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
         return {**super().to_json(), "layer_types": self.layer_types, "rope_parameters": rope}

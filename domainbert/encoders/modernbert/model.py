@@ -90,7 +90,7 @@ class ModernBertEncoder(Encoder):
 
     @override
     def depth_of(self, parameter: str) -> int:
-        """The last norm is as high as the last block."""
+        """Depth of a parameter; the last norm has the depth of the last block."""
         return self.num_hidden_layers if parameter.startswith("last_norm.") else super().depth_of(parameter)
 
 
@@ -178,7 +178,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
     @override
     def names(self, config: ModernBertConfig, kind: str | None) -> NameMap:
-        """Without the first norm, and without the biases that are left out."""
+        """Names of the parameters, without the first norm and the biases that are left out."""
         return {ours: theirs for ours, theirs in super().names(config, kind).items() if _is_there(ours, config)}
 
     @override

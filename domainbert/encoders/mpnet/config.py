@@ -85,7 +85,7 @@ class MPNetConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The padding's id and the number of buckets are those of every MPNet."""
+        """Read `config.json`; the padding's id and the number of buckets must be those of every MPNet."""
         for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
             found = fields.get(name, fixed)
             require(found == fixed, f"{name}: found {found!r:.80}; expected {fixed}, as transformers computes no other")

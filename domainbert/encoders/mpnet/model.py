@@ -57,7 +57,7 @@ class MPNetEncoder(PostNormEncoder):
 
     @override
     def context(self, tokens: Packed) -> Segments:
-        """All layers share the bias."""
+        """What all layers share: the texts, and the bias of relative positions."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         places = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
@@ -88,7 +88,7 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def encoder(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """`DomainbertError` if the padding has another id than 1."""
+        """As in the base class; `DomainbertError` if the padding has another id than 1."""
         _check_padding(vocabulary.pad_id)
         return MPNetEncoder(config, vocabulary)
 
@@ -105,7 +105,7 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def with_padding(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
-        """`DomainbertError` if the padding has another id than 1."""
+        """As in the base class; `DomainbertError` if the padding has another id than 1."""
         _check_padding(pad_id)
         return dict(tensors)
 

@@ -47,7 +47,7 @@ class RobertaConfig(BertConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The padding's id has to leave room for positions."""
+        """Read `config.json`; the padding's id has to leave room for positions."""
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),

@@ -58,7 +58,7 @@ class CrfDecoder(Decoder):
 
     @override
     def write(self, folder: Path) -> None:
-        """What is forbidden is written as -10000."""
+        """Write the transitions; forbidden ones as -10000."""
         crf = crf_of(self.head)
         assert crf is not None
         start, transitions, end = crf.scores(crf.transitions.detach())
@@ -109,7 +109,7 @@ class BiaffineDecoder(Decoder):
 
     @override
     def read(self, folder: Path) -> None:
-        """Sizes are those that `config.json` implies."""
+        """Read the weights; their sizes are those that `config.json` implies."""
         path = folder / self.name
         check_sealed(folder, self.name)
         try:

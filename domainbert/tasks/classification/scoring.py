@@ -70,7 +70,7 @@ class ClassScoring(CountedScoring):
 
     @override
     def count(self, predictions: Sequence[TextPrediction]) -> IntArray:
-        """(texts, classes, 3)."""
+        """Counts (texts, classes, 3)."""
         return count_classes(self._gold, [one.label for one in predictions], sorted(self.labels))
 
     @override
@@ -86,7 +86,7 @@ class ClassScoring(CountedScoring):
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """With calibration, if one is asked for."""
+        """Scores of all systems, with calibration if the settings ask for it."""
         found = super().summary(resampling)
         if self.calibrate:
             labels = sorted(self.labels)

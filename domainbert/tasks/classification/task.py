@@ -69,7 +69,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ClassificationTask:
-        """Most folders have no temperature."""
+        """The task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
@@ -85,7 +85,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @override
     def order(self, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
-        """Classes may be drawn more evenly than they occur."""
+        """Order of the items; classes may be drawn more evenly than they occur."""
         asked = self.learning.balanced_sampling
         if asked is False:
             return super().order(items, batch_size, seed)
@@ -113,7 +113,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @override
     def metric_of_slice(self) -> Metric:
-        """The temperature is for the whole set to say."""
+        """The metric of a slice, without a temperature, which is fitted to the whole set."""
         return scores_of_rows(plain_scores, 1 + len(self.labels)) if self.learning.calibrate else self.metric()
 
     @override
@@ -137,7 +137,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The class."""
+        """One claim: the class."""
 
         def strengths(logits: Tensor) -> Tensor:
             return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / self.temperature, dim=-1)

@@ -56,7 +56,7 @@ class MultiLabel(TextTaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """`DomainbertError` too where no text of training has a label."""
+        """Check the labels; `DomainbertError` also where no text of training has a label."""
         if not labels:
             raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")
@@ -64,7 +64,7 @@ class MultiLabel(TextTaskConfig):
     @classmethod
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """A list for each text; in a table labels with the usual separator between."""
+        """Whether each text has a list of labels; in a table, labels with the default separator."""
         from domainbert.tasks.recognition import Recognised
         from domainbert.tasks.row_keys import row_keys
 

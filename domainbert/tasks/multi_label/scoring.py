@@ -51,7 +51,7 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def mistake(self, item: LabelledText, prediction: LabelsOfText) -> Mistake | None:
-        """The model gives what a missed label lacks to 1."""
+        """The worst mistake of a text; a missed label counts by what its probability lacks to 1."""
         missed, spurious = _differing(item, prediction)
         if not missed and not spurious:
             return None

@@ -76,7 +76,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> MultiLabelTask:
-        """A folder from elsewhere has no threshold, and 0.5 is taken."""
+        """The task of a model folder; without a threshold in it, 0.5."""
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
@@ -101,7 +101,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @override
     def shown_target(self, target: Any) -> str:
-        """The labels that hold."""
+        """The labels of a text, for `--show`."""
         return ", ".join(label for label, holds in zip(self.labels, target, strict=True) if holds) or "no label"
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -153,7 +153,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """Each label that the text has."""
+        """One claim for each label that the text has."""
 
         def strength(number: int, logits: Tensor) -> Tensor:
             return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())

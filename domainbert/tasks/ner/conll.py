@@ -64,7 +64,7 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """The entities are stretches."""
+        """The sentence as plain item, with its entities as stretches."""
         _, places = joined_words(item.words)
         stretches = (LabelledStretch(places[first][0], places[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
@@ -83,7 +83,7 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def describe(self) -> str:
-        """Of a set of files these lines of each."""
+        """Lines for a person; of a set of files, those of each file."""
         return "\n".join(part.describe() for part in self.parts) or super().describe()
 
     @property

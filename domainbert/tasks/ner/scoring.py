@@ -70,7 +70,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
-        """Repaired tags are counted."""
+        """Predict and remember, and count repaired tags."""
         super().score(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
         if isinstance(predictor, Tagger):
@@ -81,7 +81,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
-        """Strict, (sentences, types, 3)."""
+        """Strict counts (sentences, types, 3)."""
         return count_entities(self._gold, _spans(predictions), self._types)
 
     @override
@@ -96,7 +96,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """After a check that all gold entities of the file were scored."""
+        """Scores of all systems, after a check that all gold entities of the file were scored."""
         runs = (run for runs in self.predictions.values() for run in runs.values())
         found = {span[2] for run in runs for spans in _spans(run) for span in spans}
         self._types = sorted(found.union(label_set(self.test.items)))

@@ -115,7 +115,7 @@ class NerTask(Task[Sentence, list[Entity]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """`word_splitting` splits a text."""
+        """Examples of contents; `word_splitting` splits a text into words."""
         return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
 
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
@@ -141,7 +141,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
-        """The entities are those in words, as `evaluate` counts them."""
+        """Add a batch; entities are counted in words, as `evaluate` counts them."""
         sentences = [items[item] for item in batch["items"].tolist()]
         tags = self._tags(logits, batch)
         if self.scheme == "BIOES":
@@ -164,7 +164,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @override
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """Each entity, as probable as its score says."""
+        """One claim for each entity, with its score as probability."""
         (tags,) = self._tags(logits, batch)
         return entity_claims(self.crf or self.valid or Crf(len(self.labels)), self.labels, tags, batch)
 

@@ -100,7 +100,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """`word_splitting` splits a text."""
+        """Examples of contents; `word_splitting` splits a text into words."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
 

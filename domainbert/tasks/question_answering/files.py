@@ -85,7 +85,7 @@ class QuestionFile(Labelled[Question]):
     @cached_property
     @override
     def unit_numbers(self) -> list[int]:
-        """The contexts."""
+        """The number of each item's context."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.context, len(numbers)) for item in self.items]
 
@@ -107,7 +107,7 @@ class QuestionFile(Labelled[Question]):
         return replace(super().plain_item(item), target=item.answers, document_name=item.context)
 
     def units(self) -> list[Unit]:
-        """The contexts."""
+        """The number of each item's context."""
         first: dict[int, Question] = {}
         for number, item in zip(self.unit_numbers, self.items, strict=True):
             first.setdefault(number, item)

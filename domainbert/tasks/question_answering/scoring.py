@@ -75,7 +75,7 @@ class AnswerScoring(CountedScoring):
 
     @override
     def row(self, item: Question, prediction: Reply) -> dict[str, Any]:
-        """The other candidates are left out."""
+        """A row of the predictions, without the other candidates."""
         gold = {"id": item.id, "question": item.question, "gold": item.texts}
         found = {"predicted": prediction.answer, "start": prediction.start, "end": prediction.end}
         return {**gold, **found, "score": prediction.score, "margin": prediction.margin}

@@ -62,7 +62,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
-        """A folder from elsewhere has the usual limits, and answers every question."""
+        """The task of a model folder; by default with the default limits, and an answer to every question."""
         facts = fields.get(ANSWERS, {})
         known = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if known else None
@@ -84,7 +84,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @property
     @override
     def opinion_facts(self) -> Mapping[str, Any]:
-        """A teacher reads a question as long as the student does."""
+        """What opinions depend on: a teacher reads as much of a question as the student."""
         return {**super().opinion_facts, "max_question_length": self.config.max_question_length}
 
     @override

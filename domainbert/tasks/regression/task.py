@@ -79,12 +79,12 @@ class RegressionScoring(CountedScoring):
 
     @override
     def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
-        """And `metrics.regression.count_numbers`."""
+        """Counts of `metrics.regression.count_numbers`."""
         return count_numbers([item.number for item in self.test.items], [one.value for one in predictions])
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """Equal values have no correlation."""
+        """Scores that are undefined: equal values have no correlation."""
         for values, places in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
             if not places.any():
                 return dict.fromkeys(("pearson", "spearman"), f"all {values} are equal")
@@ -136,7 +136,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     @override
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What `transformers` has to know."""
+        """Facts for `config.json` that `transformers` reads."""
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
 
     @property

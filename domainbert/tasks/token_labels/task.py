@@ -171,7 +171,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """`word_splitting` splits a text."""
+        """Examples of contents; `word_splitting` splits a text into words."""
         return _encoded(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
 
     @override

@@ -81,7 +81,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     @override
     def heaviest_step(self, steps: range) -> int:
-        """The one with the most hidden tokens."""
+        """The step with the most hidden tokens."""
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
@@ -121,7 +121,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Where the share that is masked changes, that of a step in the middle."""
+        """Operations a token; where the masked share changes, those of a step in the middle."""
         return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:

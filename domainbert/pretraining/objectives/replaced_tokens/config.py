@@ -110,7 +110,7 @@ class ReplacedTokens(ObjectiveConfig):
 
     @override
     def check(self, encoder: EncoderConfig) -> None:
-        """Shared embeddings are of one width."""
+        """Check that shared embeddings have one width."""
         ours, theirs = encoder.word_width, self.generator_beside(encoder).word_width
         if self.sharing != "none" and ours != theirs:
             raise DomainbertError(

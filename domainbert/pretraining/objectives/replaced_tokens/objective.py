@@ -111,7 +111,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     @override
     def heaviest_step(self, steps: range) -> int:
-        """The one with the most hidden tokens."""
+        """The step with the most hidden tokens."""
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:

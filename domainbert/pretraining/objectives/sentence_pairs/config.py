@@ -33,7 +33,7 @@ class SentencePairs(MaskedLM):
 
     @override
     def check(self, encoder: EncoderConfig) -> None:
-        """There is a head for pairs, and the two segments can be told apart."""
+        """Check that the family has a head for pairs, and token types for two segments."""
         kind = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
             raise DomainbertError(

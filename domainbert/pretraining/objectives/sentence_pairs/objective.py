@@ -109,7 +109,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
     @override
     def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
-        """Those of exchanged segments, too."""
+        """Pieces that the model reads, those of exchanged segments included."""
         return cast(PairPlan, plan).pieces_read(key)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
