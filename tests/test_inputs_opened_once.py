@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ import yaml
 import domainbert
 from domainbert.base.errors import DomainbertError
 from domainbert.stages.inputs import Inputs
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.ner.config import Ner
 
 # Counts how often a process opens each file, and the files of the package whose functions (CO_OPTIMIZED, so neither
@@ -105,3 +107,22 @@ def test_a_changed_file_is_read_again_and_large_files_are_forgotten(
     assert inputs.labelled(task, files[2]) is read[2] and inputs.labelled(task, files[0]) is again
     assert inputs.labelled(task, files[1]) is not read[1]
     assert inputs.labelled(task, files[2]) is not read[2]
+    monkeypatch.setattr("domainbert.stages.inputs._KEPT_BYTES", 10)
+    assert inputs.labelled(task, files[2]) is not inputs.labelled(task, files[2])
+
+
+def test_what_stands_beside_an_input_counts_too(runs: Any, tmp_path: Path) -> None:
+    """The model of a seed in a folder of seeds, and a file with the names of labels."""
+    inputs = Inputs()
+    shutil.copytree(runs / "ner-pretrained", folder := tmp_path / "tagger")
+    first = inputs.model(folder)
+    assert inputs.model(folder) is first
+    fields = json.loads((first.path / "config.json").read_text())
+    fields["id2label"]["1"] = "B-é"
+    (first.path / "config.json").write_text(json.dumps(fields))
+    assert inputs.model(folder).labels[1] == "B-é"
+    (rows := tmp_path / "rows.jsonl").write_text('{"text": "é", "label": 1}\n{"text": "a", "label": 0}\n')
+    task = Classification(ClassificationFormat(label_names_file=(names := tmp_path / "names.json")))
+    for found in (["good", "bad"], ["né", "non"]):
+        names.write_text(json.dumps(found))
+        assert sorted(inputs.labels(task, rows)) == sorted(found)

@@ -46,6 +46,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """Lock a folder, made where there is none, for one thread of one process at a time, among all machines that share
     it. The lock ends with its process; with flock, a loader's worker would keep it."""
     folder.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()
     threads = _threads.setdefault((os.getpid(), folder), threading.Lock())
     with threads, open(folder / ".lock", "a", encoding="utf-8") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)

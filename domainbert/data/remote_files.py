@@ -9,13 +9,14 @@ import hashlib
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import folder_lock, told_if_full
+from domainbert.base.files import disk_full, folder_lock, told_if_full
 from domainbert.base.hashes import hash_file
 from domainbert.base.paths import check_url, check_whole, is_url
 from domainbert.base.ranges import Range
@@ -103,6 +104,7 @@ class RemoteFiles:
             raise DomainbertError(f"{redact(self.url)}: {file.name}: {file.sha256!r}; expected a SHA-256")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
+        self._look_at(copy, file)
         try:
             with told_if_full(folder), folder_lock(folder):
                 self._have(copy, file)
@@ -112,6 +114,13 @@ class RemoteFiles:
             reason = f"cannot be written ({error.strerror or error})"
             raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder of this machine") from error
         return copy
+
+    def _look_at(self, copy: Path, file: FileFacts) -> None:
+        """Compare a copy that is there already with its SHA-256, while other processes may do the same with others."""
+        with suppress(OSError):  # it may leave, or be on its way
+            inode = copy.stat().st_ino
+            if inode != self._right.get(copy.name) and not _difference(copy, file):
+                self._right[copy.name] = inode
 
     def _have(self, copy: Path, file: FileFacts) -> None:
         """Leave a right copy, by the one process that has the lock: fsspec writes it in place."""
@@ -194,7 +203,7 @@ def _fetch(url: str, copy: Path, size: int) -> None:
             return
         except Exception as error:  # libraries of networks raise dozens of unrelated types
             copy.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename and Path(error.filename) == copy:
+            if disk_full(error) or (isinstance(error, OSError) and error.filename == str(copy)):
                 raise  # of this disk
             reason = redact(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "))
             status = vars(error).get("status", vars(error).get("code"))  # of aiohttp and of gcsfs

@@ -28,7 +28,7 @@ from domainbert.base.hashes import FileHashes, hash_json
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 
 _FACTS = "soft_labels.json"
-_LOCKS = ".locks"
+_LOCKS = ".locked"
 
 Block = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The places of some outputs, (n,), and their logits, (n, labels)."""

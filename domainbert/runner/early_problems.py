@@ -56,7 +56,7 @@ def add_early_problems(
         earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
     """
     given = _given_to(stage, settings, inputs, earlier)
-    with redirect_stdout(StringIO()):  # readers print the kind of a file; the stage prints it again when it runs
+    with redirect_stdout(StringIO()):
         given.check_declared(stage.settings)
         if stage.check is not None:
             stage.check(given)

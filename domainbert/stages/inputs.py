@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.config import TaskConfig
     from domainbert.tokenization.load import DomainTokenizer
 
-_KEPT_BYTES = 64_000_000  # of labelled files; their items take about ten times as much memory
+_KEPT_BYTES = 16_000_000  # of labelled files; items of CoNLL take 45 times as much memory
 
 
 class Inputs:
@@ -36,7 +36,9 @@ class Inputs:
         """The facts of a model folder, see `open_model`; its tokenizer is read once, too."""
         from domainbert.models.folder import open_model
 
-        return self._once(("model", str(path)), [resolve_path(path)], lambda: open_model(path))
+        resolved = resolve_path(path)
+        folder = resolved.parent if resolved.suffix == ".onnx" else resolved
+        return self._once(("model", str(path)), [folder], lambda: open_model(path))
 
     def tokenizer(self, path: Path) -> DomainTokenizer:
         """The tokenizer of a folder, see `load_tokenizer`."""
@@ -47,14 +49,18 @@ class Inputs:
     def labelled(self, task: TaskConfig, given: LabelledSet) -> Labelled[Any]:
         """The items of a labelled set, see `read_set`.
 
-        Files of up to 64 MB together are kept in memory; the ones requested longest ago are read again if needed.
+        Files of up to 16 MB together are kept in memory; the ones requested longest ago are read again if needed.
         """
         return read_set(task, given, self._file)
 
     def labels(self, task: TaskConfig, file: Single) -> Mapping[str, FoundLabel]:
         """The labels in a labelled file, see `find_labels`."""
         key = ("labels", *_reading(task, file))
-        return self._once(key, paths_of(file), lambda: find_labels(self._file(task, file).items))
+        return self._once(key, _read_from(task, file), lambda: find_labels(self._file(task, file).items))
+
+    def forget_items(self) -> None:
+        """Free the memory of labelled files; their labels stay known."""
+        self._opened = {key: found for key, found in self._opened.items() if key[0] != "labelled"}
 
     def _file(self, task: TaskConfig, file: Single) -> Labelled[Any]:
         def read() -> Labelled[Any]:
@@ -62,7 +68,7 @@ class Inputs:
                 return read_file(task, file)
 
         key = ("labelled", *_reading(task, file))
-        found: Labelled[Any] = self._once(key, paths_of(file), read)
+        found: Labelled[Any] = self._once(key, _read_from(task, file), read)
         self._opened[key] = self._opened.pop(key)  # the last one requested comes last
         self._forget_labelled()
         return found
@@ -77,14 +83,14 @@ class Inputs:
                 result = error
             known = self._opened[key] = (stamps, result)
         if isinstance(known[1], DomainbertError):
-            raise known[1]
+            raise known[1].with_traceback(None)
         return known[1]
 
     def _forget_labelled(self) -> None:
         total = 0
         for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:
-            kept, total = total == 0, total + sum(stamp[1] for stamp in self._opened[key][0])
-            if total > _KEPT_BYTES and not kept:
+            total += sum(stamp[1] for stamp in self._opened[key][0])
+            if total > _KEPT_BYTES:
                 del self._opened[key]
 
 
@@ -92,10 +98,15 @@ def _reading(task: TaskConfig, file: Single) -> tuple[Any, ...]:
     return type(task), repr(task.reading), repr(file)
 
 
+def _read_from(task: TaskConfig, file: Single) -> list[Path]:
+    names = getattr(task.reading, "label_names_file", None)
+    return [*paths_of(file), *([Path(names)] if names else [])]
+
+
 def _stamps(path: Path) -> list[Any]:
-    """Names and quick looks of a file, or of the files directly in a folder."""
-    files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
-    return [(str(file), *quick_look(file.stat())) for file in files if file.exists()]
+    """Names and quick looks of a file, or of the files in a folder and in its seeds."""
+    files = sorted([*path.iterdir(), *path.glob("seed-*/*")]) if path.is_dir() else [path]
+    return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]
 
 
 @contextmanager

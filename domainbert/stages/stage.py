@@ -27,7 +27,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     pretrain("runs/x", Pretrain(prepared=[Path("runs/prepare")], encoder=BertConfig(), budget=Budget(max_epochs=1)))
 
     A function that opens models or labelled files has a third parameter, `inputs: Inputs`, and opens them with it. A
-    call with `inputs` has settings that are checked already, and the inputs that their check has opened.
+    call with `settings` and `inputs` has settings that are checked already, and the inputs that the check has opened.
     """
     signature, parameters = _signature(settings_class(function)), Signature.from_callable(function).parameters
 
@@ -36,7 +36,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         from domainbert.settings.reader import read_settings
         from domainbert.settings.yaml_files import node_of
 
-        if "inputs" in kwargs:
+        if isinstance(kwargs.get("inputs"), Inputs):
             return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
         if "settings" in kwargs or len(args) > 1:
             given = _taken_apart(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)

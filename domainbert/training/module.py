@@ -134,8 +134,9 @@ class TrainedModule(lightning.LightningModule):
         Raises:
             DomainbertError: the Trainer has `gradient_clip_algorithm="value"`.
         """
-        if gradient_clip_val is not None and gradient_clip_algorithm not in (None, "norm"):
-            raise DomainbertError(f"gradient_clip_algorithm: found {gradient_clip_algorithm!s:.40}; expected norm")
+        algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
+        if gradient_clip_val is not None and algorithm not in (None, "norm"):
+            raise DomainbertError(f"gradient_clip_algorithm: found {algorithm}; expected norm")
         most = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
         norm = clip_grad_norm_(self._all_parameters, most or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -161,6 +161,7 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
         if integer and step is not None and not step.is_integer():
             problems.add(f"{one.node.value['step'].where}: space.{key}.step: found {step}; expected a whole number")
         dimensions.append(replace(one, integer=integer))
+    whole.opened.forget_items()  # trials run in processes of their own
     return replace(whole, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
 
 

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import mmap
 import multiprocessing
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 
 import fsspec
 import pytest
+from fsspec.implementations.cached import SimpleCacheFileSystem
 from fsspec.registry import known_implementations
 
 from domainbert.base.errors import DomainbertError
@@ -393,3 +395,12 @@ def test_a_killed_process_hinders_nobody(server: Server, cache: CacheConfig) -> 
     server.go_on.set()
     assert files.path(FILES[1]).read_bytes() == content("b", 1_000)
     assert files.path(FILES[0]).read_bytes() == content(FILES[0].name, 2_500)
+
+
+def test_a_full_disk_is_told_at_once(server: Server, cache: CacheConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(SimpleCacheFileSystem, "open_many", full)
+    with pytest.raises(DomainbertError, match=r"cache: No space left on device: [\d,]+ bytes are free"):
+        RemoteFiles(server.url, cache).path(FILES[0])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch.nn import functional
 
 import domainbert.training.module as training_module
@@ -201,4 +202,4 @@ def test_the_trainer_says_how_gradients_are_clipped(reader, make_model, given, w
     norm = float(torch.nn.utils.get_total_norm([one.grad for one in module.parameters() if one.grad is not None]))
     assert norm == pytest.approx(whole if wanted is None else wanted, rel=1e-3)
     with pytest.raises(DomainbertError, match="gradient_clip_algorithm: found value; expected norm"):
-        module.configure_gradient_clipping(optimizer, 0.01, "value")
+        module.configure_gradient_clipping(optimizer, 0.01, GradClipAlgorithmType.VALUE)

@@ -179,7 +179,7 @@ class ModernBertConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Where it has the keys of transformers 5, those count, as they do there.
+        """Read `config.json`; keys of transformers 5 count where there are some.
 
         `DomainbertError` for what no key of transformers 4 says, and for a key that makes another network.
         """

@@ -79,7 +79,7 @@ class Classification(TextTaskConfig):
     @classmethod
     @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """`transformers` takes a single output without a `problem_type` for a regression."""
+        """Whether a folder is for this task; `transformers` takes one output without `problem_type` as regression."""
         kind, labels = fields.get("problem_type"), fields.get("id2label")
         classes = kind == "single_label_classification" or (kind is None and (labels is None or len(labels) > 1))
         return head == "sequence" and classes

@@ -64,7 +64,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     @override
     def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> MultiLabelTask:
-        """Also if balanced weights are asked for a label that holds of every text."""
+        """`DomainbertError` also if balanced weights are asked for a label that every text has."""
         task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
         assert isinstance(task, cls)
         if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):

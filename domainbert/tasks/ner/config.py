@@ -121,7 +121,7 @@ class Ner(TaskConfig):
 
     @override
     def mending(self) -> Self | None:
-        """Tags that the scheme forbids are read as conlleval does, then entities trimmed."""
+        """The same, reading forbidden tags as conlleval does; if it does so already, trimming entities."""
         mended = replace(self.format, repair=True, trim=self.format.trim or self.format.repair)
         return None if self.format == mended else replace(self, format=mended)
 

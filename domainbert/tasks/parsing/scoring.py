@@ -84,7 +84,7 @@ class TreeScoring(CountedScoring):
 
     @override
     def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
-        """With the scores of each label, and of arcs by their length."""
+        """Scores from counts, also of each label, and of arcs by their length."""
         labels, found = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
         return {
             **super().scores(predictions, totals),

@@ -124,7 +124,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @override
     def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Of each word the logarithms of the probabilities of all heads with all labels, (words,
+        """Log-probabilities of all heads with all labels, for each word, (words,
         (1 + W) x C), where W is the length of the longest sentence of the batch."""
         assert isinstance(head, Biaffine)
         if not bool((batch["outputs"] >= 0).any()):
@@ -139,7 +139,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @override
     def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """That of the heads, and of the labels where the teacher sees the head."""
+        """Divergence of the heads, and of the labels where the teacher sees the head."""
         return softmax_divergence(teacher, student)
 
     def metric(self) -> Metric:

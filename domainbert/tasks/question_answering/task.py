@@ -143,7 +143,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     @override
     def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Of where an answer starts and of where it ends, among [CLS] and the pieces of
+        """Divergence of where an answer starts and of where it ends, among [CLS] and the pieces of
         a context; their mean, as in the loss."""
         read = example >= 0
         source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))

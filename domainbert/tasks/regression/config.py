@@ -60,6 +60,6 @@ class Regression(TextTaskConfig):
     @classmethod
     @override
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """`transformers` takes a single output without a `problem_type` for a regression."""
+        """Whether a folder is for this task; `transformers` takes one output without `problem_type` as regression."""
         kind, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and kind in (PROBLEM_TYPE, None)

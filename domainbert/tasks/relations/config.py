@@ -121,7 +121,7 @@ class Relations(TaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """Of the `negative` one."""
+        """`DomainbertError` if no label of training is `negative`."""
         if self.negative is not None and self.negative not in labels:
             some = ", ".join(sorted(labels))
             raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {some}")

@@ -52,7 +52,7 @@ class RelationFile(Labelled[RelatedEntities]):
     @cached_property
     @override
     def unit_numbers(self) -> list[int]:
-        """The texts without markers, whose pairs of entities are not independent."""
+        """The number of each item's text without markers; the pairs of one text are not independent."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
 
@@ -66,7 +66,7 @@ class RelationFile(Labelled[RelatedEntities]):
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
-        """Its text without markers, which is the document of all pairs in it."""
+        """The item as its text without markers, which is the document of all its pairs."""
         text, marked = item.content.written(("", "", "", ""))
         return PlainItem((text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked)
 

@@ -168,7 +168,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @override
     def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Those of the classes, whatever the head reads."""
+        """Logits (M, C) of the classes, whatever the head reads."""
         return self.class_logits(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -193,7 +193,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @override
     def read_as(self, text: str) -> str:
-        """With the markers that the model reads."""
+        """The text with the markers that the model reads."""
         return self.reading.written(self._found_in(text))[0]
 
     @override
@@ -243,7 +243,7 @@ class StartsRelationsTask(RelationsTask):
 
     @override
     def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Of the classes, from both markers together."""
+        """Logits of the classes, from both markers together."""
         return self.class_logits(logits, batch)
 
     @override

@@ -43,7 +43,7 @@ class TokenLabels(TaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """Of the one that is `outside`."""
+        """`DomainbertError` if no word of training has the label `outside`."""
         if self.outside is not None and self.outside not in labels:
             some = ", ".join(sorted(labels))
             raise DomainbertError(
