@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +18,12 @@ from domainbert.settings.schema import ORDERED, defaults_of
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
 
@@ -88,7 +89,7 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
-    scoring = open_test(task, settings.test, settings.train, inputs)
+    scoring = open_test(task, settings.test, settings.train, inputs.labelled)
     costs = _score_models(out, folders, task, scoring, inputs)
     summary = scoring.summary(Resampling(resamples, settings.seed))
     facts = {
@@ -142,12 +143,17 @@ def _score_models(
     }
 
 
-def open_test(task: TaskConfig, test: LabelledSet, train: Path | None, inputs: Inputs) -> Scoring:
+def open_test(
+    task: TaskConfig,
+    test: LabelledSet,
+    train: Path | None,
+    read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
+) -> Scoring:
     """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
     from domainbert.tasks.task import task_class
 
-    training = None if train is None else inputs.labelled(task, train)
-    return task_class(type(task)).scoring(task, inputs.labelled(task, test), training)
+    training = None if train is None else read(task, train)
+    return task_class(type(task)).scoring(task, read(task, test), training)
 
 
 def check_arguments(given: Given) -> None:

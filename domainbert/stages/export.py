@@ -145,7 +145,7 @@ def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scorin
         raise DomainbertError(
             f"task: missing; {folder.path} is for {folder_name(kind)}, which has to be told how to read"
         )
-    return open_test(task, settings.check, None, inputs)
+    return open_test(task, settings.check, None, inputs.labelled)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
