@@ -115,18 +115,18 @@ class Worker:
 
     def _next(self) -> tuple[Trial, dict[str, Any]] | None:
         """The next trial and its values; None also while a process of a worker believed dead still writes there."""
-        with folder_lock(self.search.out):  # so that workers of one folder make no trial too many
+        with folder_lock(self.search.out):  # so that workers of one folder make no trial too many, and no point twice
             known = self.study.get_trials(deepcopy=False)
             waiting = [one for one in known if one.state == TrialState.WAITING]
             if len(trials.counted(known)) >= self.config.trials or any(map(self._is_written, waiting)):
                 return None
             with trials.quiet():
                 trial = self.study.ask()
-        trials.record_heartbeat(self.storage, trial)
-        trial.set_user_attr(trials.WORKER, trials.worker_name())
-        with trials.quiet():
-            self.study.sampler = build_sampler(self.config, trials.place(self.study, trial.number))
-            return trial, self.space.draw(trial)
+            trials.record_heartbeat(self.storage, trial)
+            trial.set_user_attr(trials.WORKER, trials.worker_name())
+            with trials.quiet():
+                self.study.sampler = build_sampler(self.config, trials.place(self.study, trial.number))
+                return trial, self.space.draw(trial)
 
     def _is_written(self, trial: FrozenTrial) -> bool:
         return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
