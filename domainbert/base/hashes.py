@@ -83,7 +83,7 @@ class FileHashes:
 
 
 HASHES = FileHashes()
-"""The hashes that this process has computed: several checks of a stage need those of the same files."""
+"""Hashes that this process has computed; several checks of a stage hash the same files."""
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:

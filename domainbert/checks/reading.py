@@ -52,7 +52,7 @@ def read_checked(
     given: LabelledSet,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> tuple[CheckedSet | None, list[UnreadFile]]:
-    """A set of those of its files that `read` can read, None if it can read none, and the others."""
+    """The set of all files that `read` can read, None if there is none, and the unread files."""
     unread, good = [], []
     for file in files_of(given):
         try:

@@ -131,8 +131,8 @@ def bind_parts(
         tokenizer: that of the parts.
         parts: the facts of each by its folder, in the order of the corpus.
         window: see `WindowedOrder`.
-        url: that of a copy of the folder of the corpus, or of the one that holds all of them if there are several; None
-            where the parts stay here.
+        url: URL of a copy of the corpus folder, or of the folder that holds all corpora if there are several; None
+            if the parts stay here.
 
     Raises:
         DomainbertError: a split has no document in any part.

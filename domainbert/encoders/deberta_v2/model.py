@@ -84,7 +84,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """What all layers share: the texts, and positions for attention and convolution."""
+        """Values that all layers share: the texts, and positions for attention and convolution."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))

@@ -57,7 +57,7 @@ class MPNetEncoder(PostNormEncoder):
 
     @override
     def context(self, tokens: Packed) -> Segments:
-        """What all layers share: the texts, and the bias of relative positions."""
+        """Values that all layers share: the texts, and the bias of relative positions."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         places = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)

@@ -84,12 +84,12 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @property
     @override
     def opinion_facts(self) -> Mapping[str, Any]:
-        """What opinions depend on: a teacher reads as much of a question as the student."""
+        """Facts that decide the opinions: a teacher reads as much of a question as the student."""
         return {**super().opinion_facts, "max_question_length": self.config.max_question_length}
 
     @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Answers that no window holds whole are counted in print."""
+        """Encode questions; print the number of answers that no window holds whole."""
         pairs = [item.content for item in items]
         answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
         examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
@@ -103,8 +103,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     @override
     def notes(self, item: Question, window: Window) -> list[tuple[str, str]]:
-        """Where the answer starts and ends, with the characters of the context; or that there is
-        none in this window."""
+        """Start and end of the answer, with the characters of the context; or a note that this window has none."""
         found = []
         for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
             piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
