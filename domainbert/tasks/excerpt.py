@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domainbert.tasks.text_files import Stretch
+from domainbert.labelled.text_rows import Stretch
 
 WHOLE = 600
 """A text of so many characters is kept as it is."""

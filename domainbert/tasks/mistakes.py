@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from domainbert.labelled.text_rows import Stretch
 from domainbert.tasks.excerpt import Excerpt, excerpt
-from domainbert.tasks.text_files import Stretch
 
 CORRECT, TYPE, BOUNDARY, MISSED, SPURIOUS = "correct", "type", "boundary", "missed", "spurious"
 """Kinds of marks, as those of `metrics.entities.ERROR_KINDS`; a task may have others."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from domainbert.tasks.labelled import Content, words_of_content
-from domainbert.tasks.plain_items import joined_words
-from domainbert.tasks.text_files import Stretch
+from domainbert.labelled.items import Content, words_of_content
+from domainbert.labelled.plain_items import joined_words
+from domainbert.labelled.text_rows import Stretch
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, align_raw

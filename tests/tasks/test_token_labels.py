@@ -19,14 +19,15 @@ from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.encoders.crf import Crf
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.formats import TaggedFormat
+from domainbert.labelled.items import label_counts
+from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.metrics.summary import Resampling
 from domainbert.metrics.validation import ScoresOfCounts
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import label_counts
-from domainbert.tasks.tagged_files import TaggedFormat, TaggedSentence
 from domainbert.tasks.task import scores_of_counts
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile

@@ -12,13 +12,13 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.tasks.labelled import Labelled, Notes, Unit, in_words, label_counts, label_set
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.items import Labelled, Notes, Unit, in_words, label_counts, label_set
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.set_rows import placed, problems_with_slices, slices_of
+from domainbert.labelled.sets import Single, path_of
+from domainbert.labelled.text_rows import LabelReader, parsed, refuse, some_texts, text_rows
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
-from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
 @dataclass(frozen=True)

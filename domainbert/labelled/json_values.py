@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import json
-import reprlib
-from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
-_SHOWN_NAMES = 10
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first few names of columns, keys or labels, for a message."""
-    return ", ".join(map(reprlib.repr, islice(names, _SHOWN_NAMES))) or "none"
+from domainbert.base.errors import listed
 
 
 def shown(value: object) -> str:

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.corpus.file_kind import look
 from domainbert.corpus.files import find_files, read_text
-from domainbert.corpus.json_values import is_whole_number, listed, problem_with_list, problem_with_text, shown
 from domainbert.corpus.rows import array_rows
-from domainbert.tasks.ner.config import NerFormat
-from domainbert.tasks.text_files import Row, refuse
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.json_values import is_whole_number, problem_with_list, problem_with_text, shown
+from domainbert.labelled.text_rows import Row, refuse
 
 Tool = Literal["json", "label_studio", "brat"]
 

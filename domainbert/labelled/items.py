@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.plain_items import PlainItem
 
 
 @runtime_checkable

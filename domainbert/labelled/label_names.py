@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import is_whole_number, listed, shown
+from domainbert.base.errors import DomainbertError, listed
+from domainbert.labelled.json_values import is_whole_number, shown
 
 NAMES_KEY = "label_names"
 """Key of the list of names in the first row of a JSONL file."""

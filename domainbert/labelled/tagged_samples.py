@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from domainbert.corpus.json_values import is_whole_number
-from domainbert.tasks.label_names import NAMES_KEY
-from domainbert.tasks.recognition import Sample
-from domainbert.tasks.set_rows import Row
+from domainbert.labelled.file_sample import Sample
+from domainbert.labelled.json_values import is_whole_number
+from domainbert.labelled.label_names import NAMES_KEY
+from domainbert.labelled.set_rows import Row
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "pos_tags", "labels")

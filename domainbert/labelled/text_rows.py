@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import reprlib
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from typing_extensions import override
-
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.base.paths import check_regular
-from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
-from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.label_names import as_whole, is_visible, label_names, list_in, number_of, refuse_other_names
-from domainbert.tasks.labelled import Notes
-from domainbert.tasks.labelled_set import LabelledFile, Single
-from domainbert.tasks.set_rows import Row, accepted, parallel_rows, problems_with_slices, slices_of, with_slices
+from domainbert.labelled.conll import read_words
+from domainbert.labelled.formats import RowFormat, TextFormat
+from domainbert.labelled.items import Notes
+from domainbert.labelled.json_values import is_whole_number, problem_with_strings, problem_with_text, shown
+from domainbert.labelled.label_names import as_whole, is_visible, label_names, list_in, number_of, refuse_other_names
+from domainbert.labelled.set_rows import Row, accepted, parallel_rows, problems_with_slices, slices_of, with_slices
+from domainbert.labelled.sets import LabelledFile, Single
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
@@ -33,84 +28,6 @@ Stretch = tuple[int, int]
 """The first character, and the one after the last."""
 Found = TypeVar("Found")
 Given = TypeVar("Given")
-
-
-@dataclass(frozen=True)
-class RowFormat:
-    """Columns of a text, or a pair of texts, and its labels in a JSONL, CSV or TSV file."""
-
-    text_key: str = "text"
-    """Key (JSONL) or column (CSV, TSV) of the text."""
-
-    text_pair_key: str | None = None
-    """Key or column of the second text, where pairs of texts are read; None where each text stands by itself."""
-
-    label_key: str = "label"
-    """Key or column of its labels."""
-
-    kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
-    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
-
-    quoting: Literal["double", "none"] = "double"
-    """In CSV and TSV a text in double quotes may hold separators, line breaks and quotes, which are doubled. "none"
-    reads a quote as a character like any other, as files of GLUE need it."""
-
-    by: tuple[str, ...] = ()
-    """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
-
-    def __post_init__(self) -> None:
-        """Check that no two of the keys are one."""
-        for name in ("text_pair_key", "label_key"):
-            key = getattr(self, name)
-            if self.keys.count(key) > 1:
-                raise DomainbertError(f"{name}: found {key!r}, which is another key too; expected different ones")
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys or columns that a file has to have."""
-        return [key for key in (self.text_key, self.text_pair_key, self.label_key) if key is not None]
-
-
-@dataclass(frozen=True)
-class TextFormat(RowFormat):
-    """The same for labels that have names."""
-
-    label_names: tuple[str, ...] | None = None
-    """Names of the numbers 0, 1, ... in a file that has classes as numbers. They may also stand in its first row,
-    as a list under "label_names"."""
-
-    label_names_file: Path | None = None
-    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
-
-
-@dataclass(frozen=True)
-class TextTaskConfig(TaskConfig):
-    """Settings of a task that reads each text, or pair of texts, as a whole; its `format` is a `RowFormat`."""
-
-    mean_over: str | None = field(default=None, kw_only=True)
-    """One of `by` of the format: the mean of the metric that counts over its slices takes its place."""
-
-    def __post_init__(self) -> None:
-        """Check the key of the mean."""
-        key, keys = self.mean_over, self.by
-        if key is not None and key not in keys:
-            expected = f"expected one of {listed(keys)}" if keys else "expected a key that format.by names"
-            raise DomainbertError(f"mean_over: found {key!r}; {expected}")
-
-    @property
-    @abstractmethod
-    def whole(self) -> Headline:
-        """The metric that counts, over the whole set."""
-
-    @property
-    def headline(self) -> Headline:
-        """The metric that counts, or its mean over slices."""
-        return self.whole.mean_over(self.mean_over)
-
-    @property
-    @override
-    def reads_pairs(self) -> bool:
-        return isinstance(self.reading, RowFormat) and self.reading.text_pair_key is not None
 
 
 def refuse(*found: str) -> None:

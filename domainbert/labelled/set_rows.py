@@ -10,8 +10,8 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.files import read_lines
-from domainbert.corpus.json_values import is_whole_number, problem_with_text
-from domainbert.tasks.labelled_set import LabelledFile, Single
+from domainbert.labelled.json_values import is_whole_number, problem_with_text
+from domainbert.labelled.sets import LabelledFile, Single
 
 Row = dict[str, Any]
 _ANSWER, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # of Prodigy, which keeps such texts in its export

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from domainbert.tasks.labelled import Item, Labelled
+from domainbert.labelled.items import Item, Labelled
 
 
 class SentenceItem(Item, Protocol):

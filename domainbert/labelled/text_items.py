@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from domainbert.tasks.labelled import AnyItem, Labelled, TextPair
+from domainbert.labelled.items import AnyItem, Labelled, TextPair
 
 
 @dataclass(frozen=True)
