@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from domainbert.labelled.items import TextPair
+    from domainbert.labelled.contents import TextPair
     from domainbert.serving.attention_maps import attention_maps
     from domainbert.serving.attributions import attributions
     from domainbert.serving.by_name import load_classifier, load_tagger
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
         return version("domainbert")
     if name == "TextPair":
-        from domainbert.labelled.items import TextPair
+        from domainbert.labelled.contents import TextPair
 
         return TextPair
     if name in __all__:

@@ -13,7 +13,8 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.labelled.formats import SchemeChoice
 from domainbert.labelled.items import Notes, Unit, in_words, label_counts
-from domainbert.labelled.plain_items import LabelledStretch, PlainItem, joined_words
+from domainbert.labelled.plain_items import LabelledStretch, PlainItem
+from domainbert.labelled.stretches import joined_words
 from domainbert.labelled.tag_schemes import (
     UNNAMED,
     Scheme,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,7 +16,9 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import Kind, evident_kind, look
 from domainbert.corpus.files import format_suffix, read_lines, read_text
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.labelled.set_rows import Row, parallel_rows
+from domainbert.labelled.label_names import NAMES_KEY
+from domainbert.labelled.row_values import Row, is_whole_number
+from domainbert.labelled.rows import parallel_rows
 from domainbert.labelled.sets import LabelledFile, Single
 
 _ROWS = 2000
@@ -24,6 +26,8 @@ _LINES = 50_000
 _SAME_WIDTH = 0.95  # of the lines of a file of columns; its strict reader names the others
 _TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
 _JSON, _JSON_ARRAY = re.compile(r"\s*[\[{]"), re.compile(r"\s*\[")
+_WORDS = ("tokens", "words")
+_TAGS = ("tags", "ner_tags", "pos_tags", "labels")
 
 
 @dataclass(frozen=True)
@@ -121,3 +125,42 @@ def _columns(path: Path) -> list[list[str]]:
     if width < 2 or count < _SAME_WIDTH * len(split):
         return []
     return [columns for columns in split if len(columns) == width]
+
+
+@dataclass(frozen=True)
+class TaggedSample:
+    """The tags of some words."""
+
+    tags: Sequence[str]
+    reason: str
+    """Their place."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a `TaggedColumns` that are not as usual."""
+
+
+def tagged_sample(sample: Sample) -> TaggedSample | None:
+    """The tags of a sample: the last column of CoNLL, or lists beside those of words; None if it has none."""
+    if sample.words:
+        width = len(sample.words[0])
+        return TaggedSample([columns[-1] for columns in sample.words], f"in the last of {width} columns")
+    first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+    words = next((key for key in _WORDS if isinstance(first.get(key), list)), None)
+    asked = (sample.asked["label_key"],) if "label_key" in sample.asked else _TAGS
+    tags = next((key for key in asked if words is not None and isinstance(first.get(key), list)), None)
+    if words is None or tags is None:
+        return None
+    columns = {"token_column": words} if words != _WORDS[0] else {}
+    columns |= {"tag_column": tags} if tags not in _TAGS[:2] or sum(key in first for key in _TAGS) > 1 else {}
+    found = list(_names(sample.rows, tags, first.get(NAMES_KEY)))
+    return TaggedSample(found, f"under {tags!r}", columns)
+
+
+def _names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
+    """The tags of all rows; numbers as the names that the first row gives them."""
+    for row in rows:
+        values = row.get(key)
+        for value in values if isinstance(values, list) else []:
+            if is_whole_number(value) and isinstance(names, list) and 0 <= value < len(names):
+                yield str(names[value])
+            else:
+                yield str(value)

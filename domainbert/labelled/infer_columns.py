@@ -13,7 +13,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, listed
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.label_names import NAMES_KEY, is_visible, list_in
-from domainbert.labelled.set_rows import is_answer
+from domainbert.labelled.rows import is_answer
 
 _PAIRS = (
     ("text", "text_pair"),

@@ -1,4 +1,4 @@
-"""A labelled file of sentences, which may stand in documents. Free of torch."""
+"""A labelled file of sentences, which may stand in documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A labelled set as a YAML names it: a file, one of texts with one of labels beside it, or several. Free of torch."""
+"""A labelled set as a YAML names it: a file, one of texts with one of labels beside it, or several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists. Free of torch."""
+"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from domainbert.corpus.rows import json_rows
 from domainbert.labelled.conll import read_table
 from domainbert.labelled.formats import TaggedColumns
 from domainbert.labelled.items import Unit, label_set
-from domainbert.labelled.json_values import is_whole_number, problem_with_strings, shown
 from domainbert.labelled.label_names import label_names, refuse_other_names
 from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, refuse, shown
+from domainbert.labelled.rows import accepted
 from domainbert.labelled.sentences import SentenceFile
-from domainbert.labelled.set_rows import Row, accepted
-from domainbert.labelled.text_rows import parsed, refuse
 
 _TAG_KEYS = ("tags", "ner_tags")
 _NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back

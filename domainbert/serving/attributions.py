@@ -15,7 +15,7 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate
 from domainbert.encoders.packed import Packed
-from domainbert.labelled.items import UnreadableContents
+from domainbert.labelled.contents import UnreadableContents
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.predictor import Predictor

@@ -15,7 +15,7 @@ from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines,
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import json_rows
 from domainbert.labelled.conll import read_words
-from domainbert.labelled.items import Content, text_of
+from domainbert.labelled.contents import Content, text_of
 
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
 

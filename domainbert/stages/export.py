@@ -170,7 +170,7 @@ def _longest(folder: ModelFolder) -> int:
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
-    from domainbert.labelled.items import told_where
+    from domainbert.labelled.contents import told_where
     from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
     from domainbert.tasks.task import task_of_folder
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, TypeVar
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.items import Labelled, told_where, words_of_content
+from domainbert.labelled.contents import told_where, words_of_content
+from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import check_set_known
 from domainbert.metrics.bootstrap import Statistic, score_once
 from domainbert.metrics.confusion import Pair, confusion

@@ -18,7 +18,8 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import label_logits
-from domainbert.labelled.items import Content, Labelled, find_labels, label_set, text_of, told_where
+from domainbert.labelled.contents import Content, text_of, told_where
+from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.claims import Claim

@@ -8,8 +8,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import check_labels_known, find_labels, label_set
+from domainbert.labelled.rows import read_words_or_texts
 from domainbert.labelled.sets import check_set_known, read_set
-from domainbert.labelled.text_rows import read_words_or_texts
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText, read_classification
 from domainbert.tasks.multi_label.config import MultiLabel

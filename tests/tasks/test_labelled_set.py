@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
 from domainbert.labelled.entities import read_conll
-from domainbert.labelled.json_values import is_unicode
+from domainbert.labelled.row_values import is_unicode
 from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.runner.manifest import make_seal, seal_key
 from domainbert.runner.stage_table import load_stage

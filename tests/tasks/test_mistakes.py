@@ -20,8 +20,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile
 from domainbert.tasks.classification.files import LabelledText as ClassifiedText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
-from domainbert.tasks.excerpt import AROUND, WHOLE, excerpt
-from domainbert.tasks.mistakes import Mark, Mistake
+from domainbert.tasks.mistakes import AROUND, WHOLE, Mark, Mistake, excerpt
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText, MultiLabelFile
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring

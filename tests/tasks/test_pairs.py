@@ -14,9 +14,9 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate
 from domainbert.distillation.teachers import load_teachers
+from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
-from domainbert.labelled.items import TextPair
-from domainbert.labelled.text_rows import read_words_or_texts
+from domainbert.labelled.rows import read_words_or_texts
 from domainbert.models.folder import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.early_checks import Given

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
-from domainbert.labelled.items import TextPair
 from domainbert.labelled.sets import read_set
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read_questions

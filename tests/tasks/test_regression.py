@@ -19,8 +19,9 @@ from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
+from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
-from domainbert.labelled.items import Labelled, TextPair
+from domainbert.labelled.items import Labelled
 from domainbert.metrics.regression import regression_scores
 from domainbert.models.folder import load_model, save_model
 from domainbert.serving.predictor import packed_logits

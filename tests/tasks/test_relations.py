@@ -21,8 +21,9 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.distillation.teachers import load_teachers
+from domainbert.labelled.contents import key_of_content, words_of_content
 from domainbert.labelled.folds import split_folds
-from domainbert.labelled.items import key_of_content, label_counts, words_of_content
+from domainbert.labelled.items import label_counts
 from domainbert.metrics.summary import Resampling
 from domainbert.models.added_tokens import add_tokens
 from domainbert.models.folder import load_model, save_model

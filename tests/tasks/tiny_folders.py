@@ -18,7 +18,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.roberta.config import RobertaConfig
-from domainbert.labelled.items import TextPair
+from domainbert.labelled.contents import TextPair
 from domainbert.stages.vocab import vocab
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 

@@ -8,8 +8,9 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import Source
 from domainbert.corpus.documents import clean_sides, excluded_texts
+from domainbert.labelled.contents import text_in
 from domainbert.labelled.file_sample import look_at
-from domainbert.labelled.items import Labelled, text_in
+from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import Single, path_of
 
 

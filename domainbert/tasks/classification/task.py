@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
-from domainbert.labelled.items import Content, Labelled, label_counts
+from domainbert.labelled.contents import Content
+from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.table import CALIBRATED
 from domainbert.tasks.claims import Claim

@@ -62,8 +62,8 @@ class Ner(TaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Tags of a scheme, texts with lists of entities, exports of annotation tools."""
+        from domainbert.labelled.file_sample import tagged_sample
         from domainbert.labelled.tag_schemes import is_without_types
-        from domainbert.labelled.tagged_samples import tagged_sample
         from domainbert.tasks.recognition import Recognised
 
         if (found := tagged_sample(sample)) is not None:

@@ -17,11 +17,11 @@ from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool, tool
 from domainbert.labelled.entities import NerFile, read_conll, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import Notes
-from domainbert.labelled.json_values import problem_with_list, problem_with_text, shown
-from domainbert.labelled.set_rows import accepted
+from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.rows import accepted, file_kind
+from domainbert.labelled.stretches import Stretch, shown_stretch, stretch_of, words_inside
 from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, sentence_rows
-from domainbert.labelled.text_rows import Row, Stretch, file_kind, refuse, shown_stretch, stretch_of, words_inside
 from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")

@@ -13,9 +13,8 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
-from domainbert.labelled.plain_items import joined_words
+from domainbert.labelled.stretches import Stretch, joined_words
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
-from domainbert.labelled.text_rows import Stretch
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import IntArray, micro_f1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from domainbert.data.examples import encode_words
-from domainbert.labelled.items import Content, as_contents
+from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, to_iob2
 from domainbert.tasks.decoding import decode_labels
 from domainbert.tasks.predictor import Predictor

@@ -12,8 +12,9 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
+from domainbert.labelled.contents import Content
 from domainbert.labelled.entities import NerFile, Sentence
-from domainbert.labelled.items import Content, Labelled, label_set
+from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import (
     ModelScheme,
     entity_types,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.labelled.items import label_set
-from domainbert.labelled.plain_items import joined_words
+from domainbert.labelled.stretches import joined_words
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair

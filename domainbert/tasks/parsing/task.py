@@ -18,8 +18,9 @@ from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
-from domainbert.labelled.items import Content, Labelled, label_set, text_of
-from domainbert.labelled.json_values import problem_with_strings
+from domainbert.labelled.contents import Content, text_of
+from domainbert.labelled.items import Labelled, label_set
+from domainbert.labelled.row_values import problem_with_strings
 from domainbert.metrics.attachment import attachment_scores, count_arcs
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence

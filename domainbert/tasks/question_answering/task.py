@@ -14,9 +14,9 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
-from domainbert.labelled.items import Content, Labelled, TextPair
-from domainbert.labelled.json_values import problem_with_text
-from domainbert.labelled.text_rows import refuse
+from domainbert.labelled.contents import Content, TextPair
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.row_values import problem_with_text, refuse
 from domainbert.metrics.answers import score_answer, validation_scores
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt

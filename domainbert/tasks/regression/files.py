@@ -11,13 +11,11 @@ from typing_extensions import override
 from domainbert.base.errors import Problems, listed
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.infer_columns import DECIMAL
-from domainbert.labelled.items import Notes
-from domainbert.labelled.json_values import shown
+from domainbert.labelled.items import Notes, TextFile, TextItem
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.set_rows import placed
+from domainbert.labelled.row_values import parsed, refuse, shown
+from domainbert.labelled.rows import placed, rows_of_texts, some_texts, text_fields, text_problems
 from domainbert.labelled.sets import Single, path_of
-from domainbert.labelled.text_items import TextFile, TextItem
-from domainbert.labelled.text_rows import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 
 _LARGEST = 1e30  # single precision ends at 3.4e38

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.json_values import problem_with_text, shown
-from domainbert.labelled.text_rows import Stretch, refuse, stretch_of, words_inside
+from domainbert.labelled.row_values import problem_with_text, refuse, shown
+from domainbert.labelled.stretches import Stretch, stretch_of, words_inside
 from domainbert.tasks.relations.config import RelationFormat
 
 Markers = Sequence[str]

@@ -15,7 +15,8 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
-from domainbert.labelled.items import Content, Labelled, UnreadableContents, label_set, text_in
+from domainbert.labelled.contents import Content, UnreadableContents, text_in
+from domainbert.labelled.items import Labelled, label_set
 from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.claims import Claim

@@ -67,7 +67,7 @@ class TokenLabels(TaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Any tags, and rather than entities those of which none begins one (EBM-NLP)."""
-        from domainbert.labelled.tagged_samples import tagged_sample
+        from domainbert.labelled.file_sample import tagged_sample
         from domainbert.tasks.recognition import Recognised
 
         found = tagged_sample(sample)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from domainbert.base.errors import Problems
 from domainbert.labelled.items import Notes, in_words, label_counts
-from domainbert.labelled.json_values import shown
 from domainbert.labelled.label_names import is_visible
+from domainbert.labelled.row_values import shown
+from domainbert.labelled.rows import file_kind
 from domainbert.labelled.tagged_files import (
     TaggedFile,
     TaggedRows,
@@ -20,7 +21,6 @@ from domainbert.labelled.tagged_files import (
     read_lists,
     sentence_rows,
 )
-from domainbert.labelled.text_rows import file_kind
 from domainbert.tasks.token_labels.config import TokenLabels
 
 

@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
-from domainbert.labelled.items import Content, Labelled, as_contents, label_counts, label_set
-from domainbert.labelled.plain_items import joined_words
+from domainbert.labelled.contents import Content, as_contents
+from domainbert.labelled.items import Labelled, label_counts, label_set
+from domainbert.labelled.stretches import joined_words
 from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_class_ids, count_classes
 from domainbert.metrics.confusion import Pair

@@ -1,91 +1,35 @@
-"""Rows of files that hold a text and its labels each: JSONL, CSV, TSV. Free of torch."""
+"""Rows of files that hold a text and its labels each: JSONL, CSV, TSV."""
 
 from __future__ import annotations
 
-import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
+from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.formats import RowFormat, TextFormat
 from domainbert.labelled.items import Notes
-from domainbert.labelled.json_values import is_whole_number, problem_with_strings, problem_with_text, shown
-from domainbert.labelled.label_names import as_whole, is_visible, label_names, list_in, number_of, refuse_other_names
-from domainbert.labelled.set_rows import Row, accepted, parallel_rows, problems_with_slices, slices_of, with_slices
+from domainbert.labelled.label_names import as_whole, label_names, refuse_other_names
+from domainbert.labelled.row_values import (
+    Found,
+    Row,
+    is_whole_number,
+    parsed,
+    problem_with_strings,
+    problem_with_text,
+    refuse,
+)
 from domainbert.labelled.sets import LabelledFile, Single
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
-
-Stretch = tuple[int, int]
-"""The first character, and the one after the last."""
-Found = TypeVar("Found")
-Given = TypeVar("Given")
-
-
-def refuse(*found: str) -> None:
-    """Raise `DomainbertError` with all that is wrong with one row, each filled string a problem."""
-    problems = Problems("row")
-    for problem in filter(None, found):
-        problems.add(problem)
-    problems.raise_if_any()
-
-
-def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
-    """The characters of a text that an object with `start` and `end` names, and perhaps quotes as its `text`.
-
-    `DomainbertError` if these are no numbers, outside the text, or what stands there is something else.
-    """
-    start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
-    if not is_whole_number(start) or not is_whole_number(end):
-        expected = "expected numbers of characters (doccano calls them start_offset and end_offset)"
-        raise DomainbertError(f"start {shown(start)}, end {shown(end)}; {expected}")
-    if not 0 <= start < end <= len(text):
-        raise DomainbertError(f"characters {start}-{end}; expected some of the {len(text)} of the text, end exclusive")
-    own = value.get("text")
-    if isinstance(own, str) and own != text[start:end]:
-        found = f"characters {start}-{end} are {reprlib.repr(text[start:end])}, its text is {reprlib.repr(own)}"
-        raise DomainbertError(f"{found}; expected the same (offsets count Unicode characters, not bytes)")
-    return start, end
-
-
-def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
-    """The words that a stretch of a text covers: the number of the first, and the number behind the last.
-
-    `DomainbertError` if the stretch does not begin and end with words.
-    """
-    start, end = stretch
-    inside = [number for number, word in enumerate(words) if word[0] < end and word[1] > start]
-    ends = [words[number] for number in (*inside[:1], *inside[1:][-1:])]
-    if inside and (ends[0][0], ends[-1][1]) == stretch:
-        return inside[0], inside[-1] + 1
-    there = ", ".join(map(partial(shown_stretch, text), ends)) or "some word"
-    found = f"{shown_stretch(text, stretch)} is not on the borders of words"
-    raise DomainbertError(f"{found}; expected it to begin and end as {there} does")
-
-
-def shown_stretch(text: str, stretch: Stretch) -> str:
-    """A stretch of a text for a message: `'Cash' (0-4)`."""
-    return f"{reprlib.repr(text[slice(*stretch)])} ({stretch[0]}-{stretch[1]})"
-
-
-def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
-    """The result of `parse` for each row and line; where it raises `DomainbertError`, that is noted as a problem."""
-    found = []
-    for line, row in rows:
-        try:
-            found.append(parse(row, line))
-        except DomainbertError as error:
-            for problem in error.problems:
-                problems.add(f"{problems.subject}:{line}: {problem}")
-    return found
+_ANSWER, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # of Prodigy, which keeps such texts in its export
 
 
 def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
@@ -226,48 +170,58 @@ def some_texts(items: list[Found], format: RowFormat, problems: Problems) -> lis
     return items
 
 
-class LabelReader:
-    """Reads labels under a key that are strings or numbers from 0, which stand for `names`; without these not both."""
+def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> Iterator[tuple[int, Row]]:
+    """Rows of two files, line by line, under these keys; `DomainbertError` where one has more lines."""
+    files = texts, labels
+    for path in files:
+        check_regular(path)
+    columns = [[line for _, line in read_lines(path)] for path in files]
+    if len(columns[0]) != len(columns[1]):
+        (less, other), (more, longer) = sorted(zip(map(len, columns), files, strict=True))
+        expected = "expected a label in each line for the text in the same line"
+        raise DomainbertError(f"{longer}:{less + 1}: {more:,} lines, but {other} has {less:,}; {expected}")
+    pairs = zip(*columns, strict=True)
+    return ((line, {text_key: text, label_key: label}) for line, (text, label) in enumerate(pairs, 1))
 
-    def __init__(self, key: str, names: Sequence[str] | None) -> None:
-        self.key, self.names = key, names
-        numbers = [(number, self._number(name)) for number, name in enumerate(names or ())]
-        # 1 to 5 stars: "1" is the name of 0, and the number of "2"
-        self._unclear = any(other is not None and other != number for number, other in numbers)
-        self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
-    @property
-    def nameless(self) -> bool:
-        """The classes are numbers without names."""
-        return self.names is None and self._first is not None and self._first[0]
+def with_slices(rows: Iterator[tuple[int, Row]], file: LabelledFile, problems: Problems) -> Iterator[tuple[int, Row]]:
+    """The rows with the slices of the whole file; a row that has a key of these itself is noted as a problem."""
+    for line, row in rows:
+        if twice := [key for key in file.by if key in row]:
+            problems.add(f"{file}:{line}: {twice[0]!r} is in the row and in `by` of the file; expected one of them")
+        yield line, {**row, **file.by}
 
-    def problem_with(self, row: Row, line: int) -> str:
-        """The reason why the row has no label, or an empty string."""
-        value = row.get(self.key)
-        numbered = is_whole_number(value)
-        if not numbered:
-            problem = problem_with_text(row, self.key).replace("expected a string", "expected a string or whole number")
-            if problem or not is_visible(str(value)):
-                expected = "expected visible characters and no white space around them"
-                return problem or f"{self.key!r} is {shown(value)}; {expected}"
-            if list_in(str(value)) is not None:
-                return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
-        if self.names is not None:
-            known = value in self.names or self._number(value) is not None
-            if self._unclear and not numbered and known:
-                found = f"label {shown(value)} may be a name or a number from 0, for the names are {listed(self.names)}"
-                return f"{found}; expected names that are no such numbers, or no label_names where the labels are names"
-            return "" if known else f"label {shown(value)}; expected one of {listed(self.names)}, or its number from 0"
-        self._first = self._first or (numbered, line)
-        if numbered != self._first[0]:
-            words = [f"a {'number' if one else 'string'}" for one in (numbered, self._first[0])]
-            return f"{self.key!r} is {shown(value)}, {words[0]}; expected {words[1]} as in line {self._first[1]}"
-        return f"{self.key!r} is {shown(value)}; expected a number from 0" if numbered and int(str(value)) < 0 else ""
 
-    def name(self, value: Any) -> str:
-        """The name of a label without a problem."""
-        number = None if self.names is None or value in self.names else self._number(value)
-        return str(value) if self.names is None or number is None else self.names[number]
+def accepted(
+    rows: Iterable[tuple[int, Row]], left_out: Counter[str], keys: Collection[str] = ()
+) -> Iterator[tuple[int, Row]]:
+    """The rows without the texts that an annotator rejected or ignored in Prodigy (`answer`), which are counted; all
+    rows if `answer` is one of the `keys` that a task reads."""
+    for line, row in rows:
+        if _ANSWER not in keys and row.get(_ANSWER) in _NOT_ACCEPTED:
+            left_out["texts that were not accepted"] += 1
+        else:
+            yield line, row
 
-    def _number(self, value: Any) -> int | None:
-        return number_of(value, self.names or ())
+
+def is_answer(rows: Iterable[Row], key: str) -> bool:
+    """Whether Prodigy has written the values of a key: what an annotator thought of the text, which is no label."""
+    return key == _ANSWER and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
+
+
+def placed(problem: str, file: Single, line: int) -> str:
+    """A problem with a label, with its place where labels have a file of their own; an empty string is none."""
+    if not problem or isinstance(file, Path) or file.label is None:
+        return problem
+    return f"{problem} ({file.label}:{line})"
+
+
+def problems_with_slices(row: Row, by: Sequence[str]) -> list[str]:
+    """The reasons why a row is not in a slice of each key."""
+    found = [problem_with_text(row, key) for key in by if not is_whole_number(row.get(key))]
+    return [problem.replace("expected a string", "expected a string or whole number") for problem in found if problem]
+
+
+def slices_of(row: Row, by: Sequence[str]) -> dict[str, str]:
+    """The slices of a row without problems, by key."""
+    return {key: str(row[key]) for key in by}
