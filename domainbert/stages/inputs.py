@@ -104,8 +104,9 @@ def _read_from(task: TaskConfig, file: Single) -> list[Path]:
 
 
 def _stamps(path: Path) -> list[Any]:
-    """Names and quick looks of a file, or of the files in a folder and in its seeds."""
-    files = sorted([*path.iterdir(), *path.glob("seed-*/*")]) if path.is_dir() else [path]
+    """Names and quick looks of a file, or of the files in a folder, in its seeds and in the splits of a data set."""
+    below = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
+    files = sorted(set(below))
     return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]
 
 

@@ -257,7 +257,7 @@ def test_settings_that_name_sets() -> None:
         settings, said = settings_with(train)
         assert said == [] and settings.arguments["train"] == wanted
         assert set(paths_of(files_of(wanted))) <= set(settings.inputs), "all are hashed and sealed"
-    assert settings.plain["train"][1] == as_mapping | {"path": None}
+    assert settings.plain["train"][1] == as_mapping | dict.fromkeys(["path", "hub_config", "hub_split"])
     again, said = settings_with(settings.plain["train"])
     assert said == [] and again.arguments == settings.arguments, "what the manifest says can be read again"
 
