@@ -22,9 +22,9 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import product
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from itertools import count, product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,32 +134,32 @@ def write_sample(folder: Path, run: Run) -> dict[str, Path]:
     return paths
 
 
-def train(run: Run, students: Sequence[Run] = ()) -> list[Row]:
-    """Train with `finetune`, then its students with `distill-task`; score each on the held-out sentences."""
+def train(run: Run, folder: Path, teacher: Path | None = None) -> Row:
+    """Train with `finetune`, or with `distill-task` and a teacher, and score on the held-out sentences."""
     from domainbert.stages.distill_task import distill_task
     from domainbert.stages.finetune import finetune
 
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        files = write_sample(folder, run)
-        start = time.perf_counter()
-        result = finetune(folder / "model", model=resolve_path(run.model), **_settings(run, files))
-        rows = [_scored(run, result, files, folder / "model", start)]
-        for number, student in enumerate(students):
-            text = {"sources": [{"path": student.unlabelled}]} if student.unlabelled else None
-            out, start = folder / f"student-{number}", time.perf_counter()
-            result = distill_task(
-                out,
-                model=resolve_path(student.model),
-                teachers=[folder / "model" / f"seed-{run.seed}"],
-                losses=LOSSES,
-                unlabelled=text,
-                unlabelled_batch_size=student.batch_size,
-                cache=str(folder / "soft-labels"),
-                **_settings(student, files),
-            )
-            rows.append(_scored(student, result, files, out, start))
-    return rows
+    folder.mkdir()
+    files, out, start = write_sample(folder, run), folder / "model", time.perf_counter()
+    if teacher is None:
+        result = finetune(out, model=resolve_path(run.model), **_settings(run, files))
+    else:
+        result = distill_task(
+            out,
+            model=resolve_path(run.model),
+            teachers=[model_of(run, teacher)],
+            losses=LOSSES,
+            unlabelled={"sources": [{"path": run.unlabelled}]} if run.unlabelled else None,
+            unlabelled_batch_size=run.batch_size,
+            cache=str(folder / "soft-labels"),
+            **_settings(run, files),
+        )
+    return _scored(run, result, files, model_of(run, folder), time.perf_counter() - start)
+
+
+def model_of(run: Run, folder: Path) -> Path:
+    """The model that `train` wrote in its folder."""
+    return folder / "model" / f"seed-{run.seed}"
 
 
 def _settings(run: Run, files: dict[str, Path]) -> dict[str, Any]:
@@ -177,15 +177,14 @@ def _settings(run: Run, files: dict[str, Path]) -> dict[str, Any]:
     }
 
 
-def _scored(run: Run, result: Row, files: dict[str, Path], folder: Path, start: float) -> Row:
+def _scored(run: Run, result: Row, files: dict[str, Path], model: Path, seconds: float) -> Row:
     """The row of a training: F1 on validation and on the held-out sentences, of the best epoch."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
     from domainbert.stages.evaluate import open_test
 
-    seconds, trained = time.perf_counter() - start, result["seeds"][0]
-    scoring = open_test(TASK, files["held-out"], None)
-    scoring.score("model", "1", load_predictor(folder / f"seed-{run.seed}", "auto"), folder / "out.conll")
+    trained, scoring = result["seeds"][0], open_test(TASK, files["held-out"], None)
+    scoring.score("model", "1", load_predictor(model, "auto"), files["held-out"].with_suffix(".predicted"))
     held_out = scoring.summary(Resampling(100, 0))["systems"]["model"]
     return asdict(run) | {
         "batch_size": run.batch_size,
@@ -279,14 +278,25 @@ def main() -> None:
     settings = {"block": BLOCK, "held_out": options.held_out, "validation_share": VALIDATION_SHARE, "head": "crf"}
     trained = kept(options.out, settings, "trainings")
     missing = [] if options.report else list(missing_trainings(options, set(trained)))
-    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(train, *runs) for runs in missing]):
-            for row in future.result():
-                key = Run(**{item.name: row[item.name] for item in fields(Run)}).key
-                trained[key] = row
-                print(f"{key}: held-out F1 {100 * row['held_out']['f1']:.2f}, {row['seconds']:.0f} s", flush=True)
-            found = summary(list(trained.values()))
-            write_result(options.out, {"differences": found}, settings, PACKAGES, {"trainings": trained})
+    running: dict[Future[Row], tuple[Run, Path]] = {}
+    with TemporaryDirectory() as root, ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        numbers, students = count(), dict(missing)
+
+        def start(run: Run, teacher: Path | None = None) -> None:
+            folder = Path(root) / str(next(numbers))
+            running[pool.submit(train, run, folder, teacher)] = run, folder
+
+        for run in students:
+            start(run)
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                run, folder = running.pop(future)
+                trained[run.key] = row = future.result()
+                print(f"{run.key}: held-out F1 {100 * row['held_out']['f1']:.2f}, {row['seconds']:.0f} s", flush=True)
+                found = summary(list(trained.values()))
+                write_result(options.out, {"differences": found}, settings, PACKAGES, {"trainings": trained})
+                for student in students.get(run, []):
+                    start(student, folder)
     print_report(list(trained.values()))
 
 
