@@ -14,21 +14,26 @@ import domainbert
 from domainbert.runner.stage_table import STAGES
 
 ROOT = Path(domainbert.__file__).parent
-LAYERS = {
+LIBRARY = {
     0: "base",
-    1: "settings corpus samples",
+    1: "corpus samples",
     2: "tokenization encoders metrics",
     3: "models data",
     4: "training",
     5: "pretraining tasks",
     6: "serving",
     7: "distillation",
-    8: "checks report",
-    9: "stages",
-    10: "runner",
-    11: "tuning",
-    12: "cli __main__",
 }
+"""Importable without YAML, stages or run folders."""
+EXPERIMENT = {
+    8: "settings",
+    9: "checks report",
+    10: "stages",
+    11: "runner",
+    12: "tuning",
+    13: "cli __main__",
+}
+LAYERS = LIBRARY | EXPERIMENT
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
 KNOW_LIGHTNING = ("training", "pretraining", "tasks", "distillation", "stages")

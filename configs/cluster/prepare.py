@@ -41,6 +41,7 @@ from datatrove.pipeline.formatters import PIIFormatter
 from datatrove.utils.hashing import HashConfig
 from datatrove.utils.word_tokenizers import WordTokenizer
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import hash_json
 from domainbert.corpus.config import CorpusConfig
@@ -51,7 +52,7 @@ from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.parts_writer import PlannedPart, plan_parts, read_parts, write_part
 from domainbert.data.prepared_facts import read_facts
-from domainbert.settings.reader import as_plain, read_settings
+from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.stages.prepare import Prepare, bind_corpus
 from domainbert.tokenization.load import load_tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 _EXAMPLES = 3  # of each kind of problem
 _KINDS = 20
@@ -84,3 +85,12 @@ def diverged(found: str) -> TrainingFailed:
 
 class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
+    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
+    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
+    if meant:
+        return f"did you mean {' or '.join(repr(one) for one in meant)}?"
+    return f"expected one of {', '.join(known)}" if known else "expected no key here"

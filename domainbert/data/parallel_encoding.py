@@ -22,9 +22,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from domainbert.base.choices import allow_import_words, allow_imports
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
-from domainbert.settings.choices import allow_import_words, allow_imports
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _BATCH_CHARACTERS = 500_000

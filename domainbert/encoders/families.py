@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from domainbert.base.choices import concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
-from domainbert.settings.choices import concrete_subclasses
 
 if TYPE_CHECKING:
     from torch import nn

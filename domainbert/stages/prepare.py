@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import Problems
+from domainbert.base.marks import BY_INPUT, SPEED_ONLY, TOKENIZER
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Items, Length, Workers
 from domainbert.base.validation import check_fields
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.schema import BY_INPUT, SPEED_ONLY, TOKENIZER
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
 

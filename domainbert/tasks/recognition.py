@@ -12,12 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import choices_of, concrete_subclasses, find_choice
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.corpus.file_kind import Kind, evident_kind, look
 from domainbert.corpus.files import format_suffix, read_lines, read_text
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.settings.choices import choices_of, concrete_subclasses, find_choice
-from domainbert.settings.tree import nearest
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledFile, Single
 from domainbert.tasks.set_rows import Row, parallel_rows

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from domainbert.base.choices import choices_of
 from domainbert.distillation.teachers import unlabelled_contents
-from domainbert.settings.choices import choices_of
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.ner.conll import Sentence

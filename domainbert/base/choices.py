@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -72,6 +72,20 @@ def is_choice(hint: object) -> bool:
 def class_path(kind: type) -> str:
     """`package.module.Class`."""
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
+        if any(is_choice(base) for base in type(value).__mro__):
+            return {"class_path": class_path(type(value)), "init_args": fields}
+        return fields
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 @lru_cache
