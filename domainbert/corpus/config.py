@@ -167,6 +167,24 @@ class CorpusConfig:
                 problems.add(f"{where}.weight: {found}, which say how often each is read; expected 1, or none")
         problems.raise_if_any()
 
+    def check_prepared(self, in_parts: bool) -> None:
+        """Check that a training and a validation split can be prepared of it, whole or in parts.
+
+        Raises:
+            DomainbertError: nothing is held out for validation; or the parts would depend on each other.
+        """
+        problems = Problems("prepare")
+        if self.validation_fraction == 0:
+            problems.add("corpus.validation_fraction: found 0; expected more, as a model is measured on some documents")
+        if in_parts:
+            for number, source in enumerate(self.sources):
+                if source.hub_name is not None:
+                    problems.add(f"row_lengths: found beside corpus.sources[{number}], {source.path}; expected files")
+            for name in ("languages", "select"):
+                if getattr(self, name) is not None:
+                    problems.add(f"row_lengths: found beside corpus.{name}; expected one of the two")
+        problems.raise_if_any()
+
     @property
     def language_names(self) -> list[str]:
         """The languages in the order of their sources; none where there is no `languages`."""
