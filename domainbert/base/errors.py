@@ -14,7 +14,15 @@ _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
 
 class DomainbertError(Exception):
-    """Something in the input or the configuration is wrong; the message says what, where, and what was expected."""
+    """Something in the input or the configuration is wrong; the message says what, where, and what was expected.
+
+    >>> from domainbert import DomainbertError, Source
+    >>> try:
+    ...     Source("")
+    ... except DomainbertError as error:
+    ...     print(error)
+    path: found ''; expected a file, folder, glob or hub:NAME
+    """
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)

@@ -22,7 +22,12 @@ CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 @dataclass(frozen=True)
 class Source:
-    """One file, folder, glob or Hugging Face hub dataset."""
+    """One file, folder, glob or Hugging Face hub dataset.
+
+    >>> from domainbert import Source
+    >>> Source("texts/**/*.txt", documents="blank_line").weight
+    1.0
+    """
 
     shorthand = "path"  # no annotation, so no field; a text alone is the path
 
@@ -117,7 +122,12 @@ def _check_read_alone(sources: Sequence[Source], key: str) -> None:
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Sources of the documents, the choice of those that are kept, and the share held out for validation."""
+    """Sources of the documents, the choice of those that are kept, and the share held out for validation.
+
+    >>> from domainbert import CorpusConfig, Source
+    >>> CorpusConfig([Source("law.jsonl"), Source("news.txt", weight=0.5)]).validation_fraction
+    0.02
+    """
 
     shorthand = "sources"  # a path alone is one source, a list is several
 

@@ -37,6 +37,9 @@ class TaskConfig(ABC):
     """Settings of a task: what is predicted, and how the labelled files say it."""
 
     # no annotations, so no fields
+    entry_point_group = "domainbert.tasks"
+    """Where installed packages register tasks of their own."""
+
     title = "Fine-tuned model"
     """Name of a model of the task, for its card."""
 

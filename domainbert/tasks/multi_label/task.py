@@ -21,7 +21,6 @@ from domainbert.metrics.classification import (
     count_thresholds,
     f1_by_threshold,
     threshold_name,
-    threshold_scores,
 )
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
@@ -127,7 +126,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
-        return scores_of_counts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
+        from domainbert.metrics.modules import MultiLabelScores
+
+        return MultiLabelScores(self.labels)
 
     def metric_of_slice(self) -> Metric:
         """Micro F1 at every threshold: which is taken is for the whole set to say."""
