@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from domainbert.data.examples import Example
-    from domainbert.tasks.ner.conll import Sentence
+    from domainbert.labelled.entities import Sentence
     from domainbert.tasks.ner.task import NerTask
 
 BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY = 32, 3e-4, 0.1, 0.01
@@ -70,7 +70,7 @@ class Settings:
 
 
 def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
-    from domainbert.tasks.ner.config import NerFormat
+    from domainbert.labelled.formats import NerFormat
 
     return Ner(format=NerFormat(repair=True), head=head)  # ECON-IE holds some stray I- tags
 

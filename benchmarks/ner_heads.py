@@ -38,12 +38,12 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.labelled.tag_schemes import spans_from_tags
     from domainbert.models.folder import load_model
     from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, validation_batches
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.ner.config import Ner
-    from domainbert.tasks.ner.tags import spans_from_tags
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.config import Runtime
     from domainbert.training.fit import Steps, TrainingData

@@ -17,6 +17,7 @@ from domainbert.encoders.mpnet.config import MPNetConfig as MPNetConfig
 from domainbert.encoders.packed import Packed as Packed
 from domainbert.encoders.roberta.config import RobertaConfig as RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig as XLMRobertaConfig
+from domainbert.labelled.contents import TextPair as TextPair
 from domainbert.metrics.bootstrap import bootstrap_interval as bootstrap_interval
 from domainbert.metrics.classification import count_classes as count_classes
 from domainbert.metrics.counts import macro_f1 as macro_f1
@@ -39,7 +40,6 @@ from domainbert.serving.by_name import load_classifier as load_classifier
 from domainbert.serving.by_name import load_tagger as load_tagger
 from domainbert.serving.predictor import load_predictor as load_predictor
 from domainbert.tasks.classification.config import Classification as Classification
-from domainbert.tasks.labelled import TextPair as TextPair
 from domainbert.tasks.multi_label.config import MultiLabel as MultiLabel
 from domainbert.tasks.ner.config import Ner as Ner
 from domainbert.tasks.parsing.config import Parsing as Parsing

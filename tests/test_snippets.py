@@ -25,6 +25,7 @@ import pytest
 
 from domainbert import cli
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.labelled.formats import NerFormat
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.command_line import take_apart
@@ -34,7 +35,6 @@ from domainbert.settings.yaml_files import load_yaml
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.multi_label.files import read_multi_label
-from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.parsing.files import read_treebank
 from domainbert.tasks.question_answering.files import read_questions

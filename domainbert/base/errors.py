@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 _EXAMPLES = 3  # of each kind of problem
 _KINDS = 20
+_NAMES = 10  # of columns, keys or labels in a message
 _PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 # the parts in which problems of one kind differ: what was found, entity tags, numbers
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
@@ -73,6 +76,11 @@ def _in_short(messages: Sequence[str]) -> list[str]:
         lines += [*alike[:_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
     others = sum(map(len, list(kinds.values())[_KINDS:]))
     return [*lines, *([f"... and {others:,} more"] if others else [])]
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first few names of columns, keys or labels, for a message."""
+    return ", ".join(map(reprlib.repr, islice(names, _NAMES))) or "none"
 
 
 class ErrorsFound(DomainbertError):

@@ -17,6 +17,7 @@ from torchmetrics.utilities import dim_zero_cat
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
 from domainbert.metrics.answers import score_answer, validation_scores
 from domainbert.metrics.attachment import Trees, attachment_scores, count_arcs
 from domainbert.metrics.classification import THRESHOLDS, class_scores, count_class_ids, count_thresholds
@@ -26,7 +27,6 @@ from domainbert.metrics.entities import Span, count_entities, count_lenient, ent
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.metrics.regression import regression_scores
 from domainbert.metrics.validation import KeptRows, SummedCounts, as_tensors
-from domainbert.tasks.ner.tags import spans_from_tags, split_tag
 
 Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
 """For each sentence its tags (any of IOB1, IOB2, BIOES, BILOU), or its spans (start, end, type), `end` exclusive."""

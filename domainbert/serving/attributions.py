@@ -15,9 +15,9 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.contents import UnreadableContents
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.labelled import UnreadableContents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.align import AlignedText
 from domainbert.tokenization.splitting import align_raw

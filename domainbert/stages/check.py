@@ -12,10 +12,10 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
+from domainbert.labelled.sets import LabelledSet
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet
 
 if TYPE_CHECKING:
     from domainbert.checks.finding import Finding

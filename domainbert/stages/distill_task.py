@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from domainbert.data.examples import Example
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.distillation.weighted import WeightedLosses
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.config import TaskConfig
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
     from domainbert.training.fit import TrainingData
 

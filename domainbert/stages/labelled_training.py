@@ -17,11 +17,11 @@ from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seed
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
+from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
 from domainbert.stages.warnings import say
 from domainbert.tasks.config import TASK_KEY, TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig

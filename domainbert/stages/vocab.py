@@ -152,7 +152,7 @@ def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) 
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.tasks.text_files import read_words_or_texts
+    from domainbert.labelled.rows import read_words_or_texts
     from domainbert.tokenization.report import words_of
 
     return words_of(read_words_or_texts(path))

@@ -18,12 +18,13 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import label_logits
+from domainbert.labelled.contents import Content, text_of, told_where
+from domainbert.labelled.items import Labelled, find_labels, label_set
+from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.decoding import output_logits
-from domainbert.tasks.labelled import Content, Labelled, find_labels, label_set, text_of, told_where
-from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer

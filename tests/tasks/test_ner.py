@@ -12,13 +12,14 @@ from domainbert.data.examples import encode_words
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.entities import Sentence
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.items import label_set
+from domainbert.labelled.tag_schemes import labels_of_types, to_iob2
 from domainbert.tasks.decoding import decode_words, valid_field
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.labelled import label_set
-from domainbert.tasks.ner.config import Ner, NerFormat
-from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.ner.tags import labels_of_types, to_iob2
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tasks.task import read_task
 from domainbert.tokenization.align import align_words

@@ -12,11 +12,8 @@ import torch
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.encoders.crf import Crf
-from domainbert.tasks.decoding import decode_labels, valid_field
-from domainbert.tasks.ner.confidence import Lattice
-from domainbert.tasks.ner.conll import Sentence
-from domainbert.tasks.ner.pretokens import word_tags
-from domainbert.tasks.ner.tags import (
+from domainbert.labelled.entities import Sentence
+from domainbert.labelled.tag_schemes import (
     detect_scheme,
     find_violations,
     labels_of_types,
@@ -25,6 +22,9 @@ from domainbert.tasks.ner.tags import (
     tags_from_spans,
     to_iob2,
 )
+from domainbert.tasks.decoding import decode_labels, valid_field
+from domainbert.tasks.ner.confidence import Lattice
+from domainbert.tasks.ner.pretokens import word_tags
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 
 SCHEMES = ("IOB2", "BIOES")

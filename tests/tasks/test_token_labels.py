@@ -19,13 +19,14 @@ from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.encoders.crf import Crf
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.formats import TaggedFormat
+from domainbert.labelled.items import label_counts
+from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.meaningful import meaningful_scores
 from domainbert.metrics.modules import LabelScores
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import label_counts
-from domainbert.tasks.tagged_files import TaggedFormat, TaggedSentence
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring

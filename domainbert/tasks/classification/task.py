@@ -14,6 +14,8 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
+from domainbert.labelled.contents import Content
+from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATED
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
@@ -22,7 +24,6 @@ from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
-from domainbert.tasks.labelled import Content, Labelled, label_counts
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
 from domainbert.tasks.text_task import TextTask

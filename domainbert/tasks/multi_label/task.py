@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
+from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import (
     THRESHOLDS,
     count_thresholds,
@@ -25,7 +26,6 @@ from domainbert.metrics.classification import (
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
-from domainbert.tasks.labelled import Labelled, label_counts
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring

@@ -12,21 +12,22 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
-from domainbert.tasks.claims import Claim
-from domainbert.tasks.decoding import decode_labels, valid_field
-from domainbert.tasks.labelled import Content, Labelled, label_set
-from domainbert.tasks.ner.confidence import Lattice, entity_claims
-from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import NerFile, Sentence
-from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
-from domainbert.tasks.ner.scoring import EntityScoring
-from domainbert.tasks.ner.tagger import Entity, Tagger
-from domainbert.tasks.ner.tags import (
+from domainbert.labelled.contents import Content
+from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.items import Labelled, label_set
+from domainbert.labelled.tag_schemes import (
     ModelScheme,
     labels_of_types,
     scheme_of_labels,
     spans_from_tags,
 )
+from domainbert.tasks.claims import Claim
+from domainbert.tasks.decoding import decode_labels, valid_field
+from domainbert.tasks.ner.confidence import Lattice, entity_claims
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
+from domainbert.tasks.ner.scoring import EntityScoring
+from domainbert.tasks.ner.tagger import Entity, Tagger
 from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.word_losses import word_loss
 from domainbert.tasks.words import TaggedWords, aligned_contents

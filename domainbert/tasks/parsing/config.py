@@ -15,7 +15,8 @@ from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 Decoding = Literal["mst", "greedy"]
 DECODING = "domainbert_decode"  # key of config.json

@@ -13,13 +13,14 @@ from torch.nn import functional
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import problem_with_strings
 from domainbert.data.examples import Example, Ints, Window, window_bounds
 from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
-from domainbert.tasks.labelled import Content, Labelled, label_set, text_of
+from domainbert.labelled.contents import Content, text_of
+from domainbert.labelled.items import Labelled, label_set
+from domainbert.labelled.row_values import problem_with_strings
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree

@@ -11,10 +11,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import problem_with_text
 from domainbert.data.examples import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
-from domainbert.tasks.labelled import Content, Labelled, TextPair
+from domainbert.labelled.contents import Content, TextPair
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.row_values import problem_with_text, refuse
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
@@ -22,7 +23,6 @@ from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
 from domainbert.tasks.question_answering.scoring import AnswerScoring
 from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_numbers
 from domainbert.tasks.task import ADVICE, Batch, Task
-from domainbert.tasks.text_files import refuse
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.regression.config import PROBLEM_TYPE
 from domainbert.tasks.regression.files import NumberedText

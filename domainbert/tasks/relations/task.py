@@ -15,8 +15,9 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
+from domainbert.labelled.contents import Content, UnreadableContents, text_in
+from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.labelled import Content, Labelled, UnreadableContents, label_set, text_in
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.formats import TaggedFormat
+from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.nothing import told_nothing
-from domainbert.tasks.tagged_files import OF_A_CRF, TaggedFormat
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 _MOST_LABELS = 200
 _UNTAGGED = "O"
@@ -70,8 +72,8 @@ class TokenLabels(TaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Any tags, and rather than entities those of which none begins one (EBM-NLP)."""
+        from domainbert.labelled.file_sample import tagged_sample
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.tagged_samples import tagged_sample
 
         found = tagged_sample(sample)
         labels = set(found.tags) if found else set()

@@ -17,18 +17,19 @@ from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
+from domainbert.labelled.contents import Content, as_contents
+from domainbert.labelled.items import Labelled, label_counts, label_set
+from domainbert.labelled.stretches import joined_words
+from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.meaningful import meaningful
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
-from domainbert.tasks.labelled import Content, Labelled, as_contents, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
-from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.tagged_files import TaggedSentence
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.token_labels.config import TokenLabels
