@@ -20,7 +20,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
 from domainbert.metrics.answers import score_answer, validation_scores
 from domainbert.metrics.attachment import Trees, attachment_scores, count_arcs
-from domainbert.metrics.classification import THRESHOLDS, class_scores, count_class_ids, count_thresholds
+from domainbert.metrics.classification import (
+    THRESHOLDS,
+    class_scores,
+    count_class_ids,
+    count_thresholds,
+    f1_by_threshold,
+)
 from domainbert.metrics.classification import threshold_scores as best_threshold_scores
 from domainbert.metrics.counts import IntArray, by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
@@ -176,10 +182,15 @@ class MultiLabelScores(SummedCounts):
     >>> scores.update([[0.9, 0.2], [0.1, 0.4]], [[1, 0], [0, 1]])
     >>> {name: round(float(score), 2) for name, score in scores.compute().items() if name in ("f1", "threshold")}
     {'f1': 1.0, 'threshold': 0.4}
+
+    Args:
+        labels: names of the labels.
+        every_threshold: give micro F1 at each threshold ("0.01" to "0.99") instead.
     """
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        super().__init__(best_threshold_scores, len(labels), 2, len(THRESHOLDS) + 1)
+    def __init__(self, labels: Sequence[str], every_threshold: bool = False) -> None:
+        scores = f1_by_threshold if every_threshold else best_threshold_scores
+        super().__init__(scores, len(labels), 2, len(THRESHOLDS) + 1)
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
         """Add texts: the probabilities of the labels (N, labels), and whether each holds (N, labels)."""
@@ -278,4 +289,7 @@ def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
 
 
 def _array(values: Any) -> NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()  # NumPy has no bfloat16
+    return np.asarray(values)

@@ -36,14 +36,6 @@ class SummedCounts(Metric):
         return as_tensors(self.scores(self.counts.cpu().numpy()))
 
 
-class ScoresOfCounts(SummedCounts):
-    """Scores of batches whose counts are given."""
-
-    def update(self, counts: NDArray[np.int64]) -> None:
-        """Add the counts of a batch."""
-        self.add(counts)
-
-
 class KeptRows(Metric):
     """Keeps a row of numbers for each item, for scores that no counts make, such as those at the best threshold.
 

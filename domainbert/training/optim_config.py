@@ -16,9 +16,9 @@ Beta = Annotated[float, Range(0, 1, below=True)]
 class OptimConfig:
     """The optimiser.
 
-    >>> from domainbert import OptimConfig
-    >>> OptimConfig(lr=1e-4, layer_decay=0.9).weight_decay
-    0.01
+    >>> from domainbert import AdamW, OptimConfig
+    >>> AdamW(lr=1e-4, layer_decay=0.9) == OptimConfig("adamw", lr=1e-4, layer_decay=0.9)
+    True
     """
 
     name: Literal["adamw", "muon"] = "adamw"
@@ -49,6 +49,9 @@ class OptimConfig:
     def __post_init__(self) -> None:
         """Check the numbers."""
         check_fields(self)
+
+
+AdamW = OptimConfig  # the name of its default, as Python code reads best
 
 
 @dataclass(frozen=True)
