@@ -238,9 +238,6 @@ def _validation_f1(
     """Strict entity F1 of one of transformers' models, by words and by the metric that ours is judged by."""
     import torch
 
-    from domainbert.labelled.tag_schemes import entity_types, spans_from_tags
-    from domainbert.metrics.entities import count_entities
-
     rows = list(aligned_labels(tokenizer, sentences, task))
     pieces = _words_with_pieces(tokenizer, sentences)
     by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
@@ -258,8 +255,7 @@ def _validation_f1(
             found.append([next(predicted) if has_piece else "O" for has_piece in pieces[number]])
             assert next(predicted, None) is None
         gold = [sentences[number].spans for number in numbers]
-        counts = count_entities(gold, [spans_from_tags(tags) for tags in found], entity_types(task.labels))
-        metric.update(counts.sum(axis=0))
+        metric.update(found, gold)
     model.train()
     return float(metric.compute()["f1"])
 

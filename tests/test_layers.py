@@ -14,9 +14,9 @@ import domainbert
 from domainbert.runner.stage_table import STAGES
 
 ROOT = Path(domainbert.__file__).parent
-LAYERS = {
+LIBRARY = {
     0: "base",
-    1: "settings corpus samples",
+    1: "corpus samples",
     2: "labelled",
     3: "tokenization encoders metrics",
     4: "models data",
@@ -24,12 +24,17 @@ LAYERS = {
     6: "pretraining tasks",
     7: "serving",
     8: "distillation",
-    9: "checks report",
-    10: "stages",
-    11: "runner",
-    12: "tuning",
-    13: "cli __main__",
 }
+"""Importable without YAML, stages or run folders."""
+EXPERIMENT = {
+    9: "settings",
+    10: "checks report",
+    11: "stages",
+    12: "runner",
+    13: "tuning",
+    14: "cli __main__",
+}
+LAYERS = LIBRARY | EXPERIMENT
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
 KNOW_LIGHTNING = ("training", "pretraining", "tasks", "distillation", "stages")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from itertools import islice
 
 _EXAMPLES = 3  # of each kind of problem
@@ -16,7 +17,15 @@ _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
 
 class DomainbertError(Exception):
-    """Something in the input or the configuration is wrong; the message says what, where, and what was expected."""
+    """Something in the input or the configuration is wrong; the message says what, where, and what was expected.
+
+    >>> from domainbert import DomainbertError, Source
+    >>> try:
+    ...     Source("")
+    ... except DomainbertError as error:
+    ...     print(error)
+    path: found ''; expected a file, folder, glob or hub:NAME
+    """
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -92,3 +101,12 @@ def diverged(found: str) -> TrainingFailed:
 
 class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
+    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
+    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
+    if meant:
+        return f"did you mean {' or '.join(repr(one) for one in meant)}?"
+    return f"expected one of {', '.join(known)}" if known else "expected no key here"

@@ -29,7 +29,12 @@ Content = str | Sequence[str] | Composite
 
 @dataclass(frozen=True)
 class TextPair:
-    """Two texts that a model reads together."""
+    """Two texts that a model reads together.
+
+    >>> from domainbert import TextPair
+    >>> TextPair("Who heard the case?", "The high court heard it.").first
+    'Who heard the case?'
+    """
 
     first: str
     second: str

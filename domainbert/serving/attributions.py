@@ -73,6 +73,10 @@ def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribut
 
     Needs `pip install 'domainbert[attribution]'`.
 
+    >>> from domainbert import attributions
+    >>> [(found.label in ("civil", "criminal"), len(found.words)) for found in attributions("classifier", "The court.")]
+    [(True, 3)]
+
     Args:
         model: a folder, as `load_predictor` takes it, or a predictor.
         text: fits into one window.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, check_whole, model_name
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
@@ -17,7 +18,6 @@ from domainbert.distillation.prediction_config import HardTargets, LogitMSE, Sof
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json, write_text
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.scores import shown_interval, shown_score
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
 from domainbert.models.card import card_head, model_card, read_head
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.evaluate import open_test
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class TaskConfig(ABC):
     """Settings of a task: what is predicted, and how the labelled files say it."""
 
     # no annotations, so no fields
+    entry_point_group = "domainbert.tasks"
+    """Where installed packages register tasks of their own."""
+
     title = "Fine-tuned model"
     """Name of a model of the task, for its card."""
 

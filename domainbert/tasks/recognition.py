@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import choices_of, concrete_subclasses, find_choice
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.labelled.file_sample import Sample
-from domainbert.settings.choices import choices_of, concrete_subclasses, find_choice
-from domainbert.settings.tree import nearest
 from domainbert.tasks.config import TaskConfig
 
 _SHOWN = 40  # characters of a value

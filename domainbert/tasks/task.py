@@ -266,13 +266,6 @@ class Task(ABC, Generic[Item, Prediction]):
         return cls.scored_as(config, test)
 
 
-def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) -> Metric:
-    """A validation metric whose scores are made of counts: see `ScoresOfCounts`, which training alone imports."""
-    from domainbert.metrics.validation import ScoresOfCounts
-
-    return ScoresOfCounts(scores, *shape)
-
-
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
     """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows

@@ -30,7 +30,12 @@ class ClassificationFormat(TextFormat):
 
 @dataclass(frozen=True)
 class Classification(TextTaskConfig):
-    """One of several classes for each text."""
+    """One of several classes for each text.
+
+    >>> from domainbert import Classification
+    >>> Classification().name, Classification().headline.name
+    ('classification', 'macro F1')
+    """
 
     title = "Text classifier"
     pipeline_tag = "text-classification"

@@ -42,7 +42,12 @@ class MultiLabelFormat(TextFormat):
 
 @dataclass(frozen=True)
 class MultiLabel(TextTaskConfig):
-    """Any number of labels for each text, or none."""
+    """Any number of labels for each text, or none.
+
+    >>> from domainbert import MultiLabel
+    >>> MultiLabel().name, MultiLabel().headline.name
+    ('multi_label', 'micro F1')
+    """
 
     title = "Multi-label text classifier"
     pipeline_tag = "text-classification"

@@ -26,7 +26,12 @@ _TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 @dataclass(frozen=True)
 class Ner(TaskConfig):
-    """Named entities: a tag for each word."""
+    """Named entities: a tag for each word.
+
+    >>> from domainbert import Ner
+    >>> Ner().name, Ner().headline.name
+    ('ner', 'entity F1')
+    """
 
     title = "Token classifier"
     pipeline_tag = "token-classification"

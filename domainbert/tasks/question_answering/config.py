@@ -38,7 +38,12 @@ ANSWERS = "domainbert_answers"
 
 @dataclass(frozen=True)
 class QuestionAnswering(TaskConfig):
-    """The answer to a question, as a span of its context, or none. A model folder keeps these settings."""
+    """The answer to a question, as a span of its context, or none. A model folder keeps these settings.
+
+    >>> from domainbert import QuestionAnswering
+    >>> QuestionAnswering().name, QuestionAnswering().headline.name
+    ('question_answering', 'F1')
+    """
 
     title = "Question answering model"
     pipeline_tag = "question-answering"

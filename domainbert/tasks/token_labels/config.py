@@ -25,7 +25,12 @@ _UNTAGGED = "O"
 
 @dataclass(frozen=True)
 class TokenLabels(TaskConfig):
-    """A label for each word, scored word by word: a prefix such as I- has no meaning, and no entities are made."""
+    """A label for each word, scored word by word: a prefix such as I- has no meaning, and no entities are made.
+
+    >>> from domainbert import TokenLabels
+    >>> TokenLabels().name, TokenLabels().headline.name
+    ('token_labels', 'mean token F1')
+    """
 
     title = "Token classifier"
     pipeline_tag = "token-classification"
