@@ -42,6 +42,7 @@ from datatrove.utils.hashing import HashConfig
 from datatrove.utils.word_tokenizers import WordTokenizer
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.freshness import in_short
 from domainbert.base.hashes import hash_json
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document as CorpusDocument
@@ -178,9 +179,9 @@ def begun(out: Path, parts: Sequence[PlannedPart], tasks: int, settings: list[An
     problems = Problems(str(out))
     for place, part in enumerate(parts):
         done = (notes / f"logs/parts/completions/{place % tasks:05d}").is_file()
-        if done and read_facts(part.folder)["made_from"] != part.made_from:
-            found = f"changed since {part.folder} was written, or texts of corpus.exclude have"
-            problems.add(f"{part.file.path}: {found}; remove {out} and {notes.parent} to begin anew")
+        if done and (found := part.made_from.changes(read_facts(part.folder)["made_from"])):
+            changes = f"{in_short([*found.values()])} since it was written"
+            problems.add(f"{part.folder}: {changes}; remove {out} and {notes.parent} to begin anew")
     problems.raise_if_any()
     return notes
 
@@ -194,7 +195,7 @@ def pipelines(options: argparse.Namespace) -> tuple[Path, list[tuple[str, int, l
     settings = read_config(options.config, filtered)
     tokenizer, names = load_tokenizer(settings.tokenizer), ["datatrove", *options.filters] if filtered else []
     parts = plan_parts(options.out, settings.corpus, tokenizer, settings.row_lengths or (), names)
-    names += [part.made_from for part in parts] if filtered else []
+    names += [part.made_from.key for part in parts] if filtered else []
     tasks = min(options.tasks, len(parts))
     notes = begun(options.out, parts, tasks, [as_plain(settings), tokenizer.fingerprint, *names])
     read = Read(settings.corpus, parts)

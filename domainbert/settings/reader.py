@@ -79,17 +79,21 @@ def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
 
 
-def as_plain(value: Any) -> Any:
-    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`."""
+def as_plain(value: Any, defaults: bool = True) -> Any:
+    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`. Without `defaults`
+    fields are left out that have theirs."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
+        known = {} if defaults else defaults_of(type(value))
+        given = {item.name: getattr(value, item.name) for item in dataclasses.fields(value) if item.init}
+        left_out = {name for name, default in known.items() if given[name] == default}
+        fields = {name: as_plain(item, defaults) for name, item in given.items() if name not in left_out}
         if any(is_choice(base) for base in type(value).__mro__):
             return {"class_path": class_path(type(value)), "init_args": fields}
         return fields
     if isinstance(value, Mapping):
-        return {key: as_plain(item) for key, item in value.items()}
+        return {key: as_plain(item, defaults) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [as_plain(item) for item in value]
+        return [as_plain(item, defaults) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 

@@ -462,7 +462,7 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    with pytest.raises(DomainbertError, match=f"{name}: changed or damaged since `prepare` wrote it"):
+    with pytest.raises(DomainbertError, match=f"{name} has changed; expected it as `prepare` wrote it"):
         merge(tmp_path / "out", prepared=[tmp_path / "corpus"])
     file.write_bytes(damaged[:-1])
     if name.endswith("arrow"):
