@@ -195,9 +195,18 @@ def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any)
     [
         (lambda seed: (seed / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda seed: (seed / "model.safetensors").write_text("yek 1 " * 10), "model.safetensors has changed"),
-        (lambda seed: (seed / "training.json").write_text(""), "training.json cannot be read"),
-        (lambda seed: (seed / "training.json").write_text("{}"), "training.json cannot be read"),
-        (lambda seed: (seed / "training.json").write_text("[" * 100_000), "training.json cannot be read"),
+        (
+            lambda seed: (seed / "training.json").write_text(""),
+            "training.json cannot be read, or is of an earlier version",
+        ),
+        (
+            lambda seed: (seed / "training.json").write_text("{}"),
+            "training.json cannot be read, or is of an earlier version",
+        ),
+        (
+            lambda seed: (seed / "training.json").write_text("[" * 100_000),
+            "training.json cannot be read, or is of an earlier version",
+        ),
         (lambda seed: replace_in(seed / "training.json", "0.1", "0.9"), "training.json has changed"),
     ],
 )

@@ -87,7 +87,7 @@ class Freshness:
         except DomainbertError:
             record = {}
         if not {*_OWN} <= set(record):
-            return None, f"{path.name} cannot be read"
+            return None, f"{path.name} cannot be read, or is of an earlier version"
         found = [] if is_unchanged(record) else [f"{path.name} has changed"]
         found = found or [*self.changes(record["made_from"]).values()]
         if found := found or damaged_files(path.parent, record["outputs"], FileHashes()):

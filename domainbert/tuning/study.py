@@ -60,7 +60,7 @@ def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: b
     optional = {name for name, fact in flatten(plain).items() if fact is None or name.startswith("inputs.")}
     changed = Freshness({**plain, "objective": None}, optional).changes({**known, "objective": None})
     both = known["space"].keys() & plain["space"].keys()
-    fixed = tuple(flatten({"space": {key: dict.fromkeys(_KINDS) for key in both}}))
+    fixed = tuple(f"space.{key}.{kind}".replace(".init_args", "") for key in both for kind in _KINDS)
     if found := [words for name, words in changed.items() if name.startswith(fixed)]:
         why = "Optuna can extend a range, but not change choices, log or integer of a setting, --extend or not"
         raise _refused(study, f"{in_short(found)}, but {why}")
