@@ -42,7 +42,6 @@ from datatrove.utils.hashing import HashConfig
 from datatrove.utils.word_tokenizers import WordTokenizer
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.freshness import in_short
 from domainbert.base.hashes import hash_json
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document as CorpusDocument
@@ -179,9 +178,8 @@ def begun(out: Path, parts: Sequence[PlannedPart], tasks: int, settings: list[An
     problems = Problems(str(out))
     for place, part in enumerate(parts):
         done = (notes / f"logs/parts/completions/{place % tasks:05d}").is_file()
-        if done and (found := part.made_from.changes(read_facts(part.folder)["made_from"])):
-            changes = f"{in_short([*found.values()])} since it was written"
-            problems.add(f"{part.folder}: {changes}; remove {out} and {notes.parent} to begin anew")
+        if done and (reason := part.made_from.reason(read_facts(part.folder)["made_from"])):
+            problems.add(f"{part.folder}: {reason} since it was written; remove {out} and {notes.parent} to begin anew")
     problems.raise_if_any()
     return notes
 

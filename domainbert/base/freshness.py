@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,6 +69,10 @@ class Freshness:
         names = [name for name in sorted({*old, *new}) if name in nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
 
+    def reason(self, before: Any) -> str:
+        """Return the first changes in one line; empty if there are none."""
+        return in_short([*self.changes(before).values()])
+
     def only_input_contents(self, before: Mapping[str, Any]) -> bool:
         """Return whether there are changes, and all of them are of the input files of the same settings."""
         changed, old = self.changes(before), flatten(before)
@@ -88,10 +92,9 @@ class Freshness:
             record = {}
         if not {*_OWN} <= set(record):
             return None, f"{path.name} cannot be read, or is of an earlier version"
-        found = [] if is_unchanged(record) else [f"{path.name} has changed"]
-        found = found or [*self.changes(record["made_from"]).values()]
-        if found := found or damaged_files(path.parent, record["outputs"], FileHashes()):
-            return None, in_short(found)
+        reason = self.reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
+        if reason := reason or in_short(damaged_files(path.parent, record["outputs"], FileHashes())):
+            return None, reason
         return {name: value for name, value in record.items() if name not in _OWN}, ""
 
     def record(self, path: Path, result: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> None:
@@ -191,13 +194,12 @@ def damaged_files(
     folder: Path,
     outputs: Mapping[str, Mapping[str, Any]],
     hashes: FileHashes | None = HASHES,
-    concerns: Callable[[str], bool] = lambda name: True,
     thorough: bool = False,
 ) -> list[str]:
     """Return the recorded outputs that are missing or have changed, as "NAME is missing" or "NAME has changed".
 
-    Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all; without `hashes`
-    none, so that only what is missing or has another size is found.
+    Files whose quick look differs are hashed; if `thorough`, all; without `hashes` none, so that only what is missing
+    or has another size is found.
     """
 
     def problem(name: str) -> str:
@@ -215,7 +217,7 @@ def damaged_files(
             return f"{name} cannot be read ({error.strerror})"
 
     with ThreadPoolExecutor() as pool:
-        return [found for found in pool.map(problem, filter(concerns, outputs)) if found]
+        return [found for found in pool.map(problem, outputs) if found]
 
 
 def is_unchanged(record: Mapping[str, Any]) -> bool:

@@ -25,13 +25,14 @@ def damages(
     folder: Path,
     manifest: Mapping[str, Any],
     hashes: FileHashes | None = HASHES,
-    concerns: Callable[[str], bool] = lambda name: True,
     thorough: bool = False,
+    concerns: Callable[[str], bool] = lambda name: True,
 ) -> list[str]:
     """See `damaged_files`; a manifest of an older version, which lists no outputs, has none."""
     if not is_unchanged(manifest):
         return [f"{MANIFEST} has changed"]
-    return damaged_files(folder, manifest.get("outputs", {}), hashes, concerns, thorough)
+    outputs = {name: facts for name, facts in manifest.get("outputs", {}).items() if concerns(name)}
+    return damaged_files(folder, outputs, hashes, thorough)
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:

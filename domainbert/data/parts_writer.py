@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.freshness import Freshness, in_short
+from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import hash_file, hash_json, quick_look
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.report import CorpusReport
@@ -28,7 +28,6 @@ from domainbert.data.prepared_facts import (
     read_facts,
 )
 from domainbert.data.prepared_writer import PreparedWriter, write_facts
-from domainbert.settings.facts import defaulted
 from domainbert.settings.reader import as_plain
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -56,15 +55,15 @@ def plan_parts(
         row_lengths: lengths of the rows that are planned.
         filters: further steps between the reader and the tokenizer, by name.
     """
-    settings = {"corpus": as_plain(corpus), "row_lengths": row_lengths, "filters": filters}
-    settings |= {"tokenizer": tokenizer.fingerprint}
+    chosen = as_plain(corpus, defaults=False)  # a later version has more settings
+    common = {"settings": hash_json([chosen, row_lengths, filters]), "tokenizer": tokenizer.fingerprint}
     if corpus.exclude is not None:
-        settings["excluded"] = [hash_file(path) for path in list_files(corpus.exclude, "exclude")]
+        common["exclude"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
     parts = []
     for file in corpus_files(corpus.sources):
         paths = [path for path in (file.path, file.source.translation) if path is not None]
         looks = {str(path): hash_json(quick_look(path.stat())) for path in paths}
-        made_from = Freshness({**settings, "number": file.number, **looks}, defaulted(corpus, "corpus"))
+        made_from = Freshness({**common, "number": file.number, **looks})
         parts.append(PlannedPart(file, out / PARTS_FOLDER / f"{file.number:05d}", made_from))
     return parts
 
@@ -74,12 +73,12 @@ def finished_part(part: PlannedPart) -> dict[str, Any] | None:
     if (part.folder / PREPARED_FILE).is_file():
         try:
             facts = read_parts([part.folder])[part.folder]
-            changes = part.made_from.changes(facts["made_from"])
-            if not changes:
-                return facts
-            print(f"{part.folder}: {in_short([*changes.values()])}: it is prepared again", flush=True)
+            reason = part.made_from.reason(facts["made_from"])
         except DomainbertError as error:
-            print(f"{error}: it is prepared again", flush=True)
+            reason = str(error)
+        if not reason:
+            return facts
+        print(f"{part.folder}: {reason}: it is prepared again", flush=True)
     return None
 
 

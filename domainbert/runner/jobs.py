@@ -128,26 +128,35 @@ def folder_state(job: Job) -> FolderState:
         DomainbertError: it holds files that no stage has written.
     """
     left, manifest = left_in(job.out)
-    if left == UNSEALED:
-        return FolderState(False, left, damaged=left)
-    if manifest is None:
-        return FolderState(False, left, empty=True) if left == NEVER_RUN else _unfinished_state(job, left)
-    if manifest["key"] == job.key:
+    if left in (UNSEALED, NEVER_RUN, NOT_FINISHED):
+        return FolderState(False, left, empty=left == NEVER_RUN, damaged=left if left == UNSEALED else "")
+    if manifest is not None and manifest["key"] == job.key:
         return FolderState(True, f"{left}{_by_another_version(manifest)}", manifest=manifest)
-    facts = made_from(manifest) or {}
-    if kept := _kept(job, facts):
-        return FolderState(False, kept[0], manifest=manifest, resumable=True, drops=kept[1])
-    return FolderState(False, in_short([*job.freshness.changes(facts).values()]) or "changed", manifest=manifest)
+    before = made_from(manifest or read_status(job.out)) or {}
+    changes, interrupted = job.freshness.changes(before), manifest is None
+    if interrupted and not changes:
+        return FolderState(False, left, resumable=True)
+    if (drops := _drops(job, before, interrupted)) is not None:
+        reason = "; ".join([*([left] if interrupted else []), *changes.values()])
+        return FolderState(False, reason, manifest=manifest, resumable=True, drops=drops)
+    if interrupted and is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
+        return FolderState(False, BEING_WRITTEN)
+    if interrupted:
+        return FolderState(False, f"{left}, and changed since", changed="; ".join(changes.values()))
+    return FolderState(False, job.freshness.reason(before) or "changed", manifest=manifest)
 
 
-def _kept(job: Job, before: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """The change in words, and whether parts are dropped, where the stage keeps what is in its folder: nothing but its
-    parts (seeds) has changed, or nothing but input files of a stage that makes its output file by file."""
-    changes, parts = job.freshness.changes(before), job.stage.parts
-    if parts is not None and set(changes) == {parts} and isinstance(before.get(parts), list):
-        return changes[parts], not set(before[parts]) <= set(job.freshness.facts[parts])
+def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | None:
+    """Whether resuming drops something in the folder (`FolderState.drops`); None where nothing of it can be kept.
+
+    It can where nothing has changed but the parts (seeds), or the input files of a stage that makes its output file by
+    file.
+    """
+    parts = job.stage.parts or ""
+    if job.freshness.changes(before).keys() == {parts} and isinstance(before.get(parts), list):
+        return not set(before[parts]) <= set(job.freshness.facts[parts])
     by_input = any(job.settings.plain[name] is not None for name in marked(job.stage.settings, BY_INPUT))
-    return ("; ".join(changes.values()), True) if by_input and job.freshness.only_input_contents(before) else None
+    return not interrupted if by_input and job.freshness.only_input_contents(before) else None
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
@@ -169,21 +178,6 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
 def _by_another_version(manifest: Mapping[str, Any]) -> str:
     before, now = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
     return f", by domainbert {before}" if before not in (None, now) else ""
-
-
-def _unfinished_state(job: Job, left: str) -> FolderState:
-    if left == NOT_FINISHED:
-        return FolderState(False, left)
-    facts = made_from(read_status(job.out)) or {}
-    changes = job.freshness.changes(facts)
-    if not changes:
-        return FolderState(False, left, resumable=True)
-    if kept := _kept(job, facts):
-        by_parts = set(changes) == {job.stage.parts}
-        return FolderState(False, f"{left}; {kept[0]}", resumable=True, drops=kept[1] and by_parts)
-    if is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
-        return FolderState(False, BEING_WRITTEN)
-    return FolderState(False, f"{left}, and changed since", changed="; ".join(changes.values()))
 
 
 def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:

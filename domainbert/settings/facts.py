@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from domainbert.base.freshness import INPUT_FILES, Freshness, flatten
 from domainbert.base.hashes import HASHES, FileHashes
@@ -45,12 +44,8 @@ def stage_facts(
     facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in named]}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
     order = {name: list(settings.plain[name]) for name in marked(kind, ORDERED)}
-    return Freshness({**facts, **order}, {*defaulted(settings.instance), *order})
-
-
-def defaulted(settings: Any, name: str = "") -> set[str]:
-    """Return the facts of settings that have their defaults: a record of an earlier version may lack them."""
-    return flatten(as_plain(settings), name).keys() - flatten(as_plain(settings, defaults=False), name).keys()
+    defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
+    return Freshness({**facts, **order}, {*defaults, *order})
 
 
 def _is_below(name: str, settings: set[str]) -> bool:
