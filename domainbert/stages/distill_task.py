@@ -17,7 +17,6 @@ from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.settings.deciding import part_key
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
@@ -134,7 +133,6 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
 
-    key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     if any(isinstance(loss, SoftTargets) for loss in settings.losses):
         nothing = torch.zeros(1, task.num_opinions)
@@ -143,7 +141,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     lesson = _Lesson(settings, inputs, task, teachers, text, validation)
-    return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
+    return train_seeds(out, settings.seeds, inputs.made_from, settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import Problems
+from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import FileHashes
-from domainbert.runner.manifest import differences, make_seal, seal_key
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
+from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import dump_yaml, load_yaml
 
@@ -95,6 +96,10 @@ def read(stage: Stage, config: dict[str, Any], folder: Path) -> Settings:
     return settings
 
 
+def facts(stage: Stage, settings: Settings) -> Freshness:
+    return stage_facts(stage.name, stage.settings, settings, hashes_of_inputs(settings, FileHashes()))
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> None:
     stage, data = load_stage(name), tmp_path / "data"
@@ -106,7 +111,7 @@ def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> 
     assert sorted(path.stem for path in settings.inputs) == sorted(inputs)
 
     def key() -> str:
-        return seal_key(make_seal(stage, settings, FileHashes(), {}))
+        return facts(stage, settings).key
 
     files = sorted(path for path in data.rglob("*") if path.is_file())
     assert len(files) == len(inputs)
@@ -170,7 +175,7 @@ def test_files_of_a_folder_count_by_their_names_and_order(tmp_path: Path) -> Non
     given = {"corpus": f"{tmp_path}/c/*/*.txt", "tokenizer": str(tmp_path / "tokenizer")}
 
     def key() -> str:
-        return seal_key(make_seal(stage, read(stage, given, tmp_path), FileHashes(), {}))
+        return facts(stage, read(stage, given, tmp_path)).key
 
     whole = key()
     for one, other in (("b/1", "b/2"), ("a/1", "b/1")):
@@ -192,14 +197,12 @@ def test_the_order_of_models_counts_and_one_of_an_older_version_does_not(tmp_pat
         (tmp_path / name / "file.bin").write_text(name)
     (tmp_path / "test.conll").write_text("Zoë B-x\n")
 
-    def seal(*names: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    def found(*names: str) -> Freshness:
         models = {name: str(tmp_path / name) for name in names}
         given = {"models": models, "task": "Ner", "test": str(tmp_path / "test.conll")}
-        return make_seal(stage, read(stage, given, tmp_path), FileHashes(), {}, known)
+        return facts(stage, read(stage, given, tmp_path))
 
-    rising, falling = seal("one", "other"), seal("other", "one")
-    assert seal_key(rising) != seal_key(falling)
-    assert differences(rising, falling) == ["order of models changed"]
-    older = {name: value for name, value in rising.items() if name != "order"}
-    assert seal_key(older) == seal_key(rising)
-    assert seal("other", "one", known=older) == older
+    rising, falling = found("one", "other"), found("other", "one")
+    assert rising.key != falling.key
+    assert falling.changes(rising.facts) == {"models": "order of models changed"}
+    assert falling.changes({name: fact for name, fact in rising.facts.items() if name != "models"}) == {}
