@@ -73,9 +73,9 @@ class Evaluate:
 def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
-    The scores are those of the task; docs/evaluation.md says how each is computed. Intervals come from resampling
-    documents (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are
-    measured on the first 512 texts of the test set, or as many as take some seconds; pieces per word on all of it,
+    docs/reference/evaluation.md defines the scores of each task. Intervals come from resampling documents (sentences
+    where the file marks no documents) and seeds. Size and speed of each system's first model are measured on the first
+    512 texts of the test set, or as many as take some seconds; pieces per word on all of it,
     punctuation apart, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/`
     model cards with these scores, to be copied, and `draws.json`, the headline in every resample, by which `report`
     compares systems that were evaluated apart.
