@@ -28,8 +28,8 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
     sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
     untaught = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
     return [
-        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[alone]:.4f} of {alone}, "
-        "a model of the student's size without a teacher; train the teacher for more steps"
+        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[alone]:.4f} of "
+        f"{alone}, a model of the student's size without a teacher; train the teacher for more steps"
         for teacher, parameters in untaught.items()
         for alone, size in untaught.items()
         if size in sizes and parameters > size and headline.best([scores[alone], scores[teacher]]) == 0
