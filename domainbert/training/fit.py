@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import lightning
 
-from domainbert.data.types import TrainBatches, ValidationBatches
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
-from domainbert.training.data_module import TrainAndValidation, share_of, told_by_workers
+from domainbert.training.data_module import TrainingData, share_of, told_by_workers
 from domainbert.training.length_phases import steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
@@ -89,16 +88,6 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class TrainingData:
-    """Batches of a training."""
-
-    train: TrainBatches  # the micro-batches of training for a rank and a range of optimiser steps
-    validations: Sequence[ValidationBatches]  # the batches of each validation set for a rank
-    describe: Callable[[int], Mapping[str, Any]]  # plain values that say what the global batch of a step (from 0) is
-    heaviest: Sequence[int] = (0,)  # steps that need the most memory: one of each shape of batches, the largest last
-
-
-@dataclass(frozen=True)
 class Fitted:
     """Outcome of a training."""
 
@@ -128,7 +117,7 @@ def fit(
 
     Args:
         label: for the lines of progress.
-        module, data, steps, runtime: what is trained, on what, for how long, where.
+        module, data, steps, runtime: what is trained, on what, for how long, where; data and module are resolved.
         best: which validation is kept, and how soon to stop; None keeps the last one.
         monitor: see `Checkpoints`.
         watch: further callbacks.
@@ -147,10 +136,10 @@ def fit(
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
-    batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
+    data.steps_per_epoch = steps.total
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with told_by_workers():
-        trainer.fit(module, datamodule=batches)
+        trainer.fit(module, datamodule=data)
     kept = history.last
     if best is not None:
         best.restore(module)
