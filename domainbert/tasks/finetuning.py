@@ -167,6 +167,12 @@ class FineTuning(TrainedModule):
         self.folder = self.folder if isinstance(self.folder, ModelFolder) else open_model(Path(self.folder))
         return self.folder
 
+    def usual_window(self, task: Task[Any, Any]) -> int | None:
+        """Tokens of a window unless the data says it; None where the folder of its tokenizer does not."""
+        if self.encoder is not None:
+            return self.encoder.max_length
+        return self.open().config.max_length
+
     def start(self, task: Task[Any, Any]) -> Start:
         """The model to begin with, with a head for a task; `DomainbertError` if the folder has none to begin with."""
         if self.init == "pretrained":

@@ -111,8 +111,9 @@ class LabelledData(TrainingData):
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
         if stage == "predict" and self._given["predict"] is None and self._given["test"] is None:
             raise DomainbertError("trainer.predict: found nothing to predict; expected LabelledData(..., predict=...)")
-        self._open(module, stage)
+        self._open(module)
         self._decide(module, stage)
+        self._find_window(module, stage)
         if module is not None:
             self.seed = module.seed if self.seed is None else self.seed
             module.resolve(self, stage)
@@ -178,8 +179,8 @@ class LabelledData(TrainingData):
         """The folder of the tokenizer, for messages."""
         return str(getattr(self.model, "path", self.model))
 
-    def _open(self, module: FineTuning | None, stage: str) -> None:
-        """Open the tokenizer, and find the length of a window."""
+    def _open(self, module: FineTuning | None) -> None:
+        """Open the tokenizer."""
         if "tokenizer" in vars(self):
             return
         if self.model is None and module is None:
@@ -192,16 +193,24 @@ class LabelledData(TrainingData):
         if isinstance(self.model, DomainTokenizer):
             self.tokenizer = self.model
         elif isinstance(self.model, ModelFolder):
-            self.tokenizer, usual = self.model.tokenizer(), self.model.config.max_length
-            if stage != "fit":
-                usual = min(self.tokenizer.model_max_length or usual, usual)
+            self.tokenizer = self.model.tokenizer()
         else:
             self.tokenizer = load_tokenizer(Path(self.model))
-        if module is not None and module.encoder is not None:
-            usual = module.encoder.max_length
-        if self.max_length is None and usual is None:
+
+    def _find_window(self, module: FineTuning | None, stage: str) -> None:
+        """Find the length of a window: that of a model which is there, or all that the encoder has positions for."""
+        if "window" in vars(self):
+            return
+        usual, folder = self.max_length, self.model
+        if usual is None and module is not None:
+            usual = module.max_length if module.is_built else module.usual_window(self.resolved_task)
+        elif usual is None and isinstance(folder, ModelFolder):
+            usual = folder.config.max_length
+        if usual is None:
             raise DomainbertError("max_length: found none; expected a number, as model is a tokenizer")
-        self.window = self.max_length or cast(int, usual)
+        if stage != "fit" and self.max_length is None:
+            usual = min(self.tokenizer.model_max_length or usual, usual)
+        self.window = usual
 
     def _decide(self, module: FineTuning | None, stage: str) -> None:
         """Decide on the task with its labels: the model's, if it is built or the stage trains nothing, else those of

@@ -12,7 +12,7 @@ from domainbert.training.callbacks import History, KeepBest, ProgressLines, Vali
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
 from domainbert.training.data_module import TrainingData, share_of, told_by_workers
-from domainbert.training.length_phases import steps_of_phases
+from domainbert.training.length_phases import LengthPhase, steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
 from domainbert.training.processes import join_torchrun
@@ -33,6 +33,14 @@ class Phase:
     def items_seen(self) -> int:
         """Rows or examples of all its steps."""
         return len(self.steps) * self.batch_size
+
+
+def phases_of_training(
+    lengths: Sequence[LengthPhase], batch_size: int, num_steps: int, num_rows: Sequence[int]
+) -> list[Phase]:
+    """The phases of `num_steps`, with `num_rows` in the pass of each; all steps hold equally many tokens."""
+    sizes = [batch_size * (lengths[-1].length // phase.length) for phase in lengths]
+    return list(map(Phase, steps_of_phases(lengths, num_steps), sizes, num_rows))
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,7 @@ class Steps:
         unless told. `DomainbertError` where a phase has no step."""
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or -(-total // _VALIDATIONS)
-        sizes = map(settings.rows_of_step, settings.phases)
-        *earlier, last = map(Phase, steps_of_phases(settings.phases, total), sizes, num_rows)
+        *earlier, last = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
         return cls(total, last.batch_size, last.num_items, every, validate_first, tuple(earlier))
 
     @property
@@ -126,6 +133,7 @@ def fit(
         TrainingFailed: the last validation loss is not finite, or three steps in a row were not.
         TrainingStopped: a signal ended it; the state is saved.
     """
+    data.steps_per_epoch = steps.total
     history, numbers = History(), NumberWatch(runtime.out, data.describe)
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
@@ -136,7 +144,6 @@ def fit(
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
-    data.steps_per_epoch = steps.total
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with told_by_workers():
         trainer.fit(module, datamodule=data)
