@@ -99,7 +99,7 @@ class PretrainingData(TrainingData):
         self._planned: dict[int, list[RowPhase]] = {}
         told = None if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
         how = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
-        self.save_hyperparameters(plain({**(told or {}), "max_length": given, **how}))
+        self.save_hyperparameters(plain({**(told or {}), "max_length": given, **how}), logger=False)
 
     @property
     def row_length(self) -> int:

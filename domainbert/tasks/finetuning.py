@@ -194,15 +194,20 @@ class FineTuning(TrainedModule):
     def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
         """Take a model with a head for a task; windows have at most `max_length` tokens."""
         check_length(max_length, start.config)
-        self.task, self.config, self.tokenizer, self.max_length = task, start.config, start.tokenizer, max_length
+        self.config, self.tokenizer, self.max_length = start.config, start.tokenizer, max_length
         self.teachers_told = start.teachers
         start.model.encoder.activation_checkpointing = self.activation_checkpointing
         if self.frozen_layers is not None:
             start.model.encoder.freeze(self.frozen_layers)
+        self.take(start.model, task)
+
+    def take(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
+        """Take a model with a head for a task; `DomainbertError` if `r_drop` cannot compare its predictions."""
         if self.r_drop is not None:
-            check_r_drop(start.model, task)
-        self.set_models(start.model)
-        task.bind(start.model.head)
+            check_r_drop(model, task)
+        self.task = task
+        self.set_models(model)
+        task.bind(model.head)
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
         """Build the model for the labels of the data unless it is there; see `TrainedModule.resolve`.

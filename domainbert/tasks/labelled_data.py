@@ -88,7 +88,9 @@ class LabelledData(TrainingData):
         self._given: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
         paths = {name: one for name, one in {**self._given, "model": model}.items() if isinstance(one, (str, Path))}
         how = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
-        self.save_hyperparameters(plain({"task": self.task, **paths, **how}))
+        self.save_hyperparameters(
+            plain({"task": self.task, **paths, **how}), logger=False
+        )  # the module has a seed, too
         if max_length is not None:
             self.task.check_window(max_length)
         self._sets: dict[str, Labelled[Any]] = {}

@@ -13,7 +13,6 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.decoding import decode_words, valid_field
-from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.conll import Sentence
@@ -24,7 +23,7 @@ from domainbert.tasks.task import read_task
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import fine_tuning
 
 LABELS = ("O", "B-cell", "I-cell", "B-B-part", "I-B-part")
 
@@ -133,7 +132,7 @@ def test_validation_scores_words_of_the_file(tokenizer, make_model, monkeypatch)
         make_sentence(["a"] * 30, ["O", "B-cell", "I-cell"] * 10),
     ]
     task = NerTask(LABELS)
-    module = FineTuning(make_model("tokens", 5), task, OptimConfig(), ScheduleConfig(), 10, sentences)
+    module = fine_tuning(make_model("tokens", 5), task, validation=sentences)
     logged = {}
     monkeypatch.setattr(module, "log_dict", logged.update)
 
