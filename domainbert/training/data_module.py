@@ -12,6 +12,7 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
@@ -73,6 +74,7 @@ class TrainingData(lightning.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """See `resolve`; without a Trainer only the data is opened."""
+        stage = TrainerFn(stage).value
         module = None if self.trainer is None else self.trainer.lightning_module
         if module is not None and not isinstance(module, TrainedModule):
             found, expected = type(module).__name__, type(self).__name__
@@ -120,7 +122,7 @@ class TrainingData(lightning.LightningDataModule):
         )
         if len(last) == 1 and not len(last[0]):  # type: ignore[arg-type]  # all processes say so, and none waits
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        loaders = [self._loader(SameNumber(*pair)) for pair in zip(own, first, strict=True)]
+        loaders = [self._loader(self.for_device(SameNumber(*pair))) for pair in zip(own, first, strict=True)]
         return [Batches(partial(_same, loader), len(loader)) for loader in loaders]
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
@@ -134,9 +136,10 @@ class TrainingData(lightning.LightningDataModule):
             begun, step = batches_of_epoch(self.trainer), self.trainer.global_step
             if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # the same in each epoch
                 step = begun // share.accumulation
-        left, skipped = length - begun, begun % share.accumulation
-        stop = step + -(-(skipped + left) // share.accumulation)
-        batches = self.train_batches(share, range(step, max(stop, self.num_steps)))
+        left, skipped, total = length - begun, begun % share.accumulation, self.num_steps
+        stop = total if total > step else step + -(-(skipped + left) // share.accumulation)
+        left = min(left, (stop - step) * share.accumulation - skipped)
+        batches = self.train_batches(share, range(step, stop))
         return self._loader(self.for_device(batches), range(skipped, skipped + left))
 
     def _on_gpu(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -102,10 +103,10 @@ class TrainedModule(lightning.LightningModule):
         Raises:
             DomainbertError: no data module, or an argument of the Trainer that has no meaning here.
         """
-        name = "trainer." + ("validate" if stage == "validate" else stage)
         if not self.is_built:
             found = type(getattr(self.trainer, "datamodule", None)).__name__
             found = "no data module" if found == "NoneType" else found
+            name = f"trainer.{TrainerFn(stage).value}"
             raise DomainbertError(f"{name}: found {found}; expected datamodule={self.data_class}(...)")
         if self.trainer.precision not in _PRECISIONS:
             known = ", ".join(_PRECISIONS)

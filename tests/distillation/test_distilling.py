@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
@@ -160,7 +161,8 @@ def test_the_encoder_thaws_from_the_top(make_model):
 
 def test_teachers_go_where_the_training_is(make_model):
     module = make_module(make_model)
-    module.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta")))
+    strategy = SingleDeviceStrategy(torch.device("meta"))
+    module.trainer = SimpleNamespace(precision="32-true", strategy=strategy)
     module.setup("fit")
     assert {parameter.device.type for parameter in module.teachers[0].parameters()} == {"meta"}
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}

@@ -259,7 +259,7 @@ def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural
     classifier, tagger = (load_predictor(runs / f"{task}-pretrained", "32-true") for task in ("classification", "ner"))
     texts = [" ".join(10 * natural), natural[0], " ".join(4 * natural)]
     wanted = [one.predict(texts) for one in (classifier, tagger)]
-    monkeypatch.setattr("domainbert.serving.predictor._MAX_TOKENS_ON_CPU", 400)
+    monkeypatch.setattr("domainbert.tasks.packed_logits._MAX_TOKENS_ON_CPU", 400)
     most, windows = [], []
     for one in (classifier, tagger):
         one.runtime.model.encoder.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))

@@ -189,7 +189,9 @@ def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatc
 def test_the_trainer_says_how_gradients_are_clipped(reader, make_model, given, wanted):
     """`Trainer(gradient_clip_val=...)` counts before `optim.max_grad_norm`, 0.02."""
     module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(max_grad_norm=0.02))
-    module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1, global_rank=0, global_step=0)
+    module.trainer = SimpleNamespace(
+        world_size=1, accumulate_grad_batches=1, global_rank=0, global_step=0, estimated_stepping_batches=10
+    )
     vars(module.trainer).update(strategy=Ranks(), precision="32-true", **logs_each_step())
     module.log = lambda *_: None
     optimizer = module.configure_optimizers()["optimizer"]
