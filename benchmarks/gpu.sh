@@ -75,8 +75,8 @@ model() {  # the model folder that fine-tuning starts from
 part gpu_equal 100 benchmarks/gpu_equal.py
 pretraining pretrain-base-512 120 benchmarks/pretrain.py base 512 --rounds 3 $defaults
 start=$(model)
-part finetune_ner 90 benchmarks/finetune_ner.py --model "$start" --epochs "$([ -n "$dry" ] && echo 1 || echo 3)" $defaults
-part predict 90 benchmarks/predict.py --start "$start" --texts "$([ -n "$dry" ] && echo 16 || echo 1700)" --rounds 3
+part finetune_ner 180 benchmarks/finetune_ner.py --model "$start" --epochs "$([ -n "$dry" ] && echo 1 || echo 3)" $defaults
+part predict 180 benchmarks/predict.py --start "$start" --texts "$([ -n "$dry" ] && echo 16 || echo 1700)" --rounds 3
 pretraining profile-base-512 70 benchmarks/profile_pretrain.py base 512
 pretraining pretrain-base-128 100 benchmarks/pretrain.py base 128 --rounds 3 $defaults
 pretraining pretrain-modernbert-base-512 150 benchmarks/pretrain.py modernbert-base 512 --rounds 3 $defaults

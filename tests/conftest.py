@@ -11,9 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any library reads it: no test downloads
 
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a busy machine is slow, and no test measures time
 
 _DATA = os.environ.get("DOMAINBERT_DATA")
 

@@ -309,7 +309,10 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     assert list(made) == ["finetune-general", "finetune-teacher", "finetune-student", "result"]
     teacher, student = made["finetune-teacher"], made["finetune-student"]
     assert student["teachers"] == [f"@finetune-teacher/seed-{seed}" for seed in teacher["seeds"]]
-    assert (student["model"], teacher["max_epochs"]) == (made["finetune-general"]["model"], 10)
+    alone = made["finetune-general"]
+    assert student["model"] == alone["model"] and teacher["max_epochs"] == alone["max_epochs"] > 8, (
+        "few items: 600 steps"
+    )
     assert "unlabelled" not in student and set(made["result"]["models"]) == {"student", "teacher", "general"}
     texts = labelled(Path("numbers.jsonl"), 40).read_text().replace('"a"', "1.5").replace('"b"', "-2.5")
     Path("numbers.jsonl").write_text(texts.replace("2.5}", "3.5}", 9))
@@ -396,7 +399,9 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
 
 
 def test_fine_tuning_follows_the_items_and_the_encoder():
-    assert [sizes.epochs(items).value for items in (600, 1786, 4632, 50_000, 10**6)] == [25, 8, 8, 4, 2]
+    assert [sizes.epochs(items).value for items in (500, 600, 1786, 4632, 50_000, 10**6)] == [19, 16, 8, 8, 4, 2]
+    assert [sizes.teacher_epochs(items).value for items in (500, 1861, 4632, 10**6)] == [19, 6, 5, 2]
+    assert [sizes.batch(items).value for items in (500, 3999, 4000)] == [16, 16, 32]
     assert [sizes.rate(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
     assert [sizes.rate(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
     assert [sizes.pretraining_rate(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]

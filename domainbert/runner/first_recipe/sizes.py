@@ -22,6 +22,7 @@ RATES = {
 FINE_TUNING_RATE = 5_352
 """Tokens a second of fine-tuning 6 x 384 on such a machine: 160 sentences a second of ECON-IE in docs/speed.md."""
 
+_LEAST_STEPS = 600  # a large model at a low rate has hardly begun to learn after 80
 _TOKENS_PER_WORD = 1.3  # punctuation among them: 1.154 without it, on docs/results.md
 _WINDOWS = (128, 256, 512)
 
@@ -113,25 +114,31 @@ def window(lengths: Sequence[int], measured: bool, longest: int, whole: bool = F
 
 def epochs(items: int) -> Chosen:
     """Passes of fine-tuning over the training set; the best on validation is kept."""
-    if items < 1000:
-        return Chosen(25, f"{items:,} items: as in the demo, with 600; the epoch best on validation is kept")
-    if items < 20_000:
-        return Chosen(8, f"{items:,} items: as in docs/results.md, with 1,786 and 4,632; the best epoch is kept")
-    return Chosen(4 if items < 200_000 else 2, f"{items:,} items: few passes are many steps; the best epoch is kept")
+    return _epochs(items, 8)
 
 
 def teacher_epochs(items: int) -> Chosen:
-    """Passes of fine-tuning a large model, which takes fewer than a small one."""
-    own = epochs(items)
-    if own.value <= 5:
-        return own
-    few = items < 1000
-    return Chosen(10 if few else 5, "few items: more passes" if few else "as in docs/results.md, with 4,632 items")
+    """Passes of fine-tuning a large model: as many steps as for a small model, but fewer passes of a large set."""
+    return _epochs(items, 5)
+
+
+def _epochs(items: int, least: int) -> Chosen:
+    if items >= 20_000:
+        return Chosen(
+            4 if items < 200_000 else 2, f"{items:,} items: few passes are many steps; the best epoch is kept"
+        )
+    steps = -(-items // batch(items).value)
+    passes = max(least, -(-_LEAST_STEPS // steps))
+    return Chosen(
+        passes, f"{items:,} items: {passes * steps:,} steps (docs/results.md, training length); the best epoch is kept"
+    )
 
 
 def batch(items: int) -> Chosen:
     """Texts of an optimiser step of fine-tuning."""
-    return Chosen(16, "few items: more steps") if items < 500 else Chosen(32, "the default")
+    if items < 4000:
+        return Chosen(16, f"{items:,} items: more steps than with 32, the default (docs/results.md, training length)")
+    return Chosen(32, "the default")
 
 
 def rate(hidden: int, many_targets: bool) -> Chosen:
