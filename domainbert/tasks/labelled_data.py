@@ -97,6 +97,7 @@ class LabelledData(TrainingData):
         self._examples: dict[str, list[Example]] = {}
         self._scoring: Scoring | None = None
         self._order: GlobalOrder | None = None
+        self._learnt: Task[Any, Any] | None = None  # with the labels of the training set
 
     def resolve(self, module: TrainedModule | None, stage: str) -> None:
         """Read the files of a stage, and decide on the labels.
@@ -217,19 +218,15 @@ class LabelledData(TrainingData):
     def _decide(self, module: FineTuning | None, stage: str) -> None:
         """Decide on the task with its labels: the model's, if it is built or the stage trains nothing, else those of
         the training set; and check the labels of the sets that the stage reads."""
-        if module is not None and module.is_built:
-            self.resolved_task = module.task
-        elif "resolved_task" not in vars(self):
-            if stage == "fit" or not isinstance(self.model, ModelFolder):
-                if self._given["train"] is None:
-                    raise DomainbertError(f"trainer.{stage}: found no model with labels; expected a model folder")
-                self.resolved_task = task_of_training(self.task, self.labelled("train"))
-            else:
-                self.resolved_task = task_of_folder(self.model)
-                self.resolved_task.headline = self.task.headline
-                if self.resolved_task.name != self.task.name:
-                    found = f"{self.model.path} is for {self.resolved_task.name}"
-                    raise DomainbertError(f"model: {found}; expected {self.task.name}")
+        built = None if module is None or not module.is_built else module.task
+        before = vars(self).get("resolved_task")
+        if stage == "fit":
+            self.resolved_task = self._of_training(built)
+        else:
+            self.resolved_task = built or self._of_folder(self.model if module is None else module.open())
+        if self.resolved_task is not before:
+            self._examples.clear()
+            self._order = None
         known = self.task.known_labels(self.resolved_task.labels)
         self.task.check_labels(known)
         for name in {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}.get(stage, ()):
@@ -237,6 +234,28 @@ class LabelledData(TrainingData):
                 check_set_known(self.labelled(name), known)
         if added := [token for token in self.resolved_task.added_tokens if token not in self.tokenizer.tokens]:
             self.tokenizer = with_tokens(self.tokenizer, added)
+
+    def _of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
+        """The task of the training set; `DomainbertError` if the model has been built for other labels."""
+        if self._given["train"] is None:
+            raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
+        train = self.labelled("train")
+        self._learnt = self._learnt or task_of_training(self.task, train)
+        if built is not None and built.labels != self._learnt.labels:
+            check_set_known(train, self.task.known_labels(built.labels))
+            found, expected = ", ".join(self._learnt.labels), ", ".join(built.labels)
+            raise DomainbertError(f"train: found the labels {found}; expected {expected}, which the model has")
+        return self._learnt
+
+    def _of_folder(self, folder: Any) -> Task[Any, Any]:
+        """The task of a model folder; `DomainbertError` if it has no head for the task."""
+        if not isinstance(folder, ModelFolder):
+            return self._of_training(None)
+        task = task_of_folder(folder)
+        task.headline = self.task.headline
+        if task.name != self.task.name:
+            raise DomainbertError(f"model: {folder.path} is for {task.name}; expected {self.task.name}")
+        return task
 
     @property
     def num_items(self) -> int:

@@ -14,7 +14,7 @@ from domainbert.data.examples import Example
 from domainbert.tasks.packed_logits import packed_logits
 
 if TYPE_CHECKING:
-    from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.task_module import TaskModule
 
 _DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
@@ -22,13 +22,15 @@ _DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 class ModuleRuntime:
     """The model of a LightningModule as a predictor runs it: the encoder in the precision of the Trainer."""
 
-    def __init__(self, module: FineTuning, precision: str) -> None:
+    def __init__(self, module: TaskModule, precision: str) -> None:
         self.model, self.tokenizer, self.max_length = module.model, module.tokenizer, module.max_length
         self.config, self.labels, self.device = module.config, module.task.labels, module.device
         self.dtype = None if module.task.exact else _DTYPES.get(precision)
+        self.shift, self.factor = module.task.scale or (0.0, 1.0)
+        self.is_scaled = module.task.scale is not None
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """For each batch the batch and the logits (N, labels) at its positions; batches are not in order.
+        """For each batch the batch and the logits (N, labels) at its positions, as a saved model gives them.
 
         `DomainbertError` if some logits are not finite.
         """
@@ -39,7 +41,7 @@ class ModuleRuntime:
                 for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype):
                     if not logits.isfinite().all():
                         raise DomainbertError("the model computes logits that are nan or inf; train it again")
-                    yield batch, logits
+                    yield batch, logits * self.factor + self.shift if self.is_scaled else logits
         finally:
             self.model.train(trained)
 

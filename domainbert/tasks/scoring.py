@@ -105,9 +105,10 @@ class Scoring(ABC):
         """The probability of all that is predicted of an item, and whether it is right."""
         return ()
 
-    def scores_of(self, predictions: Sequence[Any]) -> dict[str, Any]:
-        """The scores of one model from its prediction for each item, nested as in `metrics.json`, without intervals and
-        scores of parts of the set."""
+    def scores_of(self, predictions: Sequence[Any], known: Iterable[str]) -> dict[str, Any]:
+        """The scores of one model that knows some labels, from its prediction for each item: nested as in
+        `metrics.json`, without intervals and scores of parts of the set."""
+        self.labels = set(known)
         self.predictions = {"model": {"model": list(predictions)}}
         found = self.summary(Resampling(1, 0))["systems"]["model"]
         apart = {"seeds", "errors", f"{self.headline.key}_by_seed"}

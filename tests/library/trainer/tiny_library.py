@@ -123,3 +123,12 @@ def copied(folder: Path, to: Path) -> Path:
     """A copy of a folder."""
     shutil.copytree(folder, to)
     return to
+
+
+def about(value: Any) -> Any:
+    """A prediction with its numbers to five digits."""
+    if isinstance(value, dict):
+        return {key: about(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [about(one) for one in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
