@@ -202,7 +202,7 @@ def test_ckpt_path_goes_on_bit_by_bit(tiny, tmp_path, accumulate, every, at):
     whole, _ = fitted(tiny, callbacks=[keeps, first := Steps()], **how)
     again, second = tiny.module(seed=7), Steps()  # all that matters is in the checkpoint, but for order and dropout
     again.seed = 1
-    run = trainer(callbacks=[second], **how)
+    run = trainer(tmp_path, [second], **how)
     run.fit(again, tiny.data(seed=1), ckpt_path=str(tmp_path / f"step={at}.ckpt"), weights_only=True)
     assert second.micro_batches == first.micro_batches[at * accumulate :] and run.global_step == 10
     assert second.losses == first.losses[at:]
