@@ -42,13 +42,12 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
     """One training, as the stage `finetune` makes it; the model goes to a folder below `models`, if given."""
     import lightning
 
-    from domainbert.metrics.entities import count_entities
+    from domainbert.labelled.tag_schemes import spans_from_tags
     from domainbert.stages.finetune import Finetune
     from domainbert.stages.labelled_training import fit_labelled, save_seed
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
-    from domainbert.tasks.ner.tags import entity_types, spans_from_tags
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
     asked = Finetune(
@@ -72,7 +71,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
             decoded = decode_words(self._logits(batch), batch)
             found = [spans_from_tags([task.labels[i] for i in ids.tolist()]) for ids, _ in decoded]
             gold = [validation[i].spans for i in batch["items"].tolist()]
-            by_word.update(count_entities(gold, found, entity_types(task.labels)).sum(axis=0))
+            by_word.update(found, gold)
 
         def on_validation_epoch_end(self) -> None:
             super().on_validation_epoch_end()

@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 import domainbert
+from domainbert.base.choices import choices_of
 from domainbert.data.prepared import open_prepared
 from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import ObjectiveConfig
-from domainbert.settings.choices import choices_of
 from domainbert.tasks.config import TaskConfig
 from domainbert.tokenization.config import TokenizerKindConfig
 

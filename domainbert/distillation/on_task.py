@@ -31,10 +31,10 @@ from domainbert.distillation.weighted import WeightedLosses, mean_outputs, obser
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.labelled.contents import Content
 from domainbert.models.folder import ModelFolder
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning, Start
-from domainbert.tasks.labelled import Content
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
 from domainbert.training.config import Precision

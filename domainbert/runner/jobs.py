@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.choices import allow_import_words, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.hashes import FileHashes
 from domainbert.base.ranks import launch_id, launched_here, started_together
@@ -45,8 +46,7 @@ from domainbert.runner.manifest import (
     versions,
 )
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words
-from domainbert.settings.reader import Settings, as_plain
+from domainbert.settings.reader import Settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.inputs import Inputs

@@ -11,11 +11,12 @@ from importlib import metadata
 from typing import Any
 
 from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.marks import BY_INPUT, ORDERED, SPEED_ONLY
 from domainbert.base.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.deciding import named_content, without, without_speed, without_unknown
 from domainbert.settings.reader import Settings, replace_strings
-from domainbert.settings.schema import BY_INPUT, ORDERED, SPEED_ONLY, marked
+from domainbert.settings.schema import marked
 
 _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")

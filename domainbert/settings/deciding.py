@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.choices import as_plain
 from domainbert.base.hashes import HASHES, hash_json
+from domainbert.base.marks import PARTS, SPEED_ONLY
 from domainbert.base.redact import redact
-from domainbert.settings.reader import as_plain, replace_strings
-from domainbert.settings.schema import PARTS, SPEED_ONLY, defaults_of, marked
+from domainbert.settings.reader import replace_strings
+from domainbert.settings.schema import defaults_of, marked
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 

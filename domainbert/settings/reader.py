@@ -15,15 +15,16 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import as_plain, choices_of, find_choice, import_advice, is_choice, named_files
+from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.marks import STREAM
 from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
 from domainbert.base.redact import redact
 from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
 from domainbert.settings.advice import advice
-from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
-from domainbert.settings.schema import STREAM, defaults_of, marked, settings_class
+from domainbert.settings.schema import defaults_of, marked, settings_class
 from domainbert.settings.trainer_arguments import trainer_problems
-from domainbert.settings.tree import as_mapping, fold_arguments, named_file, nearest, spelled_out
+from domainbert.settings.tree import as_mapping, fold_arguments, named_file, spelled_out
 from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node, parse_option
 
@@ -77,20 +78,6 @@ def read_settings(
 
 def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
-
-
-def as_plain(value: Any) -> Any:
-    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
-        if any(is_choice(base) for base in type(value).__mro__):
-            return {"class_path": class_path(type(value)), "init_args": fields}
-        return fields
-    if isinstance(value, Mapping):
-        return {key: as_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [as_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def replace_strings(value: Any, table: Mapping[str, str]) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, check_whole
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
@@ -16,15 +17,14 @@ from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, nee
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.labelled import Labelled
 
 
 @dataclass(frozen=True, kw_only=True)

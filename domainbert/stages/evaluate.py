@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_json
+from domainbert.base.marks import ORDERED
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
-from domainbert.settings.schema import ORDERED, defaults_of
+from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
+from domainbert.settings.schema import defaults_of
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
 
 if TYPE_CHECKING:
+    from domainbert.labelled.items import Labelled
     from domainbert.models.folder import ModelFolder
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
 

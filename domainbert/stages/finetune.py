@@ -18,8 +18,8 @@ from domainbert.stages.stage import stage
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.labelled import Labelled
 
 
 @dataclass(frozen=True, kw_only=True)

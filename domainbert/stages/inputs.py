@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import quick_look
 from domainbert.base.paths import resolve_path
-from domainbert.tasks.labelled import FoundLabel, Labelled, find_labels
-from domainbert.tasks.labelled_set import LabelledSet, Single, paths_of, read_file, read_set
+from domainbert.labelled.items import FoundLabel, Labelled, find_labels
+from domainbert.labelled.sets import LabelledSet, Single, paths_of, read_file, read_set
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder

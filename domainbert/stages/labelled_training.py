@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.files import read_json, write_json, write_text
 from domainbert.base.hashes import FileHashes
+from domainbert.base.marks import PARTS, SPEED_ONLY
 from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
+from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
-from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig

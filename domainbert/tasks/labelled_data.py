@@ -15,11 +15,12 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example
 from domainbert.data.types import Batch, Share
+from domainbert.labelled.contents import Content, as_contents
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import LabelledFile, check_set_known, read_set
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.labelled import Content, Labelled, as_contents
-from domainbert.tasks.labelled_set import LabelledFile, check_set_known, read_set
 from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.task import Task, encode_file, task_class, task_of_folder, task_of_training
 from domainbert.tokenization.extend import with_tokens

@@ -21,6 +21,7 @@ from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import head_sizes
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
+from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import ModelFolder, folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
@@ -28,7 +29,6 @@ from domainbert.tasks.extra_losses import symmetric_divergence
 from domainbert.tasks.extra_losses_config import RDropConfig
 from domainbert.tasks.running import ModuleRuntime, gathered, numbers_of
 from domainbert.tasks.slices import SlicedMetric
-from domainbert.tasks.tagged_files import OF_A_CRF
 from domainbert.tasks.task import Task, task_class
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY, check_splitting

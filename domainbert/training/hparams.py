@@ -7,10 +7,9 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from domainbert.base.choices import as_plain, choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
 from domainbert.base.validation import LISTS, bare, field_types, is_union
-from domainbert.settings.choices import choices_of, class_path, concrete_subclasses, is_choice
-from domainbert.settings.reader import as_plain
 
 
 def plain(value: Any) -> Any:

@@ -16,9 +16,9 @@ from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.entities import Sentence
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tokenization.align import align_text
 from tests.ready_made import task_distillation

@@ -21,13 +21,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
+from domainbert.labelled.sets import LabelledFile
 from domainbert.runner.first_recipe import machine, sizes
 from domainbert.runner.first_recipe.corpus import corpus_facts
 from domainbert.runner.first_recipe.machine import Machine
 from domainbert.runner.first_recipe.splits import find_splits
 from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_loader import Loader
-from domainbert.tasks.labelled_set import LabelledFile
 from domainbert.tasks.ner.files import read_ner
 from tests.samples.task_data import write_task_data
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from domainbert.base.marks import PARTS, SPEED_ONLY
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.settings.deciding import part_key
-from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.training.optim_config import OptimConfig
 
 

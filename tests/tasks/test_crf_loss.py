@@ -12,7 +12,7 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.crf import label_logits
-from domainbert.tasks.ner.conll import Sentence
+from domainbert.labelled.entities import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from tests.ready_made import fine_tuning
 

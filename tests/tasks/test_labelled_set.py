@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
-from domainbert.corpus.json_values import is_unicode
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.row_values import is_unicode
+from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.runner.manifest import make_seal, seal_key
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.deciding import part_key
@@ -20,10 +22,8 @@ from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import node_of
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, nearest
 from domainbert.base.files import write_text
 from domainbert.base.layout import printable
 from domainbert.base.paths import check_whole, resolve_path
@@ -20,7 +20,6 @@ from domainbert.runner.first_recipe.machine import Machine, this_machine
 from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import in_comment, of_file, of_task, recipe_text
 from domainbert.settings.command_line import Typed
-from domainbert.settings.tree import nearest
 from domainbert.tasks.config import TaskConfig
 
 FLAGS = {

@@ -8,20 +8,12 @@ from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
+from domainbert.labelled.items import Notes, TextFile, TextItem, Unit, in_words, label_counts
+from domainbert.labelled.label_names import LabelReader
+from domainbert.labelled.row_values import parsed, refuse
+from domainbert.labelled.rows import placed, some_texts, text_fields, text_problems, text_rows
+from domainbert.labelled.sets import Single, path_of
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.set_rows import placed
-from domainbert.tasks.text_files import (
-    LabelReader,
-    parsed,
-    refuse,
-    some_texts,
-    text_fields,
-    text_problems,
-    text_rows,
-)
-from domainbert.tasks.text_items import TextFile, TextItem
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,12 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import is_whole_number, problem_with_list, shown
-from domainbert.tasks.label_names import as_whole, list_in
-from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
-from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.labelled.items import Notes, TextFile, TextItem, Unit, in_words, label_counts
+from domainbert.labelled.label_names import LabelReader, as_whole, list_in
+from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, refuse, shown
+from domainbert.labelled.rows import placed, some_texts, text_fields, text_problems, text_rows
+from domainbert.labelled.sets import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.set_rows import placed
-from domainbert.tasks.text_files import (
-    LabelReader,
-    parsed,
-    refuse,
-    some_texts,
-    text_fields,
-    text_problems,
-    text_rows,
-)
-from domainbert.tasks.text_items import TextFile, TextItem
 
 Given = tuple[dict[str, Any], list[Any]]  # the fields of a text, and its labels as they stand in the row
 

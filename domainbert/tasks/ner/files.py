@@ -13,23 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
-from domainbert.corpus.json_values import problem_with_list, problem_with_text, shown
-from domainbert.tasks.labelled import Notes
-from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
-from domainbert.tasks.ner.config import ENTITY_KEYS, Ner, NerFormat
-from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
-from domainbert.tasks.ner.tags import tags_from_spans
-from domainbert.tasks.set_rows import accepted
-from domainbert.tasks.tagged_files import TaggedRows, list_keys, read_lists, sentence_rows
-from domainbert.tasks.text_files import (
-    Row,
-    Stretch,
-    file_kind,
-    refuse,
-    shown_stretch,
-    stretch_of,
-    words_inside,
-)
+from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool, tool_of
+from domainbert.labelled.entities import NerFile, read_conll, tagged_file
+from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
+from domainbert.labelled.items import Notes
+from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.rows import accepted, file_kind
+from domainbert.labelled.stretches import Stretch, shown_stretch, stretch_of, words_inside
+from domainbert.labelled.tag_schemes import tags_from_spans
+from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, sentence_rows
+from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")
 

@@ -18,13 +18,13 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, unreadable
-from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text, shown
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.labelled import Labelled, TextPair, Unit
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.contents import TextPair
+from domainbert.labelled.items import Labelled, Unit
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, problem_with_text, refuse, shown
 from domainbert.tasks.question_answering.config import QuestionAnswering, QuestionFormat
 from domainbert.tasks.question_answering.squad import read_squad
-from domainbert.tasks.text_files import parsed, refuse
 
 Row = dict[str, Any]
 

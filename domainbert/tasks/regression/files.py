@@ -8,17 +8,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import Problems, listed
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import listed, shown
-from domainbert.tasks.labelled import Notes
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.infer_columns import DECIMAL
+from domainbert.labelled.items import Notes, TextFile, TextItem
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import parsed, refuse, shown
+from domainbert.labelled.rows import placed, rows_of_texts, some_texts, text_fields, text_problems
+from domainbert.labelled.sets import Single, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
-from domainbert.tasks.row_keys import DECIMAL
-from domainbert.tasks.set_rows import placed
-from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
-from domainbert.tasks.text_items import TextFile, TextItem
 
 _LARGEST = 1e30  # single precision ends at 3.4e38
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domainbert.base.errors import Problems
-from domainbert.corpus.json_values import shown
-from domainbert.tasks.label_names import is_visible
-from domainbert.tasks.labelled import Notes, in_words, label_counts
-from domainbert.tasks.tagged_files import (
+from domainbert.labelled.items import Notes, in_words, label_counts
+from domainbert.labelled.label_names import is_visible
+from domainbert.labelled.row_values import shown
+from domainbert.labelled.rows import file_kind
+from domainbert.labelled.tagged_files import (
     TaggedFile,
     TaggedRows,
     TaggedSentence,
@@ -20,7 +21,6 @@ from domainbert.tasks.tagged_files import (
     read_lists,
     sentence_rows,
 )
-from domainbert.tasks.text_files import file_kind
 from domainbert.tasks.token_labels.config import TokenLabels
 
 

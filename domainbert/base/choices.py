@@ -1,8 +1,9 @@
 """The classes that a `class_path` may name: the subclasses of an abstract configuration class, and nothing else.
 
 They are found in the package of the base: in its own module and in every `config.py` or `*_config.py` below it. Such
-modules are free of torch. A name in a YAML is compared with the classes found, never imported, unless it lies in a
-package that the command line allows: `--allow-import mypkg`. Neither a YAML nor the environment can allow one.
+modules are free of torch. Installed packages register further ones by Python entry points, in the group that the base
+names. A name in a YAML is compared with the classes found, never imported, unless it lies in a package that the command
+line allows, which need not be installed: `--allow-import mypkg`. Neither a YAML nor the environment can allow one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -74,16 +76,54 @@ def class_path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def as_plain(value: Any) -> Any:
+    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
+        if any(is_choice(base) for base in type(value).__mro__):
+            return {"class_path": class_path(type(value)), "init_args": fields}
+        return fields
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
 @lru_cache
 def choices_of(base: type) -> dict[str, type]:
-    """The subclasses of `base` in its own package by class name, in alphabetical order."""
+    """The subclasses of `base` in its own package, and those that installed packages register, by class name in order.
+    A registered class that is called like another one has its whole class path as its name.
+
+    Raises:
+        DomainbertError: an entry point cannot be loaded, or names no configuration of this kind.
+    """
     package = base.__module__.rpartition(".")[0]
     spec = importlib.util.find_spec(package) if package else None
     for module in _modules_with_choices(package, (spec and spec.submodule_search_locations) or ()):
         importlib.import_module(module)
     own = base.__module__.partition(".")[0]
     found = [kind for kind in concrete_subclasses(base) if kind.__module__.partition(".")[0] == own]
-    return {kind.__name__: kind for kind in sorted(found, key=lambda kind: kind.__name__)}
+    choices = {kind.__name__: kind for kind in found}
+    for kind in _registered(base):
+        choices[class_path(kind) if kind.__name__ in choices else kind.__name__] = kind
+    return dict(sorted(choices.items()))
+
+
+def _registered(base: type) -> Iterator[type]:
+    """The subclasses of `base` that installed packages register."""
+    group = getattr(base, "entry_point_group", None)
+    for entry in entry_points(group=group) if group is not None else ():
+        package = "" if entry.dist is None else f" of {entry.dist.name}"
+        where = f"entry point {group}: {entry.name} = {entry.value}{package}"
+        try:
+            kind = entry.load()
+        except Exception as error:  # a module of another package may raise anything while it is imported
+            raise DomainbertError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
+        try:
+            yield _checked(kind, base, entry.value.replace(":", "."))
+        except DomainbertError as error:
+            raise DomainbertError(f"{where}: {error}") from error
 
 
 def concrete_subclasses(base: type) -> list[Any]:
@@ -111,7 +151,7 @@ def find_choice(base: type, name: str) -> type | None:
     snake = {short.lower(): kind for short, kind in choices.items()}
     if re.fullmatch("[a-z0-9_]+", name) and name.replace("_", "") in snake:
         return snake[name.replace("_", "")]
-    kind = choices.get(name.rpartition(".")[2])
+    kind = choices.get(name) or choices.get(name.rpartition(".")[2])
     if kind is not None and name in (kind.__name__, class_path(kind)):
         return kind
     return _imported(base, name) if is_allowed(name) else None
@@ -119,7 +159,11 @@ def find_choice(base: type, name: str) -> type | None:
 
 def _imported(base: type, name: str) -> type:
     module, _, attribute = name.rpartition(".")
-    found = getattr(_import(module), attribute, None)
+    return _checked(getattr(_import(module), attribute, None), base, name)
+
+
+def _checked(found: object, base: type, name: str) -> type:
+    """The class, if it is a configuration of this kind; `DomainbertError` otherwise."""
     if not (isinstance(found, type) and issubclass(found, base)) or inspect.isabstract(found):
         raise DomainbertError(f"{name} is not a class that inherits {class_path(base)} and has all that it asks for")
     if not dataclasses.is_dataclass(found) or "__dataclass_fields__" not in vars(found):
@@ -127,7 +171,9 @@ def _imported(base: type, name: str) -> type:
     try:
         get_type_hints(found)
     except NameError as error:
-        raise DomainbertError(f"{name}: a type in it is unknown ({error}); import it at the top of {module}") from error
+        raise DomainbertError(
+            f"{name}: a type in it is unknown ({error}); import it at the top of {found.__module__}"
+        ) from error
     return found
 
 

@@ -1,7 +1,7 @@
 """Texts with entities as annotation tools export them: JSON arrays as spaCy's, Label Studio's JSON, brat's folders.
 
 Each becomes rows as those of JSONL, `{"text": ..., "entities": [{"start": ..., "end": ..., "label": ...}]}`. What they
-hold beside entities is left out and counted. Free of torch.
+hold beside entities is left out and counted.
 
 Formats: https://brat.nlplab.org/standoff.html; https://labelstud.io/guide/export (its offsets count Unicode characters
 since label-studio-frontend#308, UTF-16 code units before).
@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.corpus.file_kind import look
 from domainbert.corpus.files import find_files, read_text
-from domainbert.corpus.json_values import is_whole_number, listed, problem_with_list, problem_with_text, shown
 from domainbert.corpus.rows import array_rows
-from domainbert.tasks.ner.config import NerFormat
-from domainbert.tasks.text_files import Row, refuse
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.row_values import Row, is_whole_number, problem_with_list, problem_with_text, refuse, shown
 
 Tool = Literal["json", "label_studio", "brat"]
 

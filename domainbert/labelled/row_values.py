@@ -1,19 +1,18 @@
-"""Values of labelled JSONL files, checked and shown in messages."""
+"""Values of rows of labelled files, checked and shown in messages."""
 
 from __future__ import annotations
 
 import json
-import reprlib
-from collections.abc import Iterable
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-_SHOWN_NAMES = 10
+from domainbert.base.errors import DomainbertError, Problems, listed
 
+Row = dict[str, Any]
+"""A row of a labelled file, by key or column."""
 
-def listed(names: Iterable[str]) -> str:
-    """The first few names of columns, keys or labels, for a message."""
-    return ", ".join(map(reprlib.repr, islice(names, _SHOWN_NAMES))) or "none"
+Found = TypeVar("Found")
+Given = TypeVar("Given")
 
 
 def shown(value: object) -> str:
@@ -58,3 +57,23 @@ def problem_with_strings(row: dict[str, Any], key: str) -> str:
         if not isinstance(item, str) or not item or not is_unicode(item):
             return f"{key!r} holds {shown(item)}; expected filled strings only"
     return ""
+
+
+def refuse(*found: str) -> None:
+    """Raise `DomainbertError` with all that is wrong with one row, each filled string a problem."""
+    problems = Problems("row")
+    for problem in filter(None, found):
+        problems.add(problem)
+    problems.raise_if_any()
+
+
+def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
+    """The result of `parse` for each row and line; where it raises `DomainbertError`, that is noted as a problem."""
+    found = []
+    for line, row in rows:
+        try:
+            found.append(parse(row, line))
+        except DomainbertError as error:
+            for problem in error.problems:
+                problems.add(f"{problems.subject}:{line}: {problem}")
+    return found

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import listed
-from domainbert.tasks.label_names import NAMES_KEY, is_visible, list_in
-from domainbert.tasks.recognition import Sample
-from domainbert.tasks.set_rows import is_answer
+from domainbert.base.errors import DomainbertError, listed
+from domainbert.labelled.file_sample import Sample
+from domainbert.labelled.label_names import NAMES_KEY, is_visible, list_in
+from domainbert.labelled.rows import is_answer
 
 _PAIRS = (
     ("text", "text_pair"),

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
+from domainbert.base.choices import allow_import_words, allow_imports, choices_of, find_choice
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.cli import main
 from domainbert.encoders.config import EncoderConfig
-from domainbert.settings.choices import allow_import_words, allow_imports, choices_of, find_choice
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import dump_yaml

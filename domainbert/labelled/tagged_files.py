@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists. Free of torch."""
+"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists."""
 
 from __future__ import annotations
 
@@ -10,56 +10,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import Column
-from domainbert.base.validation import check_fields
-from domainbert.corpus.columns import read_table
-from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
+from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.label_names import label_names, refuse_other_names
-from domainbert.tasks.labelled import Unit, label_set
-from domainbert.tasks.plain_items import PlainItem
-from domainbert.tasks.sentences import SentenceFile
-from domainbert.tasks.set_rows import Row, accepted
-from domainbert.tasks.text_files import parsed, refuse
+from domainbert.labelled.conll import read_table
+from domainbert.labelled.formats import TaggedColumns
+from domainbert.labelled.items import Unit, label_set
+from domainbert.labelled.label_names import label_names, refuse_other_names
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, refuse, shown
+from domainbert.labelled.rows import accepted
+from domainbert.labelled.sentences import SentenceFile
 
 _TAG_KEYS = ("tags", "ner_tags")
 _NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
-
-
-@dataclass(frozen=True)
-class TaggedColumns:
-    """Columns of words and tags in a CoNLL or JSONL file, and names of tags that are numbers."""
-
-    token_column: Column | str = 0
-    """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
-    the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
-
-    tag_column: Column | str = -1
-    """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
-
-    label_names: tuple[str, ...] | None = None
-    """Names of the numbers 0, 1, ... in a file that has tags as numbers. They may also stand in its first row,
-    as a list under "label_names"."""
-
-    label_names_file: Path | None = None
-    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
-
-    def __post_init__(self) -> None:
-        """Check the columns."""
-        check_fields(self)
-
-
-@dataclass(frozen=True)
-class TaggedFormat(TaggedColumns):
-    """Columns of words and tags in a CoNLL or JSONL file."""
-
-    kind: Literal["auto", "conll", "jsonl"] = "auto"
-    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
 
 
 @dataclass(frozen=True)

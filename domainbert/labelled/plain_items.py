@@ -1,10 +1,9 @@
-"""A labelled item as text, labels and stretches of text: what checks look at, whatever the task. Free of torch."""
+"""A labelled item as text, labels and stretches of text: what checks look at, whatever the task."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import accumulate
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,3 @@ class PlainItem:
 
     document_name: str = ""
     """Identity of its document, in other files, too; empty where nothing does."""
-
-
-def joined_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Words with single spaces between them, and the characters of each.
-
-    >>> joined_words(["high", "growth"])
-    ('high growth', [(0, 4), (5, 11)])
-    """
-    ends = accumulate(len(word) + 1 for word in words)
-    return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]

@@ -1,4 +1,4 @@
-"""A labelled file of sentences, which may stand in documents. Free of torch."""
+"""A labelled file of sentences, which may stand in documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from domainbert.tasks.labelled import Item, Labelled
+from domainbert.labelled.items import Item, Labelled
 
 
 class SentenceItem(Item, Protocol):

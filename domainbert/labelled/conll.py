@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.conllu import CONLLU_COLUMNS, count_up, without_asides
 from domainbert.corpus.files import read_lines
 
 Separator = Literal["tabs", "spaces"]
@@ -19,8 +20,6 @@ Line = tuple[int, str]
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word a line with its columns"
-CONLLU_COLUMNS = 10  # columns; the first numbers the words
-_NO_WORD = re.compile(r"\d+[-.]\d+\t")
 _SHOWN_NAMES = 200  # characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
@@ -167,21 +166,6 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             sentence = []
     if shape is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
-
-
-def without_asides(sentence: list[Line]) -> list[Line]:
-    """The lines of a sentence of CoNLL-U without what it has beside words: comments, multiword tokens, empty nodes; of
-    another file as they are."""
-    rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]
-    if not rows or any(line.count("\t") + 1 != CONLLU_COLUMNS for _, line in rows):
-        return sentence
-    words = [(number, line) for number, line in rows if not _NO_WORD.match(line)]
-    return words if words and count_up([line.partition("\t")[0] for _, line in words]) else sentence
-
-
-def count_up(column: Sequence[str]) -> bool:
-    """Whether a column numbers the words of a sentence: 1, 2, 3, ..."""
-    return list(column) == [str(place) for place in range(1, len(column) + 1)]
 
 
 def _names(header: str) -> list[str]:

@@ -11,9 +11,11 @@ from typing import Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
-from domainbert.tasks.ner.config import SchemeChoice
-from domainbert.tasks.ner.tags import (
+from domainbert.labelled.formats import SchemeChoice
+from domainbert.labelled.items import Notes, Unit, in_words, label_counts
+from domainbert.labelled.plain_items import LabelledStretch, PlainItem
+from domainbert.labelled.stretches import joined_words
+from domainbert.labelled.tag_schemes import (
     UNNAMED,
     Scheme,
     Span,
@@ -24,8 +26,7 @@ from domainbert.tasks.ner.tags import (
     split_tag,
     to_iob2,
 )
-from domainbert.tasks.plain_items import LabelledStretch, PlainItem, joined_words
-from domainbert.tasks.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
+from domainbert.labelled.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
 
 _LISTED_REPAIRS = 3
 _ENTITY = re.compile("[BIESLU](-.|$)")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import is_whole_number, listed, shown
+from domainbert.base.errors import DomainbertError, listed
+from domainbert.labelled.row_values import Row, is_whole_number, problem_with_text, shown
 
 NAMES_KEY = "label_names"
 """Key of the list of names in the first row of a JSONL file."""
@@ -120,3 +120,50 @@ def _read(path: Path) -> Any:
     if set(numbered) != set(range(len(value))):
         raise DomainbertError(f"{path}: the numbers of the labels are not 0 to {len(value) - 1}; {_EXPECTED}")
     return [numbered[number] for number in range(len(value))]
+
+
+class LabelReader:
+    """Reads labels under a key that are strings or numbers from 0, which stand for `names`; without these not both."""
+
+    def __init__(self, key: str, names: Sequence[str] | None) -> None:
+        self.key, self.names = key, names
+        numbers = [(number, self._number(name)) for number, name in enumerate(names or ())]
+        # 1 to 5 stars: "1" is the name of 0, and the number of "2"
+        self._unclear = any(other is not None and other != number for number, other in numbers)
+        self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
+
+    @property
+    def nameless(self) -> bool:
+        """The classes are numbers without names."""
+        return self.names is None and self._first is not None and self._first[0]
+
+    def problem_with(self, row: Row, line: int) -> str:
+        """The reason why the row has no label, or an empty string."""
+        value = row.get(self.key)
+        numbered = is_whole_number(value)
+        if not numbered:
+            problem = problem_with_text(row, self.key).replace("expected a string", "expected a string or whole number")
+            if problem or not is_visible(str(value)):
+                expected = "expected visible characters and no white space around them"
+                return problem or f"{self.key!r} is {shown(value)}; {expected}"
+            if list_in(str(value)) is not None:
+                return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
+        if self.names is not None:
+            known = value in self.names or self._number(value) is not None
+            if self._unclear and not numbered and known:
+                found = f"label {shown(value)} may be a name or a number from 0, for the names are {listed(self.names)}"
+                return f"{found}; expected names that are no such numbers, or no label_names where the labels are names"
+            return "" if known else f"label {shown(value)}; expected one of {listed(self.names)}, or its number from 0"
+        self._first = self._first or (numbered, line)
+        if numbered != self._first[0]:
+            words = [f"a {'number' if one else 'string'}" for one in (numbered, self._first[0])]
+            return f"{self.key!r} is {shown(value)}, {words[0]}; expected {words[1]} as in line {self._first[1]}"
+        return f"{self.key!r} is {shown(value)}; expected a number from 0" if numbered and int(str(value)) < 0 else ""
+
+    def name(self, value: Any) -> str:
+        """The name of a label without a problem."""
+        number = None if self.names is None or value in self.names else self._number(value)
+        return str(value) if self.names is None or number is None else self.names[number]
+
+    def _number(self, value: Any) -> int | None:
+        return number_of(value, self.names or ())

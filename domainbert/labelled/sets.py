@@ -1,4 +1,4 @@
-"""A labelled set as a YAML names it: a file, one of texts with one of labels beside it, or several. Free of torch."""
+"""A labelled set as a YAML names it: a file, one of texts with one of labels beside it, or several."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Items
-from domainbert.tasks.config import TaskConfig, beside
-from domainbert.tasks.labelled import Labelled, Notes, check_forms, check_labels_known, find_labels
+from domainbert.labelled.items import Labelled, Notes, check_forms, check_labels_known, find_labels
 
 
 @dataclass(frozen=True)
@@ -98,22 +97,38 @@ def set_name(given: LabelledSet) -> str:
     return ", ".join(map(str, files_of(given)))
 
 
-def read_file(config: TaskConfig, file: Single) -> Labelled[Any]:
+class FileTask(Protocol):
+    """The settings of a task, as far as its files are read by them: `TaskConfig` has them."""
+
+    @property
+    def name(self) -> str:
+        """The task's name, for messages."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The keys whose values are slices."""
+
+    def read(self, path: Any) -> Labelled[Any]:
+        """The items of a file, or of two that belong together."""
+
+
+def read_file(config: FileTask, file: Single) -> Labelled[Any]:
     """The items of one file; `DomainbertError` if the task cannot read two together, or slices."""
-    if isinstance(file, Path):
-        return config.read(file)
-    if not hasattr(getattr(config, "format", None), "by"):
-        raise DomainbertError(f"{file}: {config.name} reads a file by itself; expected its path alone")
-    if unknown := sorted(set(file.by) - set(config.by)):
-        raise DomainbertError(f"{file}: is said to be in slices by {', '.join(unknown)}; expected keys of format.by")
-    read: Labelled[Any] = beside(type(config), "files").read(config, file)
-    return read
+    if isinstance(file, LabelledFile):
+        if not hasattr(getattr(config, "format", None), "by"):
+            raise DomainbertError(f"{file}: {config.name} reads a file by itself; expected its path alone")
+        if unknown := sorted(set(file.by) - set(config.by)):
+            found = f"is said to be in slices by {', '.join(unknown)}"
+            raise DomainbertError(f"{file}: {found}; expected keys of format.by")
+    return config.read(file)
 
 
-Reader = Callable[[TaskConfig, Single], Labelled[Any]]
+AnyTask = TypeVar("AnyTask", bound=FileTask)
 
 
-def read_set(config: TaskConfig, given: LabelledSet, read: Reader = read_file) -> Labelled[Any]:
+def read_set(
+    config: AnyTask, given: LabelledSet, read: Callable[[AnyTask, Single], Labelled[Any]] = read_file
+) -> Labelled[Any]:
     """The items of a labelled set, whose files `read` reads; `DomainbertError` with all that is wrong in any file."""
     found, problems = [], Problems(set_name(given))
     for file in files_of(given):

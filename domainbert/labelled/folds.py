@@ -18,10 +18,9 @@ from domainbert.base.files import write_text
 from domainbert.corpus.file_kind import look
 from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.label_names import NAMES_KEY
-from domainbert.tasks.labelled import Labelled, Unit
-from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, moved, paths_of, read_set, set_name
+from domainbert.labelled.items import Labelled, Unit
+from domainbert.labelled.label_names import NAMES_KEY
+from domainbert.labelled.sets import FileTask, LabelledSet, Single, files_of, moved, paths_of, read_set, set_name
 
 _LONG, _FEW = 3, 3  # words of an entity, and units that have it, for them to belong together
 
@@ -34,7 +33,7 @@ class Fold:
     validation: list[str]
 
 
-def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
+def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -> list[Fold]:
     """Split a training set; sentences of a document stay together, and so do those that share a rare entity; classes
     are spread evenly.
 
@@ -53,7 +52,7 @@ def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int)
     return _folds(train, whole, dealt, num_folds)
 
 
-def hold_out(given: LabelledSet, task: TaskConfig, num_parts: int, seed: int) -> Fold:
+def hold_out(given: LabelledSet, task: FileTask, num_parts: int, seed: int) -> Fold:
     """One part in so many of a set as the validation of a fold; a document whose label no other one has is trained on.
 
     `DomainbertError` if there are fewer documents than parts.
