@@ -49,6 +49,10 @@ class Distillation(Distilling, RowsModule):
         lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
         module.save_pretrained("runs/student")
 
+    >>> from domainbert import Distillation, HardTargets
+    >>> Distillation(["model"], [HardTargets()], unfreeze_every=100).unfreeze_every
+    100
+
     Teachers and student read the same batches; the teachers are in eval mode, without gradients, and in no checkpoint.
     Logged: `train/NAME` and `validation/NAME` of each loss, and the weighted sum as `train/loss`, `validation/loss`.
 

@@ -47,6 +47,10 @@ class TransferData(LabelledData):
 
         data = TransferData(Ner(), "train.conll", "dev.conll", unlabelled=CorpusConfig([Source("corpus.jsonl")]))
 
+    >>> from domainbert import Ner, TransferData
+    >>> TransferData(Ner(), "train.conll", unlabelled=["Prices rose."]).unlabelled_batch_size
+    64
+
     Args, beside those of `LabelledData`, which take keywords:
         unlabelled: text of the domain, cut into sentences; or the contents themselves.
         max_unlabelled: sentences of it that are taken, drawn at random; None takes all.
@@ -112,6 +116,10 @@ class TaskDistillation(Distilling, FineTuning):
         data = TransferData(Ner(), "train.conll", "dev.conll")
         module = TaskDistillation(["runs/tagger"], data.task, [SoftTargets(), HardTargets()])
         lightning.Trainer(max_epochs=5).fit(module, data)
+
+    >>> from domainbert import Ner, SoftTargets, TaskDistillation
+    >>> TaskDistillation(["model"], Ner(), [SoftTargets()], cache="soft-labels").top_k
+    64
 
     It validates, tests, predicts and saves as `FineTuning`. Teachers are not asked for logits where the batches bring
     these, and have the embeddings of all entries.

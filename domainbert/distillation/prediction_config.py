@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoftTargets(LossConfig):
-    """T² KL(teacher || student) of the distributions at temperature T (Hinton et al. 2015, arXiv:1503.02531, eq. 1)."""
+    """T² KL(teacher || student) of the distributions at temperature T (Hinton et al. 2015, arXiv:1503.02531, eq. 1).
+
+    >>> from domainbert import SoftTargets
+    >>> SoftTargets(temperature=2.0).weight
+    1.0
+    """
 
     temperature: Annotated[float, Range(0.01, 1000)] = 2.0
     """Logits are divided by it; above 1 the teacher's lesser choices weigh more."""
@@ -37,7 +42,12 @@ class SoftTargets(LossConfig):
 
 @dataclass(frozen=True)
 class HardTargets(LossConfig):
-    """Cross-entropy with what is true: the masked tokens of a corpus (masked LM), the labels of a task."""
+    """Cross-entropy with what is true: the masked tokens of a corpus (masked LM), the labels of a task.
+
+    >>> from domainbert import HardTargets
+    >>> HardTargets(weight=0.5).weight
+    0.5
+    """
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:

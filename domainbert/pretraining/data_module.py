@@ -52,6 +52,10 @@ class PretrainingData(TrainingData):
 
         data = PretrainingData("runs/prepared", max_length=128, batch_size=256)
 
+    >>> from domainbert import PretrainingData
+    >>> PretrainingData("runs/prepared", max_length=64).row_length
+    64
+
     A row holds several documents, or parts of long ones, one after the other; attention never crosses them. A batch has
     `input_ids`, `position_ids` and `segment_ids` (rows, length), `positions` (N,) in the flattened tokens and whatever
     the objective predicts there, such as `targets` (N,). The count `num_targets` is that of the global batch.

@@ -115,6 +115,10 @@ class Pretraining(RowsModule):
         lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
         module.save_pretrained("runs/model")
 
+    >>> from domainbert import BertConfig, Pretraining
+    >>> Pretraining(BertConfig(16, 2, 2, 32), "model", embedding_steps=5).hparams["embedding_steps"]
+    5
+
     Logged: `train/loss`, `validation/loss`, `validation/bits_per_character` and what else the objective reports; those
     of a held-out text with its name before them. The loss is a mean over the predicted tokens of the global batch.
 

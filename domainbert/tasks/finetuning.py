@@ -42,6 +42,11 @@ class FineTuning(TaskModule):
         lightning.Trainer(max_epochs=5).fit(module, data)
         module.save_pretrained("runs/tagger")
 
+    >>> from domainbert import FineTuning, Ner
+    >>> module = FineTuning.from_pretrained("model", Ner(), seed=2)
+    >>> module.hparams["seed"], module.lr
+    (2, 0.0001)
+
     The labels are those of the training set; `setup` builds the model with a head for them. A batch holds the windows
     of whole examples, packed: `input_ids`, `position_ids` and `segment_ids` (rows, length); the head gives logits (N,
     labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the global batch.

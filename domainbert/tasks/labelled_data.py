@@ -44,6 +44,12 @@ class LabelledData(TrainingData):
 
         data = LabelledData(Ner(), "train.conll", "dev.conll", "test.conll", model="models/minilm")
 
+    >>> from domainbert import LabelledData, Ner
+    >>> data = LabelledData(Ner(), predict=["The high court heard case number 7."], model="model")
+    >>> data.setup("predict")
+    >>> data.window, len(data.predict_dataloader())
+    (64, 1)
+
     Texts are windowed and packed: nothing is cut. A training batch has the shapes that `FineTuning` describes; its
     counts `num_examples` and `num_targets` are those of the global batch.
 
