@@ -295,17 +295,20 @@ class LabelledData(TrainingData):
 
     def test_dataloader(self) -> Batches:
         """The numbers of the items of the test set, dealt to the ranks."""
-        return self._numbers(len(self.items("test")))
+        return self._numbers("test", len(self.items("test")))
 
     def predict_dataloader(self) -> Batches:
         """The numbers of the contents to predict, in order, dealt to the ranks."""
-        return self._numbers(len(self.contents))
+        return self._numbers("predict", len(self.contents))
 
-    def _numbers(self, count: int) -> Batches:
+    def _numbers(self, name: str, count: int) -> Batches:
         share = self._share
-        numbers = np.arange(count)
-        parts = [numbers[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
-        mine = [{"items": part} for part in parts[share.rank :: share.world_size]]
+        if count < share.world_size:
+            raise DomainbertError(f"{name}: fewer items than devices ({share.world_size}); use fewer devices")
+        numbers = np.arange(count)[share.rank :: share.world_size]
+        mine = [
+            {"items": numbers[start : start + self.batch_size]} for start in range(0, len(numbers), self.batch_size)
+        ]
         return Batches(lambda: DataLoader(mine, batch_size=None), len(mine))  # type: ignore[arg-type]
 
 
