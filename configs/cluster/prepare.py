@@ -181,9 +181,8 @@ def begun(out: Path, parts: Sequence[PlannedPart], tasks: int, settings: list[An
     problems = Problems(str(out))
     for place, part in enumerate(parts):
         done = (notes / f"logs/parts/completions/{place % tasks:05d}").is_file()
-        if done and read_facts(part.folder)["made_from"] != part.made_from:
-            found = f"changed since {part.folder} was written, or texts of corpus.exclude have"
-            problems.add(f"{part.file.path}: {found}; remove {out} and {notes.parent} to begin anew")
+        if done and (reason := part.made_from.reason(read_facts(part.folder)["made_from"])):
+            problems.add(f"{part.folder}: {reason} since it was written; remove {out} and {notes.parent} to begin anew")
     problems.raise_if_any()
     return notes
 
@@ -197,7 +196,7 @@ def pipelines(options: argparse.Namespace) -> tuple[Path, list[tuple[str, int, l
     settings = read_config(options.config, filtered)
     tokenizer, names = load_tokenizer(settings.tokenizer), ["datatrove", *options.filters] if filtered else []
     parts = plan_parts(options.out, settings.corpus, tokenizer, settings.row_lengths or (), names)
-    names += [part.made_from for part in parts] if filtered else []
+    names += [part.made_from.key for part in parts] if filtered else []
     tasks = min(options.tasks, len(parts))
     notes = begun(options.out, parts, tasks, [as_plain(settings), tokenizer.fingerprint, *names])
     read = Read(settings.corpus, parts)

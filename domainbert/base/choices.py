@@ -76,18 +76,31 @@ def class_path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def as_plain(value: Any) -> Any:
-    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`."""
+def as_plain(value: Any, defaults: bool = True) -> Any:
+    """Return dataclasses, paths and tuples as plain YAML values, and a choice as `class_path` and `init_args`.
+
+    With `defaults=False`, fields that have their default are left out.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
+        items = {item: getattr(value, item.name) for item in dataclasses.fields(value) if item.init}
+        fields = {
+            item.name: as_plain(setting, defaults)
+            for item, setting in items.items()
+            if defaults or setting != default_of(item)
+        }
         if any(is_choice(base) for base in type(value).__mro__):
             return {"class_path": class_path(type(value)), "init_args": fields}
         return fields
     if isinstance(value, Mapping):
-        return {key: as_plain(item) for key, item in value.items()}
+        return {key: as_plain(item, defaults) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [as_plain(item) for item in value]
+        return [as_plain(item, defaults) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def default_of(item: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field, or `dataclasses.MISSING` if it has none."""
+    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
 
 
 @lru_cache

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.conllu import CONLLU_COLUMNS, count_up, without_asides
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, without_asides
 from domainbert.corpus.files import read_lines
 
 Separator = Literal["tabs", "spaces"]

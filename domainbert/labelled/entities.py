@@ -134,7 +134,7 @@ def _check_marks(path: Path, marks: Sequence[Mark]) -> None:
 
 def tagged_file(
     path: Path,
-    kind: Literal["conll", "jsonl"],
+    kind: Literal["conll", "jsonl", "rows"],
     rows: Sequence[TaggedRows],
     scheme: SchemeChoice,
     repair: bool,

@@ -17,10 +17,21 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_text
 from domainbert.corpus.file_kind import look
 from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.corpus.rows import json_rows
+from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.items import Labelled, Unit
 from domainbert.labelled.label_names import NAMES_KEY
-from domainbert.labelled.sets import FileTask, LabelledSet, Single, files_of, moved, paths_of, read_set, set_name
+from domainbert.labelled.rows import has_json_values
+from domainbert.labelled.sets import (
+    FileTask,
+    LabelledSet,
+    Single,
+    files_of,
+    moved,
+    opened,
+    paths_of,
+    read_set,
+    set_name,
+)
 
 _LONG, _FEW = 3, 3  # words of an entity, and units that have it, for them to belong together
 
@@ -105,8 +116,11 @@ class _Contents:
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """The lines of each path; a JSON array is converted to JSON Lines."""
-        paths = paths_of(self.file)
+        """The lines of each path; a JSON array or data set is converted to JSON Lines."""
+        source, paths = opened(self.file), paths_of(self.file)
+        if isinstance(source, Rows):
+            rows = source.numbered(Problems(str(source)))
+            return [[f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for _, row in rows]]
         if self.read.kind == "jsonl" and "".join(look(paths[0])).lstrip().startswith("["):
             rows = json_rows(paths[0], Problems(str(paths[0])))
             return [[f"{json.dumps(row, ensure_ascii=False)}\n" for _, row in rows]]
@@ -119,7 +133,7 @@ class _Contents:
         header = self.units[0].line - 1
         starts = [header, *(unit.line - 1 for unit in self.units[1:]), len(lines)]
         text = "".join(line for unit in chosen for line in lines[starts[unit] : starts[unit + 1]])
-        return "".join(lines[:header]) + (_named_as(lines[header], text) if self.read.kind == "jsonl" else text)
+        return "".join(lines[:header]) + (_named_as(lines[header], text) if has_json_values(self.read.kind) else text)
 
 
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:

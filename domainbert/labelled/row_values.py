@@ -17,7 +17,15 @@ Given = TypeVar("Given")
 
 def shown(value: object) -> str:
     """A JSON value for a message; only the kind of a list or object, which may be too deep for `json` to write."""
-    return f"a JSON {type(value).__name__}" if isinstance(value, (dict, list)) else json.dumps(value)[:40]
+    return (
+        f"a JSON {type(value).__name__}"
+        if isinstance(value, (dict, list))
+        else json.dumps(value, default=_type_name)[:40]
+    )
+
+
+def _type_name(value: object) -> str:
+    return f"a {type(value).__name__}"
 
 
 def is_whole_number(value: object) -> bool:

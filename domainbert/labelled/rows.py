@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.files import read_lines
-from domainbert.corpus.rows import csv_rows, json_rows
+from domainbert.corpus.rows import Rows, csv_rows, json_rows
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.formats import RowFormat, TextFormat
 from domainbert.labelled.items import Notes
@@ -26,26 +26,36 @@ from domainbert.labelled.row_values import (
     problem_with_text,
     refuse,
 )
-from domainbert.labelled.sets import LabelledFile, Single
+from domainbert.labelled.sets import LabelledFile, Readable
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 _ANSWER, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # of Prodigy, which keeps such texts in its export
 
 
-def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
+def file_kind(path: Path | Rows, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
     """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost.
 
-    `setting` is the key by which the user says it, for messages.
+    `setting` is the key by which the user says it, for messages. Rows in memory are of a kind by themselves, which is
+    read where JSONL is.
     """
+    if isinstance(path, Rows):
+        if "jsonl" not in expected:
+            raise DomainbertError(f"{path}: rows in memory; expected a file")
+        return FileKind("rows")
     check_regular(path)
     return tell_kind(path, look(path), expected, setting) if asked == "auto" else FileKind(asked)
 
 
+def has_json_values(kind: Kind) -> bool:
+    """Whether the values of rows have types, as in JSON; columns of CSV are strings."""
+    return kind in ("jsonl", "rows")
+
+
 def rows_of(
-    path: Path, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True
+    path: Path | Rows, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True
 ) -> Iterator[tuple[int, Row]]:
     """The rows of JSONL, or of CSV or TSV below the header, by key, each with its line; `keys` are one column each."""
-    if kind == "jsonl":
+    if has_json_values(kind) or isinstance(path, Rows):
         return json_rows(path, problems)
     rows = csv_rows(path, _DELIMITERS[kind], problems, quoted)
     line, header = next(rows, (1, []))
@@ -72,21 +82,22 @@ def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
 
 
 def rows_of_texts(
-    file: Single, format: RowFormat, problems: Problems, notes: Notes
+    file: Readable, format: RowFormat, problems: Problems, notes: Notes
 ) -> tuple[Kind, Iterator[tuple[int, Row]]]:
     """The kind of a file of texts, and its rows with their lines, without those that `accepted` leaves out.
 
     Broken rows are noted as problems. A file that is not of the format at all raises `DomainbertError`.
     """
-    one = file if isinstance(file, LabelledFile) else LabelledFile(file)
-    if one.label is not None:
+    one = LabelledFile(file) if isinstance(file, Path) else file
+    if isinstance(one, LabelledFile) and one.label is not None:
         _check_parallel(one, format)
         kind: Kind = "lines"
         rows = parallel_rows(one.texts, one.label, format.text_key, format.label_key)
     else:
-        kind = file_kind(one.texts, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
+        source = one if isinstance(one, Rows) else one.texts
+        kind = file_kind(source, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
         keys = [*format.keys, *(key for key in format.by if key not in one.by)]
-        rows = rows_of(one.texts, kind, keys, problems, format.quoting == "double")
+        rows = rows_of(source, kind, keys, problems, format.quoting == "double")
     return kind, accepted(with_slices(rows, one, problems), notes.left_out, (*format.keys, *format.by))
 
 
@@ -98,17 +109,18 @@ def _check_parallel(file: LabelledFile, format: RowFormat) -> None:
 
 
 def text_rows(
-    file: Single, format: TextFormat, problems: Problems, notes: Notes
+    file: Readable, format: TextFormat, problems: Problems, notes: Notes
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
     """As `rows_of_texts`, with the names of labels that stand there as numbers, between the two; `as_whole` changes
     labels."""
     kind, rows = rows_of_texts(file, format, problems, notes)
-    rows = _with_whole_labels(rows, format.label_key, kind != "jsonl", notes.changed)
+    typed = has_json_values(kind)
+    rows = _with_whole_labels(rows, format.label_key, not typed, notes.changed)
     for line, row in rows:
-        first = row if kind == "jsonl" else {}
+        first = row if typed else {}
         names = label_names(format.label_names, format.label_names_file, first, f"{file}:{line}")
         all_rows = chain([(line, row)], rows)
-        return kind, names, _with_names_of(first, all_rows, problems) if kind == "jsonl" else all_rows
+        return kind, names, _with_names_of(first, all_rows, problems) if typed else all_rows
     return kind, None, rows
 
 
@@ -184,7 +196,9 @@ def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> I
     return ((line, {text_key: text, label_key: label}) for line, (text, label) in enumerate(pairs, 1))
 
 
-def with_slices(rows: Iterator[tuple[int, Row]], file: LabelledFile, problems: Problems) -> Iterator[tuple[int, Row]]:
+def with_slices(
+    rows: Iterator[tuple[int, Row]], file: LabelledFile | Rows, problems: Problems
+) -> Iterator[tuple[int, Row]]:
     """The rows with the slices of the whole file; a row that has a key of these itself is noted as a problem."""
     for line, row in rows:
         if twice := [key for key in file.by if key in row]:
@@ -209,9 +223,9 @@ def is_answer(rows: Iterable[Row], key: str) -> bool:
     return key == _ANSWER and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
 
 
-def placed(problem: str, file: Single, line: int) -> str:
+def placed(problem: str, file: Readable, line: int) -> str:
     """A problem with a label, with its place where labels have a file of their own; an empty string is none."""
-    if not problem or isinstance(file, Path) or file.label is None:
+    if not problem or not isinstance(file, LabelledFile) or file.label is None:
         return problem
     return f"{problem} ({file.label}:{line})"
 

@@ -1,4 +1,4 @@
-"""A labelled set as a YAML names it: a file, one of texts with one of labels beside it, or several."""
+"""A labelled set as a YAML names it: a file or data set, a file of texts with one of labels beside it, or several."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.paths import DataPath, is_on_hub
 from domainbert.base.ranges import Items
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.dataset_rows import open_dataset
 from domainbert.labelled.items import Labelled, Notes, check_forms, check_labels_known, find_labels
+
+_SAVED = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
 
 
 @dataclass(frozen=True)
 class LabelledFile:
     """A labelled file, or two that belong together line by line; and what holds of all its texts."""
 
-    path: Path | None = None
-    """A labelled file."""
+    path: DataPath | None = None
+    """A labelled file; a folder that `save_to_disk` of Hugging Face `datasets` has written; or `hub:NAME` (or
+    `hub:NAME@REVISION`) for a data set of the hub."""
 
     text: Path | None = None
     """In its place a file with a text a line."""
@@ -30,12 +36,20 @@ class LabelledFile:
     """Slices that all its texts are in, such as {language: arabic}, where the rows do not say so: see `by` of the
     format."""
 
+    hub_config: str | None = None
+    """The configuration (subset) of a data set of the hub, where it has several."""
+
+    hub_split: str | None = None
+    """The split of a data set of the hub, or of a folder with several; null takes the only one."""
+
     def __post_init__(self) -> None:
         """Check that it is one of the two."""
         parts = set(_parts(self))
         if parts not in ({"path"}, {"text", "label"}):
             found = " and ".join(sorted(parts)) or "none of them"
             raise DomainbertError(f"found {found}; expected path, or text and label")
+        if self.hub_config is not None and not is_on_hub(self.texts):
+            raise DomainbertError(f"hub_config: found {self.hub_config!r} beside {self.texts}; expected hub:NAME")
 
     @property
     def texts(self) -> Path:
@@ -49,12 +63,17 @@ class LabelledFile:
 
 
 Single = Path | LabelledFile
-LabelledSet = Path | LabelledFile | Annotated[list[Path | LabelledFile], Items()]
+LabelledSet = DataPath | LabelledFile | Annotated[list[DataPath | LabelledFile], Items()]
 """The type of a setting that names a labelled set."""
 
+Readable = Single | Rows
+"""A file of a labelled set as tasks read it: a data set is rows."""
 
-def path_of(file: Single) -> Path:
-    """The path of the texts of a file, by which it is named."""
+
+def path_of(file: Readable) -> Path:
+    """The path of the texts of a file, by which it is named; of rows in memory their name."""
+    if isinstance(file, Rows):
+        return Path(file.name)
     return file if isinstance(file, Path) else file.texts
 
 
@@ -112,10 +131,29 @@ class FileTask(Protocol):
         """The items of a file, or of two that belong together."""
 
 
-def read_file(config: FileTask, file: Single) -> Labelled[Any]:
+def _is_dataset(path: Path) -> bool:
+    """Whether a path is `hub:NAME`, or a folder that `save_to_disk` has written."""
+    return is_on_hub(path) or any((path / name).is_file() for name in _SAVED)
+
+
+def opened(file: Readable) -> Readable:
+    """The rows of a data set, see `open_dataset`; any other file as it is."""
+    if isinstance(file, Rows):
+        return file
+    one = LabelledFile(file) if isinstance(file, Path) else file
+    if one.path is not None and _is_dataset(one.path):
+        return open_dataset(one.path, one.hub_config, one.hub_split, one.by)
+    if one.hub_split is not None:
+        expected = "expected hub:NAME, or a folder that save_to_disk has written"
+        raise DomainbertError(f"{file}: hub_split: found {one.hub_split!r} beside a file; {expected}")
+    return file
+
+
+def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     """The items of one file; `DomainbertError` if the task cannot read two together, or slices."""
-    if isinstance(file, LabelledFile):
-        if not hasattr(getattr(config, "format", None), "by"):
+    file = opened(file)
+    if not isinstance(file, Path):
+        if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "by"):
             raise DomainbertError(f"{file}: {config.name} reads a file by itself; expected its path alone")
         if unknown := sorted(set(file.by) - set(config.by)):
             found = f"is said to be in slices by {', '.join(unknown)}"

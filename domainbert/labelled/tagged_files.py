@@ -15,15 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, listed
-from domainbert.corpus.rows import json_rows
+from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.conll import read_table
 from domainbert.labelled.formats import TaggedColumns
-from domainbert.labelled.items import Unit, label_set
+from domainbert.labelled.items import SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, refuse, shown
 from domainbert.labelled.rows import accepted
-from domainbert.labelled.sentences import SentenceFile
 
 _TAG_KEYS = ("tags", "ner_tags")
 _NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
@@ -184,13 +183,18 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     return TaggedTable(rows, marks, layout)
 
 
-def sentence_rows(path: Path, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
-    """The rows of a JSONL file of sentences, see `accepted`; `DomainbertError` if it has none."""
+def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
+    """The rows of sentences of a JSONL file or in memory, see `accepted`; `DomainbertError` if it has none."""
     rows = list(accepted(json_rows(path, problems), left_out))
     if not rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no sentences; expected words with tags")
     return rows
+
+
+def rows_layout(path: Path | Rows) -> str:
+    """The layout of rows with typed values, in words."""
+    return "rows" if isinstance(path, Rows) else "JSONL"
 
 
 def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
@@ -205,7 +209,7 @@ def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
 
 
 def read_lists(
-    path: Path, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
+    path: Path | Rows, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
 ) -> TaggedTable:
     """The sentences of JSONL, whose rows have been read, one or more: each a document of its own.
 
@@ -224,7 +228,7 @@ def read_lists(
     sentences = [
         TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)
     ]
-    return TaggedTable(sentences, [], f"JSONL, words in {keys[0]!r}, tags in {keys[1]!r}")
+    return TaggedTable(sentences, [], f"{rows_layout(path)}, words in {keys[0]!r}, tags in {keys[1]!r}")
 
 
 def _words_and_tags(

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin
 from domainbert.base.choices import as_plain, choices_of, find_choice, import_advice, is_choice, named_files
 from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.base.marks import STREAM
-from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
+from domainbert.base.paths import OnHub, check_hub_name, hub_advice, is_on_hub, resolve_path, stream_kind
 from domainbert.base.redact import redact
 from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
 from domainbert.settings.advice import advice
@@ -261,7 +261,11 @@ class _Reader:
 
     def input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
         """A path that is read: it must exist, unless an earlier stage will write it."""
+        on_hub = next((one for one in get_args(hint) if isinstance(one, OnHub)), None)
         try:
+            if on_hub is not None and on_hub.what == "data set" and is_on_hub(value):
+                check_hub_name(str(value))
+                return value
             path = resolve_path(value)
         except DomainbertError as error:
             return self.problem(node, key, str(error))
@@ -276,7 +280,7 @@ class _Reader:
         if stream and key not in self.streams:
             return self.problem(node, key, f"{value} is {stream}; expected a regular file or folder")
         if not stream and not path.exists():
-            hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
+            hub = "" if on_hub is None else hub_advice(value, on_hub.what)
             return self.missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
         (self.settings.streams if stream else self.settings.inputs).append(path)
         return path

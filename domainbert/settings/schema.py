@@ -17,6 +17,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, get_type_hints
 
+from domainbert.base.choices import default_of
+
 
 def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     """Required settings come first, and those that a dataclass declares before those that it inherits."""
@@ -24,13 +26,13 @@ def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     if all(item.kw_only for item in found):
         names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
         place = {name: number for number, name in enumerate(names)}  # what is declared anew keeps its place in the base
-        found.sort(key=lambda item: (_default(item) is not dataclasses.MISSING, place[item.name]))
+        found.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, place[item.name]))
     return found
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
     """The settings of a dataclass by name, with their defaults; `dataclasses.MISSING` for required ones."""
-    return {item.name: _default(item) for item in _settings_fields(kind)}
+    return {item.name: default_of(item) for item in _settings_fields(kind)}
 
 
 def marked(kind: type, mark: dict[str, bool]) -> list[str]:
@@ -50,7 +52,3 @@ def settings_class(stage: Callable[..., Any]) -> type:
         return stage
     kind: type = get_type_hints(stage, include_extras=True)["settings"]
     return kind
-
-
-def _default(item: dataclasses.Field[Any]) -> Any:
-    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()

@@ -117,7 +117,8 @@ def _check_rules(settings: Check) -> None:
 def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     """Look at labelled sets and corpora: leaks between splits, odd labels, broken text, what a vocabulary cannot read.
 
-    Errors stop a recipe, and end the command with exit code 1. `out` gets `check.json`. docs/checks.md lists the rules.
+    Errors stop a recipe, and end the command with exit code 1. `out` gets `check.json`.
+    docs/reference/checks.md lists the rules.
 
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read. What is wrong with a labelled file is a finding.

@@ -16,7 +16,6 @@ from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, need_one_vocabulary
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.settings.deciding import part_key
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import stage
@@ -119,13 +118,12 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
 
-    key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     lesson = _Lesson(settings, inputs, teachers, text, validation)
-    return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
+    return train_seeds(out, settings.seeds, inputs.made_from, settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:

@@ -11,7 +11,6 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.settings.deciding import part_key
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import stage
@@ -81,10 +80,9 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
     """
     from domainbert.tasks.task import read_task
 
-    key = part_key(settings)
     train, validation, _ = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     train_seed = partial(_train_seed, settings, inputs, train, validation)
-    return train_seeds(out, settings.seeds, key, settings.chosen_by, train_seed)
+    return train_seeds(out, settings.seeds, inputs.made_from, settings.chosen_by, train_seed)
 
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:

@@ -17,7 +17,8 @@ from domainbert.data.examples import Example
 from domainbert.data.types import Batch, Share
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled
-from domainbert.labelled.sets import LabelledFile, check_set_known, read_set
+from domainbert.labelled.read import LabelledSource, read_labelled
+from domainbert.labelled.sets import LabelledFile, check_set_known
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from domainbert.data.order import GlobalOrder
     from domainbert.training.module import TrainedModule
 
-LabelledInput = str | Path | LabelledFile | Labelled[Any] | list[Any]
-"""A labelled set: a path, a `LabelledFile`, a list of these, or a set that has been read."""
+LabelledInput = LabelledSource | Labelled[Any]
+"""A labelled set: a path or several, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a set that has been read."""
 
 _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
 _NEEDED = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
@@ -57,7 +58,8 @@ class LabelledData(TrainingData):
         task: the task, such as `Ner()`, with the format of the files.
         train: its labels are those the model will know.
         validation, test: sets with these labels.
-        predict: contents to predict: strings, lists of words, or a labelled set; None takes the test set.
+        predict: contents to predict: a list of strings, of lists of words or of rows, or a labelled set; None takes the
+            test set.
         model: folder of the model, or of its tokenizer; None takes the folder of the module.
         batch_size: examples of an optimizer step, over all devices and micro-batches.
         max_length: tokens of a window, special ones included; longer texts are read in overlapping windows. None takes
@@ -135,7 +137,7 @@ class LabelledData(TrainingData):
             if isinstance(given, Labelled):
                 self._sets[name] = given
             else:
-                self._sets[name] = self._read(given)
+                self._sets[name] = read_labelled(self.task, given, name=name)
                 if name != "test":  # its scoring says so
                     print(self._sets[name].describe())
         return self._sets[name]
@@ -158,9 +160,13 @@ class LabelledData(TrainingData):
         given = self._given["predict"]
         if given is None:
             return self.labelled("test").contents
-        if isinstance(given, list) and not all(isinstance(one, (Mapping, Path, LabelledFile)) for one in given):
+        if isinstance(given, list) and given and all(isinstance(one, Mapping) for one in given):
+            key = getattr(getattr(self.task, "format", None), "text_key", "text")
+            return [self.resolved_task.content_of(row, key) for row in given]
+        if isinstance(given, list) and not all(isinstance(one, (Path, LabelledFile)) for one in given):
             return as_contents(given)
-        return given.contents if isinstance(given, Labelled) else self._read(given).contents
+        read = given if isinstance(given, Labelled) else read_labelled(self.task, given, name="predict")
+        return read.contents
 
     @property
     def scoring(self) -> Scoring:
@@ -179,10 +185,6 @@ class LabelledData(TrainingData):
     def _scoring_of(self, test: Labelled[Any]) -> Scoring:
         train = self.labelled("train") if self.task.reads_training and self._given["train"] is not None else None
         return task_class(type(self.task)).scoring(self.task, test, train)
-
-    def _read(self, given: Any) -> Labelled[Any]:
-        parts = [Path(one) if isinstance(one, str) else one for one in (given if isinstance(given, list) else [given])]
-        return read_set(self.task, parts if isinstance(given, list) else parts[0])
 
     @property
     def tokenizer_name(self) -> str:

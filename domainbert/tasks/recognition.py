@@ -48,7 +48,8 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
         problems.raise_if_any()
         known = ", ".join(kind.__name__ for kind in kinds)
         raise DomainbertError(
-            f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md){_first_row(sample)}"
+            f"{sample.path}: does not look like a labelled file of {known} "
+            f"(docs/reference/labelled-files.md){_first_row(sample)}"
         )
     found.sort(key=lambda one: -one.specificity)
     best, names = found[0], [type(one.task).__name__ for one in found]

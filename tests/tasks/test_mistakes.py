@@ -126,7 +126,7 @@ def test_entities(tmp_path: Path) -> None:
 
 
 def test_the_row_in_the_documentation(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/evaluation.md").read_text(encoding="utf-8")
     row = json.loads(page.split("```text")[1].split("```")[0])
     items = [Sentence(row["text"].split(), ["B-policy", "I-policy", "O", "B-outcome", "O"], 12, 0)]
     scoring = EntityScoring(Ner(), NerFile(PATH, items, "jsonl", "", [], "IOB2"), None)

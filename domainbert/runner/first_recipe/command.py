@@ -121,11 +121,13 @@ def _asked(typed: Typed) -> dict[str, str]:
         raise DomainbertError(f"{name}: unknown to init; {nearest(name.removeprefix('--'), list(FLAGS))}")
     asked = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in asked:
-        raise DomainbertError("init: no --labelled; expected a labelled file or folder (docs/labelled-files.md)")
+        raise DomainbertError(
+            "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
+        )
     if "corpus" not in asked and "model" not in asked:
         raise DomainbertError(
             "init: neither --corpus nor --model; expected raw text to pretrain on, a general model to start from, or "
-            "both (docs/pretraining.md, When not to pretrain)"
+            "both (docs/explanation/when-not-to-pretrain.md)"
         )
     if "teacher" in asked and "model" not in asked:
         raise DomainbertError(

@@ -47,7 +47,9 @@ def find_splits(path: Path) -> Splits:
         DomainbertError: there is no such path; a folder has no training set, two files for one, or sets in folders.
     """
     if not path.exists():
-        raise DomainbertError(f"{path}: no such file or folder; expected labelled files (docs/labelled-files.md)")
+        raise DomainbertError(
+            f"{path}: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
+        )
     if not path.is_dir():
         check_regular(path)
         return Splits(path)

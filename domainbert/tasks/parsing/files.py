@@ -16,10 +16,10 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
-from domainbert.labelled.items import Unit, in_words, label_counts, label_set
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.items import SentenceFile, Unit, in_words, label_counts, label_set
 from domainbert.labelled.label_names import is_visible
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.sentences import SentenceFile
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
 
@@ -108,8 +108,10 @@ class Treebank(SentenceFile[Sentence]):
         )
 
 
-def read(config: Parsing, path: Path) -> Treebank:
+def read(config: Parsing, path: Path | Rows) -> Treebank:
     """See `TaskConfig.read`."""
+    if isinstance(path, Rows):
+        raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
     return read_treebank(path, config.format)
 
 

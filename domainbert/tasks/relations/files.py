@@ -17,7 +17,7 @@ from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import parsed, refuse
 from domainbert.labelled.rows import placed, problems_with_slices, slices_of, some_texts, text_rows
-from domainbert.labelled.sets import Single, path_of
+from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
 
@@ -77,7 +77,7 @@ class RelationFile(Labelled[RelatedEntities]):
         return [Unit(group[0].line, frozenset(label_set(group)), group[0].label) for group in groups]
 
 
-def read(config: Relations, file: Single) -> RelationFile:
+def read(config: Relations, file: Readable) -> RelationFile:
     """See `TaskConfig.read`. Relations are names, or numbers as classes are.
 
     Raises:

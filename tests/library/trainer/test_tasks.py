@@ -93,3 +93,18 @@ def test_what_is_learnt_on_validation_is_saved(tiny, tmp_path):
     (temperature,) = [value for key, value in fields.items() if "temperature" in key]
     assert temperature == pytest.approx(float(run.callback_metrics["validation/temperature"]), rel=1e-5)
     assert fields == json.loads((tmp_path / "loaded/config.json").read_text())
+
+
+def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
+    from datasets import Dataset
+
+    rows = [{"text": f"Prices {word} in {year}.", "label": word} for word in ("rose", "fell") for year in range(8)]
+    data = LabelledData(Classification(), rows, Dataset.from_list(rows[:4]), model=tiny / "model", batch_size=4)
+    module = FineTuning(tiny / "model", Classification(), optim=OPTIM)
+    run = trainer(max_epochs=1)
+    run.fit(module, data)
+    assert module.task.labels == ("fell", "rose") and run.global_step == 4
+    asked = LabelledData(Classification(), test=rows, predict=[{"text": "Prices rose."}], model=tiny / "model")
+    assert 0 <= run.test(module, asked, verbose=False)[0]["test/accuracy"] <= 1
+    (((found,),), wanted) = run.predict(module, asked), module.predictor.predict(["Prices rose."])[0]
+    assert found["label"] == wanted.label
