@@ -307,6 +307,21 @@ def save_model(
     tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
     if found := non_finite(tensors):
         raise diverged(f"{path}: {found}")
+    fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
+    _write_folder(path, tensors, fields, card)
+    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+
+
+def folder_fields(
+    model: EncoderWithHead,
+    config: EncoderConfig,
+    tokenizer: DomainTokenizer,
+    head: str | None,
+    labels: Sequence[str] = (),
+    teachers: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The `config.json` of a model folder; the arguments are those of `save_model`."""
     fields = config.to_json() | {
         "architectures": [families.architecture(config, head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
@@ -321,8 +336,7 @@ def save_model(
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
-    _write_folder(path, tensors, fields, card)
-    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+    return fields
 
 
 def save_with_vocabulary(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,24 +11,19 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranks import local_rank
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.examples import Example, collate
-from domainbert.data.types import Share
+from domainbert.data.examples import Example
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.serving.onnx.decoders import decoder_of
 from domainbert.serving.onnx.session import OnnxModel
-from domainbert.serving.parts import Computed, compute_in_parts
+from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
-from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
-_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # of a batch; those of a CPU stay in its caches
 _SHORTEST = 3  # [CLS], a piece, [SEP]
 _SHOWN_LABELS = 10
 
@@ -114,42 +107,6 @@ def _device_of_process() -> torch.device:
         return torch.device("cpu")
     rank = local_rank()
     return torch.device("cuda", rank % torch.cuda.device_count()) if rank else torch.device("cuda")
-
-
-def packed_logits(
-    model: EncoderWithHead,
-    tokenizer: DomainTokenizer,
-    examples: Sequence[Example],
-    device: torch.device,
-    dtype: torch.dtype | None = None,
-) -> Iterator[tuple[dict[str, Any], Tensor]]:
-    """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
-
-    A batch is yielded when the next one has been queued, so that a GPU computes while the caller decodes. The model is
-    in eval mode, on the device. `dtype` is the `torch.autocast` dtype of its encoder, None full precision.
-    """
-    max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
-    cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
-
-    def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
-        batch = collate(part, items, tokenizer)
-        moved = {name: _moved(torch.from_numpy(values), device) for name, values in batch.items()}
-        with torch.inference_mode():
-            with cast:
-                states = model.head_input(Packed.of(moved), moved["positions"])
-            return moved, model.read(states.float())  # logits rounded to 8 bits would change labels
-
-    queued: list[Computed] = []
-    for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
-        queued.append(compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens))
-        if len(queued) > 1:
-            yield queued.pop(0)
-    yield from queued
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; a copy from pinned memory does not wait for what a GPU still computes."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:

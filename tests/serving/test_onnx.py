@@ -170,7 +170,7 @@ def test_logits_are_those_of_transformers_for_any_batch_and_length(exported, siz
 
 def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
     """The way of `predict` in ONNX Runtime and in torch: other rows, the same numbers, whatever the batch."""
-    from domainbert.serving.predictor import packed_logits
+    from domainbert.tasks.packed_logits import packed_logits
 
     _, head, folder = exported
     model, opened, _ = load_model(folder, head)

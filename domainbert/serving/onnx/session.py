@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
-from domainbert.serving.parts import Computed, compute_in_parts
+from domainbert.tasks.packed_logits import Computed, compute_in_parts
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
