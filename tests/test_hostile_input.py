@@ -180,7 +180,7 @@ def test_the_environment_allows_nothing(
 def test_a_dataset_runs_no_script(canary: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
     Path("canary/canary.py").write_text(CANARY.format(marker=str(canary)))
     message = refused(["vocab", "--corpus.sources", f"[{{path: '{path}'}}]", "--out", "out"], capsys)
-    said = "is no name on the Hugging Face hub" if "./" in path else "the dataset cannot be read"
+    said = "not a valid name on the Hugging Face hub" if "./" in path else "the dataset cannot be read"
     assert f"{path}: {said}" in message
 
 

@@ -1,8 +1,8 @@
-"""Finished stage folders: what a stage wrote is recorded in its `manifest.json`, and checked before it is used.
+"""Seals finished stage folders: `manifest.json` records the output files, which are checked before they are used.
 
-A quick look compares size, modification time, change time and inode. Where these differ, as in a copied folder, the
-content is hashed: only changed content, or a missing file, is damage. Model cards, logs and the runner's notes about
-the run may be edited.
+A quick look compares size, modification time, change time and inode. If these differ, as in a copied folder, the
+content is hashed: only changed content and missing files are damage. Model cards, logs and the runner's notes about the
+run may be edited.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json, write_json
-from domainbert.base.hashes import FOLDERS_OF_THE_RUN, HASHES, OF_THE_RUN, FileHashes, hash_file, hash_json, quick_look
+from domainbert.base.hashes import HASHES, RUN_FILES, RUN_FOLDERS, FileHashes, hash_file, hash_json, quick_look
 from domainbert.base.redact import redact
 
 MANIFEST = "manifest.json"
-_SHAPE: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dict, "metrics": dict}
-_SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
-_SHOWN = 3
+_TYPES: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dict, "metrics": dict}
+_SEAL_TYPES: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
+_EXAMPLES = 3
 
-_manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # several files of a folder are opened one by one
+_manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # cache: a folder is checked for each file opened
 
 
 def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Hash every file that a stage wrote for others: relative name to `bytes`, `sha256` and `quick_look`."""
+    """Hash every output file of a stage: relative name to `bytes`, `sha256` and `quick_look`."""
     names = sorted(output_names(folder))
-    with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock
+    with ThreadPoolExecutor() as pool:  # hashing releases the GIL
         return dict(zip(names, pool.map(_facts, map(folder.joinpath, names)), strict=True))
 
 
 def output_names(folder: Path) -> Iterator[str]:
-    """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes.
-    `OSError` if a folder cannot be listed."""
-    for place, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if name not in FOLDERS_OF_THE_RUN and not name.startswith(".")]
-        kept = (name for name in files if name not in OF_THE_RUN and not name.startswith("."))
-        yield from (Path(place, name).relative_to(folder).as_posix() for name in kept)
+    """Output files of a stage, relative to its folder, without logs, model cards and the runner's notes.
+
+    Raises `OSError` if a folder cannot be listed."""
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if name not in RUN_FOLDERS and not name.startswith(".")]
+        outputs = (name for name in files if name not in RUN_FILES and not name.startswith("."))
+        yield from (Path(parent, name).relative_to(folder).as_posix() for name in outputs)
 
 
 def _raise(error: OSError) -> None:
@@ -62,11 +63,15 @@ def damages(
     thorough: bool = False,
     record: str = MANIFEST,
 ) -> list[str]:
-    """The files that are missing in a folder or have changed, each as "NAME is missing" or "NAME has changed".
+    """Missing and changed files of a folder, each as "NAME is missing" or "NAME has changed".
 
-    The manifest is what the file `record` holds; with one of an older version, which lists no outputs, nothing is
-    found. Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all; without
-    `hashes` none, so that only what is missing or has another size is found.
+    Args:
+        folder: the folder that `manifest` describes.
+        manifest: content of the file `record`; an older version without a list of outputs reports nothing.
+        hashes: hashes files whose quick look differs; None finds only missing files and other sizes.
+        concerns: selects the names to check.
+        thorough: hash all files.
+        record: name of the manifest in messages.
     """
     if not _is_unchanged(manifest):
         return [f"{record} has changed"]
@@ -87,44 +92,43 @@ def damages(
             return f"{name} cannot be read ({error.strerror})"
 
     with ThreadPoolExecutor() as pool:
-        return [found for found in pool.map(problem, filter(concerns, outputs)) if found]
+        return [text for text in pool.map(problem, filter(concerns, outputs)) if text]
 
 
-def in_short(found: Sequence[str]) -> str:
-    """The first three damages or changes, and how many more there are."""
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    return ", ".join(found[:_SHOWN]) + more
+def in_short(problems: Sequence[str]) -> str:
+    """The first three problems or changes, and the number of the others."""
+    more = f" and {len(problems) - _EXAMPLES:,} more" if len(problems) > _EXAMPLES else ""
+    return ", ".join(problems[:_EXAMPLES]) + more
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:
-    """Raise an error if files that are about to be read are missing, or have changed since a stage wrote them.
+    """Raise `DomainbertError` if files to be read are missing or have changed since a stage wrote them.
 
-    The folder is that of a stage, or one inside it (`seed-1`), and the patterns match names relative to it. A folder
-    that no stage sealed is not checked.
+    `folder` is a stage folder or a folder inside it (`seed-1`), and `patterns` match names relative to it. A folder
+    without a manifest is not checked.
     """
-    place = Path(os.path.abspath(folder))
-    for sealed in (place, place.parent):
-        if (manifest := _known_manifest(sealed)) is not None:
+    absolute = Path(os.path.abspath(folder))
+    for sealed in (absolute, absolute.parent):
+        if (manifest := _cached_manifest(sealed)) is not None:
             break
     else:
         return
-    inside = "" if sealed == place else f"{escape(place.name)}/"
-    wanted = [inside + pattern for pattern in patterns]
+    prefix = "" if sealed == absolute else f"{escape(absolute.name)}/"
+    full_patterns = [prefix + pattern for pattern in patterns]
 
     def concerns(name: str) -> bool:
-        return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in wanted)
+        return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in full_patterns)
 
-    found = damages(sealed, manifest, HASHES, concerns)
-    if found:
+    if problems := damages(sealed, manifest, HASHES, concerns):
         raise DomainbertError(
-            f"{folder if sealed == place else Path(folder).parent}: not as stage {manifest['stage']} left it: "
-            f"{in_short(found)}; expected it as it was: run the stage again with --force "
+            f"{folder if sealed == absolute else Path(folder).parent}: changed since stage {manifest['stage']} "
+            f"finished: {in_short(problems)}; expected unchanged files: run the stage again with --force "
             f"(in a recipe: --force {sealed.name})"
         )
 
 
-def _known_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a stage folder, read again only after it has changed; None where there is none."""
+def _cached_manifest(folder: Path) -> dict[str, Any] | None:
+    """`read_manifest`, again only after the file has changed; None if there is no manifest."""
     try:
         look = quick_look((folder / MANIFEST).stat())
     except (FileNotFoundError, NotADirectoryError):
@@ -135,50 +139,52 @@ def _known_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | None:
-    """The manifest of a stage folder, None where there is none; an error, or if `foreign_too` None, where it is not one
-    of domainbert."""
+    """Read the manifest of a stage folder; None if there is no file.
+
+    A manifest of another program is None if `foreign_too`, else a `DomainbertError`."""
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    found = read_json(path, "a manifest of domainbert", kind=object)
+    manifest = read_json(path, "a manifest of domainbert", kind=object)
     try:
-        hash_json(found)  # what is nested too deeply to be written is told here, too
+        hash_json(manifest)  # fails early if it is nested too deeply to be written again
     except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
-    if not (isinstance(found, dict) and {"stage", "key", "seal"} <= set(found)):
+    if not (isinstance(manifest, dict) and {"stage", "key", "seal"} <= set(manifest)):
         if foreign_too:
             return None
         raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
-    odd = [name for name, kind in _SHAPE.items() if not isinstance(found.get(name), kind)]
-    odd = odd or [f"seal.{name}" for name in odd_in_seal(found["seal"])]
-    if odd:
+    malformed = [name for name, expected in _TYPES.items() if not isinstance(manifest.get(name), expected)]
+    malformed = malformed or [f"seal.{name}" for name in odd_in_seal(manifest["seal"])]
+    if malformed:
         raise DomainbertError(
-            f"{path}: {odd[0]} is missing, or not what a stage writes there; expected the manifest of a finished "
-            "stage: remove the folder, and run the stage again"
+            f"{path}: {malformed[0]} is missing or has an invalid value; expected the manifest of a finished stage: "
+            "remove the folder and run the stage again"
         )
-    return found
+    return manifest
 
 
 def odd_in_seal(seal: Any) -> list[str]:
-    """The parts of a seal, read from a file, that are missing or have a form that no stage writes."""
+    """Keys of a seal from a file that are missing or have a value of the wrong type."""
     parts = seal if isinstance(seal, dict) else {}
-    return [name for name, kind in _SHAPE_OF_SEAL.items() if not isinstance(parts.get(name), kind)]
+    return [name for name, expected in _SEAL_TYPES.items() if not isinstance(parts.get(name), expected)]
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `manifest.json` with the outputs of the stage and its own hash: this seals the folder."""
+    """Seal a stage folder: write `manifest.json` with the hashes of the outputs and of the manifest."""
     write_record(folder / MANIFEST, manifest, record_outputs(folder))
 
 
 def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Write facts as JSON, with outputs (see `record_outputs`) and the hash of it all. Secrets are left out of the
-    facts, but not out of the names of outputs: these files have to be found again."""
+    """Write `facts`, `outputs` (see `record_outputs`) and a hash of both as JSON.
+
+    Secrets are removed from the facts, but not from the names of the outputs, which must stay readable."""
     plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
     write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
 
 
 def _is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Whether a manifest is unchanged; an older one, without outputs and hash, counts as unchanged."""
+    """Whether the hash of a manifest matches; an older version without outputs and hash counts as unchanged."""
     if "sha256" not in manifest:
         return "outputs" not in manifest
     return bool(manifest["sha256"] == hash_json({name: manifest[name] for name in manifest if name != "sha256"}))
