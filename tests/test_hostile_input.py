@@ -381,7 +381,7 @@ def test_the_best_seed_is_a_folder_beside(tmp_path: Path, best: Any) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "runs" / "seeds.json").write_text(json.dumps({"best": best}))
     with pytest.raises(
-        DomainbertError, match=r"seeds\.json: best is .*; expected the name of a folder beside this file"
+        DomainbertError, match=r"seeds\.json: best is .*; expected the name of a folder next to this file"
     ):
         best_seed_folder(tmp_path / "runs")
     for content in ("", "[]", "{}", DEEP):

@@ -19,9 +19,8 @@ from domainbert.base.redact import redact
 
 
 def disk_full(error: BaseException) -> str:
-    """System message if an error says that the disk is full or a file may not grow (`ulimit -f`), else "".
-
-    The text is searched because libraries wrap the system's error."""
+    """System message if an error, perhaps wrapped by a library, says that the disk is full or a file may not grow
+    (`ulimit -f`); else empty."""
     reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
     return next((reason for reason in reasons if reason in str(error)), "")
 
@@ -44,14 +43,12 @@ _thread_locks: dict[tuple[int, Path], threading.Lock] = {}  # by process: a fork
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock a folder for one thread of one process among all machines that share it; create the folder if missing.
-
-    The lock ends with its process."""
+    """Lock a folder for one thread of one process among all machines that share it; create the folder if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     thread_lock = _thread_locks.setdefault((os.getpid(), folder), threading.Lock())
     with thread_lock, open(folder / ".lock", "a", encoding="utf-8") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # not flock: a data loader's worker would keep the lock
+        fcntl.lockf(file, fcntl.LOCK_EX)  # ends with the process; a data loader's worker would keep a lock of flock
         yield
 
 

@@ -39,16 +39,15 @@ def hash_json(value: Any) -> str:
 
 
 def quick_look(status: os.stat_result) -> list[int]:
-    """Size, modification time, change time (both in ns) and inode: they change with the content of a file.
-
-    A program may reset the modification time or replace the file, but it cannot set the change time."""
+    """Size, modification time, change time (both in ns) and inode: they change with the content of a file, because no
+    program can set the change time."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 class FileHashes:
-    """Hashes of files, cached by path and `quick_look` in memory and, if `cache` is given, in a JSON file.
+    """Hashes of files, cached by path and `quick_look` in memory and in the JSON file `cache`, if there is one.
 
-    With `believe=False` the hashes in that file are ignored and computed again."""
+    `believe=False` ignores the hashes in that file."""
 
     def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
         self._cache = cache

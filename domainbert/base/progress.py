@@ -56,8 +56,7 @@ class Progress:
             self.abandon()
 
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
-        """Count `count` more units; `note` returns the end of the line, for example a loss, when a line is printed.
-
+        """Count `count` more units; `note`, called if a line is printed, returns its end, for example a loss.
         Raises `TrainingStopped` after a stop signal."""
         stop_if_asked()
         self.done += count

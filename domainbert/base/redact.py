@@ -40,7 +40,6 @@ _SHORTEST = 8  # a shorter value is probably a setting and may be part of any wo
 
 def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
     """Replace secrets with `***` in a text, or in all keys and values of nested mappings and lists.
-
     `environment` holds the variables whose values are secrets; None is `os.environ`."""
     secrets = _secrets(os.environ if environment is None else environment)
     return _redacted(value, secrets)

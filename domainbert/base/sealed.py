@@ -38,7 +38,6 @@ def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
 
 def output_names(folder: Path) -> Iterator[str]:
     """Output files of a stage, relative to its folder, without logs, model cards and the runner's notes.
-
     Raises `OSError` if a folder cannot be listed."""
     for parent, folders, files in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in RUN_FOLDERS and not name.startswith(".")]
@@ -140,8 +139,7 @@ def _cached_manifest(folder: Path) -> dict[str, Any] | None:
 
 def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | None:
     """Read the manifest of a stage folder; None if there is no file.
-
-    A manifest of another program is None if `foreign_too`, else a `DomainbertError`."""
+    Another program's manifest raises `DomainbertError`, or is None if `foreign_too`."""
     path = folder / MANIFEST
     if not path.is_file():
         return None
@@ -177,8 +175,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
     """Write `facts`, `outputs` (see `record_outputs`) and a hash of both as JSON.
-
-    Secrets are removed from the facts, but not from the names of the outputs, which must stay readable."""
+    Secrets are removed from the facts, but not from the names of the outputs, which must match the files."""
     plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
     write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
 

@@ -43,7 +43,6 @@ def noting_signals() -> Iterator[None]:
 
 def stop_if_asked() -> None:
     """Raise `TrainingStopped` if a signal has arrived; to be called at the end of each item.
-
     Does nothing during a training, which checks signals after each step and saves its state first."""
     _stop_if(_pending if signal.getsignal(signal.SIGTERM) is _note else 0)
 
@@ -72,7 +71,6 @@ def _watch(ended: threading.Event) -> None:
 
 class StopSignals:
     """Stores a signal until it is handled; a second Ctrl-C ends the process at once.
-
     A signal in the last step of a training stops the process before its next stage."""
 
     received = 0  # number of the signal

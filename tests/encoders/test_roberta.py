@@ -163,7 +163,7 @@ def test_a_tokenizer_with_another_padding_is_refused(tmp_path):
     save_model(tmp_path, model, CONFIG, tokenizer_of(1), "masked_lm", "card")
     tokenizer_of(0).save(tmp_path, 18)
     with pytest.raises(
-        DomainbertError, match=r"padding has id 0, pad_token_id of config\.json is 1, from which the model"
+        DomainbertError, match=r"padding has id 0, pad_token_id of config\.json is 1; expected the same id"
     ):
         open_model(tmp_path).tokenizer()
 
