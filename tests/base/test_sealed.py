@@ -143,7 +143,7 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
         (json.dumps({**FACTS, "key": 7}).encode(), "key is missing or has an invalid value"),
         (json.dumps({**FACTS, "metrics": []}).encode(), "metrics is missing or has an invalid value"),
         (json.dumps({**FACTS, "seal": {}}).encode(), "seal.stage is missing"),
-        (json.dumps({**FACTS, "seal": {**FACTS["seal"], "stages": []}}).encode(), "seal.stages is missing, or"),
+        (json.dumps({**FACTS, "seal": {**FACTS["seal"], "stages": []}}).encode(), "seal.stages is missing or"),
     ],
 )
 def test_an_odd_manifest_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:

@@ -298,7 +298,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ),
         (
             {**RELATIVE, "embedding_size": 128},
-            "embedding_size: found 128; expected hidden_size=1536, as another is supported with legacy: true and",
+            "embedding_size: found 128; expected hidden_size=1536: another size needs legacy: true and",
         ),
         ({"type_vocab_size": -1}, "type_vocab_size: found -1; expected an integer from 0 to"),
     ],
