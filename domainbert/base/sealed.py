@@ -1,103 +1,38 @@
-"""Seals finished stage folders: `manifest.json` records the output files, which are checked before they are used.
-
-A quick look compares size, modification time, change time and inode. If these differ, as in a copied folder, the
-content is hashed: only changed content and missing files are damage. Model cards, logs and the runner's notes about the
-run may be edited.
-"""
+"""Checks finished stage folders: `manifest.json` records the output files, which are checked before they are read."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json, write_json
-from domainbert.base.hashes import HASHES, RUN_FILES, RUN_FOLDERS, FileHashes, hash_file, hash_json, quick_look
-from domainbert.base.redact import redact
+from domainbert.base.files import read_json
+from domainbert.base.freshness import INPUT_FILES, damaged_files, flatten, in_short, is_unchanged
+from domainbert.base.hashes import HASHES, FileHashes, hash_json, quick_look
 
 MANIFEST = "manifest.json"
-_TYPES: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dict, "metrics": dict}
-_SEAL_TYPES: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
-_EXAMPLES = 3
+_TYPES: dict[str, type] = {"stage": str, "key": str, "config": dict, "metrics": dict}
 
 _manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # cache: a folder is checked for each file opened
-
-
-def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Hash every output file of a stage: relative name to `bytes`, `sha256` and `quick_look`."""
-    names = sorted(output_names(folder))
-    with ThreadPoolExecutor() as pool:  # hashing releases the GIL
-        return dict(zip(names, pool.map(_facts, map(folder.joinpath, names)), strict=True))
-
-
-def output_names(folder: Path) -> Iterator[str]:
-    """Output files of a stage, relative to its folder, without logs, model cards and the runner's notes.
-    Raises `OSError` if a folder cannot be listed."""
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if name not in RUN_FOLDERS and not name.startswith(".")]
-        outputs = (name for name in files if name not in RUN_FILES and not name.startswith("."))
-        yield from (Path(parent, name).relative_to(folder).as_posix() for name in outputs)
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    status = path.stat()
-    return {"bytes": status.st_size, "sha256": hash_file(path), "quick_look": quick_look(status)}
 
 
 def damages(
     folder: Path,
     manifest: Mapping[str, Any],
-    hashes: FileHashes | None,
-    concerns: Callable[[str], bool] = lambda name: True,
+    hashes: FileHashes | None = HASHES,
     thorough: bool = False,
-    record: str = MANIFEST,
+    concerns: Callable[[str], bool] = lambda name: True,
 ) -> list[str]:
-    """Missing and changed files of a folder, each as "NAME is missing" or "NAME has changed".
-
-    Args:
-        folder: the folder that `manifest` describes.
-        manifest: content of the file `record`; an older version without a list of outputs reports nothing.
-        hashes: hashes files whose quick look differs; None finds only missing files and other sizes.
-        concerns: selects the names to check.
-        thorough: hash all files.
-        record: name of the manifest in messages.
-    """
-    if not _is_unchanged(manifest):
-        return [f"{record} has changed"]
-    outputs = manifest.get("outputs", {})
-
-    def problem(name: str) -> str:
-        path, recorded = folder / name, outputs[name]
-        try:
-            status = path.stat()
-            if status.st_size != recorded["bytes"]:
-                return f"{name} has changed ({status.st_size:,} bytes; it had {recorded['bytes']:,})"
-            if hashes is None or (not thorough and quick_look(status) == recorded["quick_look"]):
-                return ""
-            return "" if hashes.of_file(path) == recorded["sha256"] else f"{name} has changed"
-        except (FileNotFoundError, NotADirectoryError):
-            return f"{name} is missing"
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
-
-    with ThreadPoolExecutor() as pool:
-        return [text for text in pool.map(problem, filter(concerns, outputs)) if text]
-
-
-def in_short(problems: Sequence[str]) -> str:
-    """The first three problems or changes, and the number of the others."""
-    more = f" and {len(problems) - _EXAMPLES:,} more" if len(problems) > _EXAMPLES else ""
-    return ", ".join(problems[:_EXAMPLES]) + more
+    """`damaged_files` of a manifest; [] for an older version without a list of outputs."""
+    if not is_unchanged(manifest):
+        return [f"{MANIFEST} has changed"]
+    outputs = {name: facts for name, facts in manifest.get("outputs", {}).items() if concerns(name)}
+    return damaged_files(folder, outputs, hashes, thorough)
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:
@@ -118,7 +53,7 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     def concerns(name: str) -> bool:
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in full_patterns)
 
-    if problems := damages(sealed, manifest, HASHES, concerns):
+    if problems := damages(sealed, manifest, concerns=concerns):
         raise DomainbertError(
             f"{folder if sealed == absolute else Path(folder).parent}: changed since stage {manifest['stage']} "
             f"finished: {in_short(problems)}; expected unchanged files: run the stage again with --force "
@@ -148,12 +83,12 @@ def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | N
         hash_json(manifest)  # fails early if it is nested too deeply to be written again
     except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
-    if not (isinstance(manifest, dict) and {"stage", "key", "seal"} <= set(manifest)):
+    if not (isinstance(manifest, dict) and {"stage", "key"} <= set(manifest) and {"made_from", "seal"} & set(manifest)):
         if foreign_too:
             return None
-        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
+        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and made_from")
     malformed = [name for name, expected in _TYPES.items() if not isinstance(manifest.get(name), expected)]
-    malformed = malformed or [f"seal.{name}" for name in odd_in_seal(manifest["seal"])]
+    malformed += [] if made_from(manifest) else ["made_from"]
     if malformed:
         raise DomainbertError(
             f"{path}: {malformed[0]} is missing or has an invalid value; expected the manifest of a finished stage: "
@@ -162,26 +97,19 @@ def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | N
     return manifest
 
 
-def odd_in_seal(seal: Any) -> list[str]:
-    """Keys of a seal from a file that are missing or have a value of the wrong type."""
-    parts = seal if isinstance(seal, dict) else {}
-    return [name for name, expected in _SEAL_TYPES.items() if not isinstance(parts.get(name), expected)]
+def made_from(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Facts that a stage was made from, according to its manifest or status; None if there are no valid ones.
 
-
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Seal a stage folder: write `manifest.json` with the hashes of the outputs and of the manifest."""
-    write_record(folder / MANIFEST, manifest, record_outputs(folder))
-
-
-def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Write `facts`, `outputs` (see `record_outputs`) and a hash of both as JSON.
-    Secrets are removed from the facts, but not from the names of the outputs, which must match the files."""
-    plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
-    write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
-
-
-def _is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Whether the hash of a manifest matches; an older version without outputs and hash counts as unchanged."""
-    if "sha256" not in manifest:
-        return "outputs" not in manifest
-    return bool(manifest["sha256"] == hash_json({name: manifest[name] for name in manifest if name != "sha256"}))
+    Earlier versions wrote a nested `seal`, in which inputs were listed by path.
+    """
+    current, seal = record.get("made_from"), record.get("seal") or {}
+    if isinstance(current, dict) or not isinstance(seal, dict):
+        return current if isinstance(current, dict) else None
+    config, inputs, stages = (seal.get(part) for part in ("config", "inputs", "stages"))
+    if not (isinstance(config, dict) and isinstance(inputs, dict) and isinstance(stages, dict)):
+        return None
+    contents = [f"{Path(path).name} {digest}" for path, digest in inputs.items()]
+    settings = json.dumps(config, ensure_ascii=False)
+    unnamed = [content for content in contents if content not in settings]
+    facts = {**flatten(config), "stage": seal.get("stage"), INPUT_FILES: unnamed}
+    return {**facts, **seal.get("order", {}), **{f"@{name}": key for name, key in stages.items()}}

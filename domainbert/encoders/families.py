@@ -1,20 +1,20 @@
 """Registry of the encoder families: every subfolder with a `config.py` and a `model.py` is a family.
 
-A user package can add a family in `mypkg/<model_type>/` (with _ for -), whose `config.py` must be imported before
-(`--allow-import mypkg.<model_type>.config`). The content of a model folder never causes an import.
+A user package can add a family in `mypkg/<model_type>/` (with _ for -): an installed package registers it by an entry
+point (`domainbert.families`), or its `config.py` is imported with `--allow-import mypkg.<model_type>.config`. The
+content of a model folder never causes an import.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
-from domainbert.settings.choices import concrete_subclasses
 
 if TYPE_CHECKING:
     from torch import nn
@@ -176,8 +176,7 @@ def kind_of(config: EncoderConfig, architecture: str) -> str | None:
 
 def _registered() -> dict[str, type[EncoderConfig]]:
     """Configuration classes by `model_type`; domainbert's own are last, so that they take precedence."""
-    for file in sorted(Path(__file__).parent.glob("*/config.py")):
-        importlib.import_module(f"domainbert.encoders.{file.parent.name}.config")
+    choices_of(EncoderConfig)  # imports domainbert's families and those of installed packages
     classes = [cls for cls in concrete_subclasses(EncoderConfig) if _in_own_folder(cls)]
     classes.sort(key=lambda cls: cls.__module__.startswith("domainbert."))
     return {cls.model_type: cls for cls in classes}

@@ -208,7 +208,13 @@ def load_model(
 
 
 def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Load an encoder without its head (see `load_model`); the head of the returned model is the identity."""
+    """Load an encoder without its head (see `load_model`); the head of the returned model is the identity.
+
+    >>> from domainbert import load_encoder
+    >>> model, folder = load_encoder("model")
+    >>> model.encoder.num_hidden_layers, folder.config.model_type
+    (2, 'bert')
+    """
     from torch import nn
 
     from domainbert.encoders.heads import EncoderWithHead

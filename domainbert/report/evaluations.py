@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.hashes import hash_json
+from domainbert.base.sealed import made_from
 from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder
 
@@ -101,11 +102,12 @@ def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone:
 
 def _identity(stage: StageFolder, written: Mapping[str, Any]) -> str:
     """Two evaluations with the same one are of the same test set and metric."""
-    seal = stage.manifest.get("seal") or {}
-    test = seal.get("config", {}).get("test", written.get("test"))  # without a manifest its name has to do
+    facts = made_from(stage.manifest) or {}
+    test = {name: fact for name, fact in facts.items() if name.partition(".")[0].partition("[")[0] == "test"}
     named = json.dumps(test)
-    made = {name: key for name, key in seal.get("stages", {}).items() if f'"@{name}' in named}
-    return hash_json([test, made, written.get("task"), written.get("gold"), written.get("metric", {}).get("key")])
+    made = {name: fact for name, fact in facts.items() if f'"{name}' in named and name.startswith("@")}
+    shown = [written.get("task"), written.get("gold"), written.get("metric", {}).get("key")]
+    return hash_json([test or written.get("test"), made, *shown])  # without a manifest the name of the set has to do
 
 
 def _together(alike: Sequence[Evaluation]) -> Evaluation:

@@ -24,6 +24,10 @@ class DebertaV2Config(BertConfig):
 
     The defaults come from the configuration class in transformers, or from its model for other keys: only absolute
     positions. deberta-v3-base has only relative positions (`encoder: deberta-v3-base`).
+
+    >>> from domainbert import DebertaV2Config
+    >>> DebertaV2Config(num_hidden_layers=6).model_type
+    'deberta-v2'
     """
 
     model_type = "deberta-v2"

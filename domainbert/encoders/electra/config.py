@@ -20,6 +20,10 @@ class ElectraConfig(BertConfig):
     """An ELECTRA encoder (Clark et al. 2020): BERT with a separate embedding width; the defaults are ELECTRA-small.
 
     Generator and discriminator are both such encoders, with a masked-LM head and a head for replaced tokens.
+
+    >>> from domainbert import ElectraConfig
+    >>> ElectraConfig().embedding_size, ElectraConfig().hidden_size
+    (128, 256)
     """
 
     model_type = "electra"

@@ -35,6 +35,10 @@ class MPNetConfig(EncoderConfig):
     """An MPNet encoder (Song et al. 2020): BERT without token types, with a relative position bias in attention.
 
     The defaults come from transformers; mpnet-base has 514 positions and an epsilon of 1e-5 (`encoder: mpnet-base`).
+
+    >>> from domainbert import MPNetConfig
+    >>> MPNetConfig(num_hidden_layers=6).model_type
+    'mpnet'
     """
 
     model_type = "mpnet"

@@ -10,7 +10,12 @@ from domainbert.encoders.roberta.config import RobertaConfig
 
 @dataclass(frozen=True)
 class XLMRobertaConfig(RobertaConfig):
-    """An XLM-RoBERTa encoder (Conneau et al. 2020): RoBERTa with a multilingual vocabulary."""
+    """An XLM-RoBERTa encoder (Conneau et al. 2020): RoBERTa with a multilingual vocabulary.
+
+    >>> from domainbert import XLMRobertaConfig
+    >>> XLMRobertaConfig(max_position_embeddings=514).max_length
+    512
+    """
 
     model_type = "xlm-roberta"
     architectures = standard_classes("XLMRoberta")
