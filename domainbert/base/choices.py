@@ -62,7 +62,7 @@ def import_advice(name: str) -> str:
     package = name.partition(".")[0]
     if not _DOTTED.fullmatch(name) or package in (name, __name__.partition(".")[0]):
         return ""
-    return f" (a package of your own is allowed by --allow-import {package} on the command line)"
+    return f" (use --allow-import {package} on the command line to allow this package)"
 
 
 def is_choice(hint: object) -> bool:
@@ -139,7 +139,7 @@ def _registered(base: type) -> Iterator[type]:
 
 
 def concrete_subclasses(base: type) -> list[Any]:
-    """Imported subclasses of `base` that are not abstract, including those of user packages."""
+    """Imported subclasses of `base` that are not abstract, user packages included."""
     direct: list[type] = base.__subclasses__()
     concrete = [cls for cls in direct if not inspect.isabstract(cls)]
     return concrete + [cls for child in direct for cls in concrete_subclasses(child)]
@@ -177,7 +177,7 @@ def _imported(base: type, name: str) -> type:
 def _checked(cls: object, base: type, name: str) -> type:
     """Return the object if it is a dataclass that inherits `base`; otherwise raise `DomainbertError`."""
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
-        raise DomainbertError(f"{name} is not a class that inherits {class_path(base)} and has all that it asks for")
+        raise DomainbertError(f"{name} is not a class that inherits {class_path(base)} and implements all its methods")
     if not dataclasses.is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
         raise DomainbertError(f"{name} is not a dataclass; expected @dataclass(frozen=True) above it")
     try:
@@ -193,7 +193,7 @@ def _import(module: str, before: str = "") -> object:
     try:
         return importlib.import_module(module)
     except Exception as error:  # a module of a user package may raise anything while it is imported
-        where = "" if type(error) is not ModuleNotFoundError else "; expected one that is installed, or on PYTHONPATH"
+        where = "" if type(error) is not ModuleNotFoundError else "; expected it to be installed, or on PYTHONPATH"
         raise DomainbertError(f"{before}{module} cannot be imported: {type(error).__name__}: {error}{where}") from error
 
 

@@ -79,8 +79,8 @@ def permutation(size: int, *counters: int) -> NDArray[np.int64]:
     return np.argsort(bits, kind="stable").astype(np.int64)
 
 
-def permuted(places: NDArray[np.integer], size: int, *counters: int) -> NDArray[np.int64]:
-    """Values of a permutation of `range(size)` at the indices `places`; memory and time grow with `places`, not `size`.
+def permuted(indices: NDArray[np.integer], size: int, *counters: int) -> NDArray[np.int64]:
+    """Values of a permutation of `range(size)` at given indices; memory and time do not depend on `size`.
 
     The permutation depends only on the counters and differs from `permutation`. A Feistel network (Luby and Rackoff
     1988) with six rounds of SplitMix64 permutes the next power of two above `size`. A value outside the range is
@@ -89,7 +89,7 @@ def permuted(places: NDArray[np.integer], size: int, *counters: int) -> NDArray[
     """
     bits = max((size - 1).bit_length(), 2)
     keys = random_bits(*counters, np.arange(_ROUNDS))
-    values = places.astype(np.uint64)
+    values = indices.astype(np.uint64)
     outside = np.ones(values.shape, dtype=np.bool_)
     while outside.any():
         values[outside] = _feistel(values[outside], bits, keys)

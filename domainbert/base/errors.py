@@ -103,10 +103,9 @@ class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
-    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
-    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
-    if meant:
-        return f"did you mean {' or '.join(repr(one) for one in meant)}?"
-    return f"expected one of {', '.join(known)}" if known else "expected no key here"
+def nearest(name: str, expected: Sequence[str]) -> str:
+    """`did you mean 'x'?` for expected names that begin with `name-` or are similar; otherwise all expected names."""
+    matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]
+    if matches := matches or get_close_matches(name, expected, n=1, cutoff=0.6):
+        return f"did you mean {' or '.join(map(repr, matches))}?"
+    return f"expected one of {', '.join(expected)}" if expected else "expected no key here"

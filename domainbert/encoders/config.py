@@ -77,7 +77,7 @@ class EncoderConfig(ABC):
     sizes are in sizes/. The vocabulary is no field: it comes from the tokenizer when the encoder is built.
     """
 
-    entry_point_group = "domainbert.families"  # where installed packages register families of their own
+    entry_point_group = "domainbert.families"  # where installed packages register families
 
     model_type: ClassVar[str]
     """`model_type` of `config.json`; also the name of the family's folder, with _ for - (see `families`)."""

@@ -176,7 +176,7 @@ def kind_of(config: EncoderConfig, architecture: str) -> str | None:
 
 def _registered() -> dict[str, type[EncoderConfig]]:
     """Configuration classes by `model_type`; domainbert's own are last, so that they take precedence."""
-    choices_of(EncoderConfig)  # imports domainbert's families and those of installed packages
+    choices_of(EncoderConfig)  # imports the families of domainbert and of installed packages
     classes = [cls for cls in concrete_subclasses(EncoderConfig) if _in_own_folder(cls)]
     classes.sort(key=lambda cls: cls.__module__.startswith("domainbert."))
     return {cls.model_type: cls for cls in classes}

@@ -72,10 +72,10 @@ class Family(ABC, Generic[C]):
 
     def encoder_names(self, config: C) -> NameMap:
         """Parameter names of the encoder to Hugging Face names."""
-        ours, theirs = "encoder.embeddings", f"{self.prefix}embeddings"
-        tables = {f"{ours}.{name}.weight": (f"{theirs}.{name}_embeddings.weight",) for name in self.tables}
+        module, hf_module = "encoder.embeddings", f"{self.prefix}embeddings"
+        tables = {f"{module}.{name}.weight": (f"{hf_module}.{name}_embeddings.weight",) for name in self.tables}
         layers = numbered("encoder.layers", self.layer_names(config), self.layer)
-        return tables | with_weight_and_bias({f"{ours}.norm": f"{theirs}.LayerNorm", **layers})
+        return tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
 
     def layer_names(self, config: C) -> Sequence[str]:
         """Hugging Face names of the layers; layers with shared weights are listed once."""

@@ -246,7 +246,7 @@ def _read_model(
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
     check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
     state, missing = from_hugging_face(tensors, names)
-    encoder_names = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
+    encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
         raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(absent[:5])} ({len(absent)} in all)")
     _check_shapes(folder.path, model, state)

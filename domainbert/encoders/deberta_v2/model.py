@@ -157,7 +157,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
     @override
     def names(self, config: DebertaV2Config, kind: str | None) -> NameMap:
         names = super().names(config, kind)
-        return {ours: tuple(_head_name(name, config) for name in theirs) for ours, theirs in names.items()}
+        return {name: tuple(_head_name(hf_name, config) for hf_name in hf_names) for name, hf_names in names.items()}
 
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
