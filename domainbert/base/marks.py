@@ -1,4 +1,4 @@
-"""Metadata of the fields of settings, by which a stage treats them differently; no effect in Python."""
+"""Metadata of settings, which the runner evaluates; without effect in calls from Python."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PARTS = {"parts": True}
 other settings, and a finished part is kept when the list changes."""
 
 BY_INPUT = {"by_input": True}
-"""Metadata of the setting with which a stage makes its output input file by input file, and knows itself what is left
-of each: where nothing but input files has changed, it goes on in its folder."""
+"""Metadata of a setting whose input files a stage processes one by one: if only input files have changed, the stage
+continues in its folder."""
 
 ORDERED = {"ordered": True}
 """Metadata of a mapping whose order changes the result."""
 
 TOKENIZER, MODEL, TRAINED_MODEL = ({"opens": kind} for kind in ("tokenizer", "model", "trained model"))
 """Metadata of a path, or a list of paths, that a stage opens: a folder with a tokenizer, with a model, which may be
-exported, or with a model and its weights. It is opened before the first stage runs, if it is there by then."""
+exported, or with a model and its weights. If it already exists, it is opened before the first stage runs."""

@@ -119,7 +119,7 @@ def test_broken_input_is_told_with_its_place(tmp_path: Path, name: str, content:
 def test_broken_lines_are_told_together(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x"}\n' + "{}\n" * 30)
-    with pytest.raises(DomainbertError, match=r"a\.jsonl, read no further: 20 problems\n.*:2: no key") as error:
+    with pytest.raises(DomainbertError, match=r"a\.jsonl, stopped reading: 20 problems\n.*:2: no key") as error:
         list(read_jsonl(path, Source(str(path))))
     assert len(error.value.problems) == 20 and "a.jsonl:21: no key" in error.value.problems[-1]
     assert str(error.value).splitlines()[-1] == "  ... and 17 more like this"

@@ -87,7 +87,7 @@ def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest
         *(
             (
                 {"path": f"hub:{name}"},
-                f"hub:{re.escape(name)}: is no name on the Hugging Face hub; expected hub:NAME or",
+                f"hub:{re.escape(name)}: not a valid name on the Hugging Face hub; expected hub:NAME or",
             )
             for name in NO_NAMES
         ),
