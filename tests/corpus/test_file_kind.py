@@ -93,7 +93,7 @@ def test_a_corpus_reads_the_words_of_conll_called_txt_and_counts_it(tmp_path):
     counts = SourceReport("x")
     found = [text for _, text in read_source(Source(str(tmp_path)), counts)]
     assert found == ["The drug .", "The drug .", "One.", "Two.", PROSE.removesuffix("\n")]
-    assert "3 files, 1 called .txt read as CoNLL, 1 called .txt read as JSONL" in counts.lines()[0]
+    assert "3 files, 1 .txt read as CoNLL, 1 .txt read as JSONL" in counts.lines()[0]
 
 
 def test_the_format_of_a_source_holds_for_all_its_files(tmp_path):
