@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.sealed import write_manifest
+from domainbert.base.freshness import write_record
 from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.labelled.entities import NerFile
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Selection
 from domainbert.stages.finetune import finetune
-from domainbert.tasks.ner.conll import NerFile
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.search import read_search
 
@@ -278,7 +278,7 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     recipe = read_recipe(Path("recipe.yaml"), [], {})
     write_tagger(Path("run/other"))
     job = recipe.jobs["other"]
-    facts = {"stage": "finetune", "key": job.key, "seal": job.seal, "config": {}, "metrics": {}}
+    facts = {"stage": "finetune", "key": job.key, "made_from": job.freshness.facts, "config": {}, "metrics": {}}
     Path("run/other/manifest.json").write_text(json.dumps(facts))
     monkeypatch.setattr("domainbert.training.config._EXTRAS", ("jsonl",))
     monkeypatch.setattr("domainbert.training.config.is_installed", lambda name: False)
@@ -323,8 +323,8 @@ def test_what_a_stage_that_is_done_has_written_is_read(
         (out / f"ner/{name}.conll").write_text("A\tO\nloan\tB-x\n" if name == "train" else TRAIN)
     (out / "corpus").mkdir()
     (out / "corpus/a.jsonl").write_text('{"text": "A loan."}')
-    facts = {"stage": "sample", "key": job.key, "seal": job.seal, "config": {}, "inputs": {}, "metrics": {}}
-    write_manifest(out, facts)
+    facts = {"stage": "sample", "key": job.key, "config": {}, "inputs": {}, "metrics": {}}
+    write_record(out / "manifest.json", {**facts, "made_from": job.freshness.facts})
     assert wrong("recipe.yaml") == [
         "run/sample/ner/validation.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.freshness import Freshness
 from domainbert.cli import main
 from domainbert.metrics.headline import Headline
 from domainbert.settings.yaml_files import dump_yaml
@@ -73,7 +74,7 @@ def test_other_settings_train_all_seeds_anew(work: Work, settings: dict[str, Any
     assert work.run("finetune", "out", {**settings, "seeds": [1]}) == 0
     changed = {**settings, "seeds": [1, 2], "batch_size": 30}
     assert work.run("finetune", "out", changed) == 2
-    assert "holds other work (batch_size was 45, is now 30, seeds changed)" in capsys.readouterr().err
+    assert "holds other work (batch_size was 45, is now 30, seeds: new 2; kept 1)" in capsys.readouterr().err
     assert seeds_trained(work) == {1}
     assert work.run("finetune", "out", changed, "--force") == 0
     assert seeds_trained(work) == {1, 2}
@@ -169,7 +170,8 @@ class Trainings:
             return {"validation": {"f1": seed / 10}, "warnings": []}
 
         self.trained = []
-        return train_seeds(self.out, seeds, key, Headline("f1", "F1"), train)
+        made_from = Freshness({"data": key, "seeds": seeds})
+        return train_seeds(self.out, seeds, made_from, Headline("f1", "F1"), train)
 
 
 @pytest.fixture
@@ -184,7 +186,7 @@ def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any)
     assert capsys.readouterr().out.splitlines() == ["seed-1: finished before", "seed-2: finished before"]
     trainings([2], "other")
     assert trainings.trained == [2]
-    assert "seed-2: was trained with other settings or inputs; it is trained again" in capsys.readouterr().out
+    assert "seed-2: data was key, is now other; it is trained again" in capsys.readouterr().out
     assert (trainings.out / "seed-2/model.safetensors").read_text().startswith("other 2")
 
 
@@ -193,9 +195,18 @@ def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any)
     [
         (lambda seed: (seed / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda seed: (seed / "model.safetensors").write_text("yek 1 " * 10), "model.safetensors has changed"),
-        (lambda seed: (seed / "training.json").write_text(""), "training.json cannot be read"),
-        (lambda seed: (seed / "training.json").write_text("{}"), "training.json cannot be read"),
-        (lambda seed: (seed / "training.json").write_text("[" * 100_000), "training.json cannot be read"),
+        (
+            lambda seed: (seed / "training.json").write_text(""),
+            "training.json cannot be read, or is of an earlier version",
+        ),
+        (
+            lambda seed: (seed / "training.json").write_text("{}"),
+            "training.json cannot be read, or is of an earlier version",
+        ),
+        (
+            lambda seed: (seed / "training.json").write_text("[" * 100_000),
+            "training.json cannot be read, or is of an earlier version",
+        ),
         (lambda seed: replace_in(seed / "training.json", "0.1", "0.9"), "training.json has changed"),
     ],
 )
@@ -241,7 +252,7 @@ def test_checkpoints_of_other_settings_are_not_gone_on_from(trainings: Trainings
     with pytest.raises(DomainbertError):
         trainings([1], "two", fails=True)
     assert not checkpoint.exists()
-    assert "seed-1: was begun with other settings or inputs; it is trained again" in capsys.readouterr().out
+    assert "seed-1: data was one, is now two; it is trained again" in capsys.readouterr().out
 
 
 def test_a_call_from_python_gives_the_numbers_of_its_own_settings(

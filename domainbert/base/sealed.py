@@ -1,99 +1,38 @@
-"""Finished stage folders: what a stage wrote is recorded in its `manifest.json`, and checked before it is used.
-
-A quick look compares size, modification time, change time and inode. Where these differ, as in a copied folder, the
-content is hashed: only changed content, or a missing file, is damage. Model cards, logs and the runner's notes about
-the run may be edited.
-"""
+"""Finished stage folders: what a stage wrote is recorded in its `manifest.json`, and checked before it is read."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json, write_json
-from domainbert.base.hashes import FOLDERS_OF_THE_RUN, HASHES, OF_THE_RUN, FileHashes, hash_file, hash_json, quick_look
-from domainbert.base.redact import redact
+from domainbert.base.files import read_json
+from domainbert.base.freshness import INPUT_FILES, damaged_files, flatten, in_short, is_unchanged
+from domainbert.base.hashes import HASHES, FileHashes, hash_json, quick_look
 
 MANIFEST = "manifest.json"
-_SHAPE: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dict, "metrics": dict}
-_SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
-_SHOWN = 3
+_SHAPE: dict[str, type] = {"stage": str, "key": str, "config": dict, "metrics": dict}
 
 _manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # several files of a folder are opened one by one
-
-
-def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Hash every file that a stage wrote for others: relative name to `bytes`, `sha256` and `quick_look`."""
-    names = sorted(output_names(folder))
-    with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock
-        return dict(zip(names, pool.map(_facts, map(folder.joinpath, names)), strict=True))
-
-
-def output_names(folder: Path) -> Iterator[str]:
-    """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes.
-    `OSError` if a folder cannot be listed."""
-    for place, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if name not in FOLDERS_OF_THE_RUN and not name.startswith(".")]
-        kept = (name for name in files if name not in OF_THE_RUN and not name.startswith("."))
-        yield from (Path(place, name).relative_to(folder).as_posix() for name in kept)
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    status = path.stat()
-    return {"bytes": status.st_size, "sha256": hash_file(path), "quick_look": quick_look(status)}
 
 
 def damages(
     folder: Path,
     manifest: Mapping[str, Any],
-    hashes: FileHashes | None,
-    concerns: Callable[[str], bool] = lambda name: True,
+    hashes: FileHashes | None = HASHES,
     thorough: bool = False,
-    record: str = MANIFEST,
+    concerns: Callable[[str], bool] = lambda name: True,
 ) -> list[str]:
-    """The files that are missing in a folder or have changed, each as "NAME is missing" or "NAME has changed".
-
-    The manifest is what the file `record` holds; with one of an older version, which lists no outputs, nothing is
-    found. Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all; without
-    `hashes` none, so that only what is missing or has another size is found.
-    """
-    if not _is_unchanged(manifest):
-        return [f"{record} has changed"]
-    outputs = manifest.get("outputs", {})
-
-    def problem(name: str) -> str:
-        path, recorded = folder / name, outputs[name]
-        try:
-            status = path.stat()
-            if status.st_size != recorded["bytes"]:
-                return f"{name} has changed ({status.st_size:,} bytes; it had {recorded['bytes']:,})"
-            if hashes is None or (not thorough and quick_look(status) == recorded["quick_look"]):
-                return ""
-            return "" if hashes.of_file(path) == recorded["sha256"] else f"{name} has changed"
-        except (FileNotFoundError, NotADirectoryError):
-            return f"{name} is missing"
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
-
-    with ThreadPoolExecutor() as pool:
-        return [found for found in pool.map(problem, filter(concerns, outputs)) if found]
-
-
-def in_short(found: Sequence[str]) -> str:
-    """The first three damages or changes, and how many more there are."""
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    return ", ".join(found[:_SHOWN]) + more
+    """See `damaged_files`; a manifest of an older version, which lists no outputs, has none."""
+    if not is_unchanged(manifest):
+        return [f"{MANIFEST} has changed"]
+    outputs = {name: facts for name, facts in manifest.get("outputs", {}).items() if concerns(name)}
+    return damaged_files(folder, outputs, hashes, thorough)
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:
@@ -114,7 +53,7 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     def concerns(name: str) -> bool:
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in wanted)
 
-    found = damages(sealed, manifest, HASHES, concerns)
+    found = damages(sealed, manifest, concerns=concerns)
     if found:
         raise DomainbertError(
             f"{folder if sealed == place else Path(folder).parent}: not as stage {manifest['stage']} left it: "
@@ -145,12 +84,12 @@ def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | N
         hash_json(found)  # what is nested too deeply to be written is told here, too
     except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
-    if not (isinstance(found, dict) and {"stage", "key", "seal"} <= set(found)):
+    if not (isinstance(found, dict) and {"stage", "key"} <= set(found) and {"made_from", "seal"} & set(found)):
         if foreign_too:
             return None
-        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
+        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and made_from")
     odd = [name for name, kind in _SHAPE.items() if not isinstance(found.get(name), kind)]
-    odd = odd or [f"seal.{name}" for name in odd_in_seal(found["seal"])]
+    odd += [] if made_from(found) else ["made_from"]
     if odd:
         raise DomainbertError(
             f"{path}: {odd[0]} is missing, or not what a stage writes there; expected the manifest of a finished "
@@ -159,26 +98,18 @@ def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | N
     return found
 
 
-def odd_in_seal(seal: Any) -> list[str]:
-    """The parts of a seal, read from a file, that are missing or have a form that no stage writes."""
-    parts = seal if isinstance(seal, dict) else {}
-    return [name for name, kind in _SHAPE_OF_SEAL.items() if not isinstance(parts.get(name), kind)]
+def made_from(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the facts that a stage was made from, by its manifest or status; None if there are none to read.
 
-
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `manifest.json` with the outputs of the stage and its own hash: this seals the folder."""
-    write_record(folder / MANIFEST, manifest, record_outputs(folder))
-
-
-def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Write facts as JSON, with outputs (see `record_outputs`) and the hash of it all. Secrets are left out of the
-    facts, but not out of the names of outputs: these files have to be found again."""
-    plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
-    write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
-
-
-def _is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Whether a manifest is unchanged; an older one, without outputs and hash, counts as unchanged."""
-    if "sha256" not in manifest:
-        return "outputs" not in manifest
-    return bool(manifest["sha256"] == hash_json({name: manifest[name] for name in manifest if name != "sha256"}))
+    Earlier versions wrote a nested `seal`, in which inputs were listed by path.
+    """
+    found, seal = record.get("made_from"), record.get("seal") or {}
+    if isinstance(found, dict) or not isinstance(seal, dict):
+        return found if isinstance(found, dict) else None
+    config, inputs, stages = (seal.get(part) for part in ("config", "inputs", "stages"))
+    if not (isinstance(config, dict) and isinstance(inputs, dict) and isinstance(stages, dict)):
+        return None
+    contents = [f"{Path(path).name} {digest}" for path, digest in inputs.items()]
+    named = json.dumps(config, ensure_ascii=False)
+    facts = {**flatten(config), "stage": seal.get("stage"), INPUT_FILES: [one for one in contents if one not in named]}
+    return {**facts, **seal.get("order", {}), **{f"@{name}": key for name, key in stages.items()}}

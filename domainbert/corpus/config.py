@@ -22,7 +22,12 @@ CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 @dataclass(frozen=True)
 class Source:
-    """A file, folder, glob or Hugging Face hub dataset."""
+    """A file, folder, glob or Hugging Face hub dataset.
+
+    >>> from domainbert import Source
+    >>> Source("texts/**/*.txt", documents="blank_line").weight
+    1.0
+    """
 
     shorthand = "path"  # no annotation, so it is no field; a single text is the path
 
@@ -112,7 +117,12 @@ def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Sources of the documents, filters, and the fraction for validation."""
+    """Sources of the documents, filters, and the fraction for validation.
+
+    >>> from domainbert import CorpusConfig, Source
+    >>> CorpusConfig([Source("law.jsonl"), Source("news.txt", weight=0.5)]).validation_fraction
+    0.02
+    """
 
     shorthand = "sources"  # a single path is a list of one source
 
@@ -160,6 +170,26 @@ class CorpusConfig:
             elif self.languages is not None and source.weight != 1:
                 found = f"found {source.weight:g} with languages"
                 problems.add(f"{where}.weight: {found}, which set the share of each source; expected no weight")
+        problems.raise_if_any()
+
+    def check_prepared(self, in_parts: bool) -> None:
+        """Check that `prepare` can split the corpus into training and validation, whole or in parts.
+
+        Raises:
+            DomainbertError: no validation documents; or the parts would depend on each other.
+        """
+        problems = Problems("prepare")
+        if self.validation_fraction == 0:
+            problems.add(
+                "corpus.validation_fraction: found 0; expected a positive value, because validation needs documents"
+            )
+        if in_parts:
+            for number, source in enumerate(self.sources):
+                if source.hub_name is not None:
+                    problems.add(f"row_lengths: found beside corpus.sources[{number}], {source.path}; expected files")
+            for name in ("languages", "select"):
+                if getattr(self, name) is not None:
+                    problems.add(f"row_lengths: found beside corpus.{name}; expected one of the two")
         problems.raise_if_any()
 
     @property

@@ -116,6 +116,11 @@ def read_documents(
     exhausted. With `select` the sources are read three times, and 8 bytes per training document stay in memory.
     `most_characters` reads an excerpt (see `Excerpt`). `files` are the files to read; None reads all files.
 
+    >>> from domainbert import CorpusConfig, Source, read_documents
+    >>> corpus = CorpusConfig([Source("corpus.txt", documents="line")])
+    >>> next(read_documents(corpus)).text
+    'The high court heard case number 0.'
+
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or, without `files`, no document is left.
     """

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import hash_file, hash_json, quick_look
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.report import CorpusReport
@@ -27,7 +29,6 @@ from domainbert.data.prepared_facts import (
     read_facts,
 )
 from domainbert.data.prepared_writer import PreparedWriter, write_facts
-from domainbert.settings.reader import as_plain
 from domainbert.tokenization.load import DomainTokenizer
 
 WINDOW = 64
@@ -39,7 +40,7 @@ class PlannedPart(NamedTuple):
 
     file: CorpusFile
     folder: Path
-    made_from: str  # hash of everything that determines the content of the part
+    made_from: Freshness
 
 
 def plan_parts(
@@ -54,14 +55,15 @@ def plan_parts(
         row_lengths: lengths of the rows that are planned.
         filters: further steps between the reader and the tokenizer, by name.
     """
-    settings = as_plain(corpus) | {"row_lengths": row_lengths}
+    chosen = as_plain(corpus, defaults=False)  # a later version has more settings
+    common = {"settings": hash_json([chosen, row_lengths, filters]), "tokenizer": tokenizer.fingerprint}
     if corpus.exclude is not None:
-        settings["excluded"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
+        common["exclude"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
     parts = []
     for file in corpus_files(corpus.sources):
         paths = [path for path in (file.path, file.source.translation) if path is not None]
-        looked = [quick_look(path.stat()) for path in paths]
-        made_from = hash_json([settings, *filters, tokenizer.fingerprint, file.number, str(file.path), looked])
+        looks = {str(path): hash_json(quick_look(path.stat())) for path in paths}
+        made_from = Freshness({**common, "number": file.number, **looks})
         parts.append(PlannedPart(file, out / PARTS_FOLDER / f"{file.number:05d}", made_from))
     return parts
 
@@ -71,9 +73,12 @@ def finished_part(part: PlannedPart) -> dict[str, Any] | None:
     if (part.folder / PREPARED_FILE).is_file():
         try:
             facts = read_parts([part.folder])[part.folder]
-            return facts if facts["made_from"] == part.made_from else None
+            reason = part.made_from.reason(facts["made_from"])
         except DomainbertError as error:
-            print(f"{error}: it is prepared again", flush=True)
+            reason = str(error)
+        if not reason:
+            return facts
+        print(f"{part.folder}: {reason}: it is prepared again", flush=True)
     return None
 
 
@@ -99,7 +104,7 @@ def write_part(
     for batch in batches:
         writer.write(batch)
         unknown += int((batch.input_ids == tokenizer.unk_id).sum())
-    kept = {"made_from": part.made_from, "unknown": unknown, "empty_documents": writer.empty_documents}
+    kept = {"made_from": part.made_from.facts, "unknown": unknown, "empty_documents": writer.empty_documents}
     return writer.close_part(row_lengths, {**kept, "report": report.as_dict()})
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.hashes import hash_file, hash_json
+from domainbert.base.freshness import damaged_files
+from domainbert.base.hashes import FileHashes, hash_file, hash_json
 
 PREPARED_FILE = "prepared.json"
 TOKENIZER_FOLDER = "tokenizer"
@@ -36,29 +36,13 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:
-    """Compare every file with what is recorded of it; hashing leaves Python's lock, so threads share the work."""
+    """Compare every file with what is recorded of it."""
     splits = facts.get("splits", {})  # a corpus in parts has its files in these
-    files = [(folder / split / file["name"], file) for split in splits for file in splits[split]["files"]]
+    outputs = {f"{split}/{file['name']}": file for split in splits for file in splits[split]["files"]}
     plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]
-    files += [(folder / file["name"], file) for file in [*plans, *facts["other_files"]]]
-    with ThreadPoolExecutor() as pool:
-        for problem in pool.map(_problem_with, *zip(*files, strict=True)):
-            if problem:
-                problems.add(problem)
-
-
-def _problem_with(path: Path, recorded: dict[str, Any]) -> str:
-    """Difference of a file from what is recorded of it, in words; empty where there is none."""
-    try:
-        if not path.is_file():
-            return f"{path}: missing; expected {recorded['bytes']:,} bytes"
-        if (size := path.stat().st_size) != recorded["bytes"]:
-            return f"{path}: {size:,} bytes; expected {recorded['bytes']:,}"
-        if hash_file(path) != recorded["sha256"]:
-            return f"{path}: changed or damaged since `prepare` wrote it; expected it as it was: run `prepare` again"
-    except OSError as error:
-        return f"{path}: cannot be read ({error.strerror}); expected {recorded['bytes']:,} bytes"
-    return ""
+    outputs |= {file["name"]: file for file in [*plans, *facts["other_files"]]}
+    for found in damaged_files(folder, outputs, FileHashes()):
+        problems.add(f"{folder}/{found}; expected it as `prepare` wrote it: run `prepare` again")
 
 
 def file_facts(path: Path, folder: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A folder, named by what made it, holds
 
-    soft_labels.json    number of outputs, of labels, how many of these are kept, and the hashes of the other files
+    soft_labels.json    the record: number of outputs, of labels, and how many of these are kept
     logits.npy          (outputs, kept) half precision, memory-mapped; the largest first where not all are kept
     labels.npy          (outputs, kept) which labels these are; only where not all are kept
     rest.npy            (outputs,) log-probability of all the others together; likewise
@@ -12,7 +12,6 @@ An output is a word or a text. With the largest k logits alone the other labels 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.base.errors import DomainbertError
 from domainbert.base.files import folder_lock, told_if_full
-from domainbert.base.hashes import FileHashes, hash_json
-from domainbert.base.sealed import damages, in_short, record_outputs, write_record
+from domainbert.base.freshness import Freshness
+from domainbert.base.hashes import hash_json
 
-_FACTS = "soft_labels.json"
+_RECORD = "soft_labels.json"
 _LOCKS = ".locked"
 
 Block = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -35,26 +33,16 @@ Block = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 
 class SoftLabels:
-    """The logits of every output of a list of items, of so many outputs each, in a folder of `cached_labels`.
+    """The logits of every output of a list of items, of so many outputs each, in a folder of `cached_labels`."""
 
-    `DomainbertError` if the folder is damaged, or of other items.
-    """
-
-    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
-        try:
-            self.facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-            if changed := damages(folder, self.facts, FileHashes(), record=_FACTS):
-                raise ValueError(in_short(changed))
-            self.logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
-            self.labels = self.rest = None
-            if self.facts["kept"] < self.facts["num_labels"]:
-                self.labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
-                self.rest = np.load(folder / "rest.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DomainbertError(f"{folder}: not readable soft labels: {error}; delete the folder") from error
+    def __init__(self, folder: Path, facts: dict[str, Any], sizes: Sequence[int]) -> None:
+        self.facts = facts
+        self.logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
+        self.labels = self.rest = None
+        if facts["kept"] < facts["num_labels"]:
+            self.labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+            self.rest = np.load(folder / "rest.npy", mmap_mode="r", allow_pickle=False)
         self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
-        if len(self.logits) != self.starts[-1]:
-            raise DomainbertError(f"{folder}: {len(self.logits):,} soft labels; expected {self.starts[-1]:,}")
 
     def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
         """The logits of the outputs of some items, one item after the other: (outputs, labels)."""
@@ -83,7 +71,7 @@ class MeanLabels:
 
 def cached_labels(
     cache: Path,
-    key: dict[str, Any],
+    made_from: dict[str, Any],
     sizes: Sequence[int],
     num_labels: int,
     top_k: int,
@@ -91,27 +79,34 @@ def cached_labels(
 ) -> SoftLabels:
     """The soft labels of some items: those on disk, or, where there are none made of the same, those `ask` gives.
 
-    Of several processes that want the same, one asks and the others wait for it.
+    Of several processes that want the same, one asks and the others wait for it. Damaged ones are made again.
 
     Args:
         cache: folder of such folders; made if absent.
-        key: hashes of all that decides them: teachers, data, tokens of a window.
+        made_from: the facts that decide them beside sizes: teachers, data, tokens of a window.
         sizes: outputs of each item.
         num_labels: labels of an output.
         top_k: how many logits to keep of each.
         ask: gives every output once, in any order.
     """
-    folder = cache / hash_json({**key, "top_k": min(top_k, num_labels), "version": 2})[:32]
+    kept = min(top_k, num_labels)
+    facts = {"num_outputs": int(sum(sizes)), "num_labels": num_labels, "kept": kept}
+    freshness = Freshness({**made_from, **facts, "sizes": hash_json(list(sizes))})
+    folder = cache / freshness.key[:32]
     with folder_lock(cache / _LOCKS / folder.name):
-        if not (folder / _FACTS).is_file():
+        found, reason = freshness.look(folder / _RECORD)
+        if found is None:
+            if reason:
+                print(f"{folder}: {reason}; the teacher is asked again", flush=True)
             partial = folder.with_name(folder.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             with told_if_full(cache):
-                _write(partial, int(sum(sizes)), num_labels, min(top_k, num_labels), ask())
+                _write(partial, **facts, blocks=ask())
+                freshness.record(partial / _RECORD, facts)
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
-    return SoftLabels(folder, sizes)
+    return SoftLabels(folder, facts, sizes)
 
 
 def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
@@ -134,8 +129,6 @@ def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: I
     assert written == num_outputs, f"{written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()
-    facts = {"num_outputs": num_outputs, "num_labels": num_labels, "kept": kept}
-    write_record(folder / _FACTS, facts, record_outputs(folder))
 
 
 def _largest(values: NDArray[np.float32], kept: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -23,9 +23,10 @@ from domainbert.distillation.batches import output_index
 from domainbert.distillation.soft_labels import Block, MeanLabels, cached_labels
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
+from domainbert.labelled.contents import Content, key_of_content, text_in
+from domainbert.labelled.items import Labelled
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
-from domainbert.tasks.labelled import Content, Labelled, key_of_content, text_in
 from domainbert.tasks.task import Task, encode_file
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, split_words
@@ -137,16 +138,17 @@ class Teachers:
         assert self.cache is not None
         found = []
         for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
-            key = {
-                "teachers": [[_weights_hash(path), teacher.max_length, str(teacher.dtype)]],
+            made_from = {
+                "teacher": HASHES.of(open_model(path).path),
+                "max_length": teacher.max_length,
+                "dtype": str(teacher.dtype),
                 "text": text.fingerprint,
                 "labels": list(task.labels),
                 "task": task.name,
                 **task.opinion_facts,
-                "sizes": hash_json(list(sizes)),
             }
             ask = partial(_all_asked, teacher, path, text, task, sizes, f"ask teacher {number} of {len(self.paths)}")
-            found.append(cached_labels(self.cache, key, sizes, task.num_opinions, self.kept(task), ask))
+            found.append(cached_labels(self.cache, made_from, sizes, task.num_opinions, self.kept(task), ask))
         return MeanLabels(found)
 
 
@@ -234,9 +236,3 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
                 f"teachers: {path} divides {text.name(number)} into {example.num_outputs} words, the student into "
                 f"{size}; expected vocabularies that cut words alike"
             )
-
-
-def _weights_hash(path: Path) -> str:
-    folder = open_model(path).path
-    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".txt"))
-    return hash_json({file.name: HASHES.of_file(file) for file in files})

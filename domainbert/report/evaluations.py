@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.hashes import hash_json
+from domainbert.base.sealed import made_from
 from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder
 
@@ -102,11 +103,12 @@ def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any], single
 
 def _identity(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     """Hash of the test set, the task and the metric; equal for comparable evaluations."""
-    seal = stage.manifest.get("seal") or {}
-    test = seal.get("config", {}).get("test", metrics.get("test"))  # without a manifest only the name is known
+    facts = made_from(stage.manifest) or {}
+    test = {name: fact for name, fact in facts.items() if name.partition(".")[0].partition("[")[0] == "test"}
     text = json.dumps(test)
-    stage_keys = {name: key for name, key in seal.get("stages", {}).items() if f'"@{name}' in text}
-    return hash_json([test, stage_keys, metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")])
+    stages = {name: fact for name, fact in facts.items() if f'"{name}' in text and name.startswith("@")}
+    task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
+    return hash_json([test or metrics.get("test"), stages, *task])  # without a manifest only the name is known
 
 
 def _merge(group: Sequence[Evaluation]) -> Evaluation:

@@ -15,7 +15,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.sealed import MANIFEST, check_sealed, damages
+from domainbert.base.freshness import is_unchanged
+from domainbert.base.sealed import MANIFEST, check_sealed
 from domainbert.settings.yaml_files import load_yaml
 
 _CONFIG, _STATUS, _RECIPE = "config.yaml", "status.json", "recipe.json"
@@ -153,8 +154,8 @@ def _is_stage(folder: Path) -> bool:
 def _read_stage(run: Run, path: Path) -> StageFolder:
     manifest = run.json(path / MANIFEST, "a manifest of domainbert", optional=True)
     status = run.json(path / _STATUS, "the status of a stage", optional=True)
-    if changed := damages(path, manifest, None, lambda name: False):
-        run.missing.append(f"left out: {path}: {changed[0]}; expected it unchanged since the stage wrote it")
+    if not is_unchanged(manifest):
+        run.missing.append(f"left out: {path}: {MANIFEST} has changed; expected it unchanged since the stage wrote it")
         manifest = {}
     return StageFolder(path.resolve().name, path, manifest, status)
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.base.files import disk_full, read_json, write_json
+from domainbert.base.freshness import output_names
 from domainbert.base.ranks import launch_id
-from domainbert.base.sealed import MANIFEST, output_names, read_manifest
+from domainbert.base.sealed import MANIFEST, read_manifest
 from domainbert.training.checkpoint_files import holds_progress, is_progress, remove_progress
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ def claimed(
     created = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
     facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on, "launch": launch_id()}
+    facts |= {"key": job.key, "made_from": job.freshness.facts}
 
     def write_status(state: str, reason: str = "") -> None:
-        write_json(job.out / STATUS, {"state": state, "reason": reason, **facts, "seal": job.seal})
+        write_json(job.out / STATUS, {"state": state, "reason": reason, **facts})
 
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
         _lock(marker, job)

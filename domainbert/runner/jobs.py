@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.choices import allow_import_words, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
+from domainbert.base.freshness import Freshness, in_short
 from domainbert.base.hashes import FileHashes
+from domainbert.base.marks import BY_INPUT
 from domainbert.base.ranks import launch_id, launched_here, started_together
-from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
+from domainbert.base.sealed import MANIFEST, damages, made_from, read_manifest
 from domainbert.base.signals import StopSignals, noting_signals, stop_if_asked
 from domainbert.runner.claim import (
     BEING_WRITTEN,
@@ -35,19 +37,11 @@ from domainbert.runner.claim import (
     left_in,
     read_status,
 )
-from domainbert.runner.manifest import (
-    changed_inputs,
-    changed_parts,
-    differences,
-    git_commit,
-    in_terms_of,
-    seal_key,
-    versions,
-)
+from domainbert.runner.manifest import git_commit, referred_stages, versions
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words
-from domainbert.settings.reader import Settings, as_plain
-from domainbert.settings.schema import defaults_of
+from domainbert.settings.facts import hashes_of_inputs, stage_facts
+from domainbert.settings.reader import Settings
+from domainbert.settings.schema import defaults_of, marked
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.inputs import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
@@ -64,14 +58,12 @@ class Job:
     stage: Stage
     settings: Settings
     out: Path
-    seal: dict[str, Any]
+    freshness: Freshness
+    key: str
+    """Equal keys give equal results. A folder that is up to date keeps its key, perhaps of an earlier version."""
+    input_hashes: Mapping[str, str]
     inputs: Inputs = field(default_factory=Inputs, compare=False)
     """Holds the inputs that the check of the stage has opened."""
-
-    @cached_property
-    def key(self) -> str:
-        """Equal keys give equal results."""
-        return seal_key(self.seal)
 
     @property
     def trains(self) -> bool:
@@ -99,14 +91,35 @@ class FolderState:
     as they were before."""
 
 
-def sealed_in(out: Path) -> dict[str, Any] | None:
-    """The seal of the stage that wrote a folder, or began to and can resume; None if there is none that can be read."""
+def make_job(
+    stage: Stage,
+    settings: Settings,
+    out: Path,
+    hashes: FileHashes,
+    keys: Mapping[str, str],
+    inputs: Inputs | None = None,
+    anew: bool = False,
+) -> Job:
+    """Return the job of a stage, with the key of what its folder holds if that is up to date, unless it is made anew.
+
+    `keys` are the keys of the earlier stages of the recipe; those that the settings refer to count.
+    """
+    input_hashes = hashes_of_inputs(settings, hashes)
+    referred = {name: keys[name] for name in referred_stages(settings)}
+    freshness = stage_facts(stage.name, stage.settings, settings, input_hashes, referred)
+    known = None if anew else _record_in(out)
+    facts = made_from(known or {})
+    key = known.get("key") if known and facts and not freshness.changes(facts) else None
+    return Job(stage, settings, out, freshness, key or freshness.key, input_hashes, inputs or Inputs())
+
+
+def _record_in(out: Path) -> dict[str, Any] | None:
+    """The manifest of a folder, or the status of a run that can resume; None if there is none that can be read."""
     try:
         left, manifest = left_in(out)
     except DomainbertError:
         return None
-    found = None if left == NOT_FINISHED else (manifest or read_status(out)).get("seal")
-    return None if odd_in_seal(found) else found
+    return None if left == NOT_FINISHED else (manifest or read_status(out))
 
 
 def folder_state(job: Job) -> FolderState:
@@ -116,18 +129,35 @@ def folder_state(job: Job) -> FolderState:
         DomainbertError: it holds files that no stage has written.
     """
     left, manifest = left_in(job.out)
-    if left == UNSEALED:
-        return FolderState(False, left, damaged=left)
-    if manifest is None:
-        return FolderState(False, left, empty=True) if left == NEVER_RUN else _unfinished_state(job, left)
-    if manifest["key"] == job.key:
+    if left in (UNSEALED, NEVER_RUN, NOT_FINISHED):
+        return FolderState(False, left, empty=left == NEVER_RUN, damaged=left if left == UNSEALED else "")
+    if manifest is not None and manifest["key"] == job.key:
         return FolderState(True, f"{left}{_by_another_version(manifest)}", manifest=manifest)
-    if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
-        return FolderState(False, parts[0], manifest=manifest, resumable=True, drops=parts[1])
-    if changed := changed_inputs(job.stage, manifest["seal"], job.seal):
-        return FolderState(False, changed, manifest=manifest, resumable=True, drops=True)
-    changes = differences(manifest["seal"], in_terms_of(manifest["seal"], job.seal, job.settings))
-    return FolderState(False, in_short(changes) or "changed", manifest=manifest)
+    before = made_from(manifest or read_status(job.out)) or {}
+    changes, interrupted = job.freshness.changes(before), manifest is None
+    if interrupted and not changes:
+        return FolderState(False, left, resumable=True)
+    if (drops := _drops(job, before, interrupted)) is not None:
+        reason = "; ".join([*([left] if interrupted else []), *changes.values()])
+        return FolderState(False, reason, manifest=manifest, resumable=True, drops=drops)
+    if interrupted and is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
+        return FolderState(False, BEING_WRITTEN)
+    if interrupted:
+        return FolderState(False, f"{left}, and changed since", changed="; ".join(changes.values()))
+    return FolderState(False, job.freshness.reason(before) or "changed", manifest=manifest)
+
+
+def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | None:
+    """Whether resuming drops something in the folder (`FolderState.drops`); None where nothing of it can be kept.
+
+    It can where nothing has changed but the parts (seeds), or the input files of a stage that makes its output file by
+    file.
+    """
+    parts = job.stage.parts or ""
+    if job.freshness.changes(before).keys() == {parts} and isinstance(before.get(parts), list):
+        return not set(before[parts]) <= set(job.freshness.facts[parts])
+    by_input = any(job.settings.plain[name] is not None for name in marked(job.stage.settings, BY_INPUT))
+    return not interrupted if by_input and job.freshness.only_input_contents(before) else None
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
@@ -149,22 +179,6 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
 def _by_another_version(manifest: Mapping[str, Any]) -> str:
     before, now = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
     return f", by domainbert {before}" if before not in (None, now) else ""
-
-
-def _unfinished_state(job: Job, left: str) -> FolderState:
-    if left == NOT_FINISHED:
-        return FolderState(False, left)
-    seal = sealed_in(job.out) or {"config": {}, "inputs": {}}
-    if seal_key(seal) == job.key:
-        return FolderState(False, left, resumable=True)
-    if parts := changed_parts(job.stage.parts, seal, job.seal):
-        return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
-    if changed := changed_inputs(job.stage, seal, job.seal):
-        return FolderState(False, f"{left}; {changed}", resumable=True)
-    if is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
-        return FolderState(False, BEING_WRITTEN)
-    changes = differences(seal, in_terms_of(seal, job.seal, job.settings))
-    return FolderState(False, f"{left}, and changed since", changed="; ".join(changes))
 
 
 def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:
@@ -207,11 +221,12 @@ def _run_seen(job: Job, state: FolderState, go_on: str, resume: bool) -> dict[st
     with command_of_other_processes(_command(job)), claim as check_there:
         metrics = _call(job)
         check_there()
+        facts = job.freshness.facts
         manifest = {
             "stage": job.stage.name,
             "key": job.key,
             "config": config,
-            "inputs": {**job.seal["inputs"], **{f"@{name}": key for name, key in job.seal["stages"].items()}},
+            "inputs": {**job.input_hashes, **{name: facts[name] for name in facts if name.startswith("@")}},
             "versions": versions(),
             "seed": config.get("seed", config.get("seeds")),
             "git_commit": git_commit(),
@@ -219,9 +234,8 @@ def _run_seen(job: Job, state: FolderState, go_on: str, resume: bool) -> dict[st
             "resumed": resume,
             "wall_seconds": round(time.monotonic() - clock, 3),
             "metrics": as_plain(metrics),
-            "seal": job.seal,
         }
-        write_manifest(job.out, manifest)
+        job.freshness.record(job.out / MANIFEST, manifest)
     return manifest
 
 
@@ -248,8 +262,7 @@ def run_in_turn(job: Job, go_on: str, resume: bool = False, force: bool = False)
 def _begun_elsewhere(job: Job) -> bool:
     """Whether the process that has the folder runs the same job: it says so once it has cleared the folder."""
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
-        seal = read_status(job.out).get("seal") or {}
-        if not odd_in_seal(seal) and seal_key(seal) == job.key:
+        if read_status(job.out).get("key") == job.key:
             return True
         time.sleep(_POLL_SECONDS)
     return False
@@ -276,7 +289,8 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
     with told_if_lost(), noting_signals() if stops_alone else nullcontext():
-        metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=job.inputs)
+        inputs = job.inputs.of_stage(lambda: job.freshness)
+        metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
         stop_if_asked()
         return metrics
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.sealed import MANIFEST, damages, in_short, read_manifest
+from domainbert.base.freshness import in_short
+from domainbert.base.sealed import MANIFEST, damages, read_manifest
 from domainbert.runner.claim import (
     CONFIG,
     DONE,

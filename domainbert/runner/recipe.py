@@ -19,23 +19,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import Job, compared_state, sealed_in
-from domainbert.runner.manifest import make_seal, referred_stages, stage_of
+from domainbert.runner.jobs import Job, compared_state, make_job
+from domainbert.runner.manifest import referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.tree import (
-    check_variables_read,
-    nearest,
-    of_environment,
-    read_variables,
-    substitute,
-    with_options,
-)
+from domainbert.settings.tree import check_variables_read, of_environment, read_variables, substitute, with_options
 from domainbert.settings.yaml_files import Node, load_yaml
 from domainbert.stages.inputs import Inputs
 
@@ -201,8 +194,8 @@ class _Reading:
             return None
         if len(problems.messages) > found or any(other not in self.jobs for other in referred_stages(settings)):
             return None
-        out, keys = self.out / name, {other: self.jobs[other].key for other in referred_stages(settings)}
-        job = Job(stage, settings, out, make_seal(stage, settings, self.hashes, keys, sealed_in(out)), self.inputs)
+        keys = {other: job.key for other, job in self.jobs.items()}
+        job = make_job(stage, settings, self.out / name, self.hashes, keys, self.inputs)
         if self.is_done(job):
             return job
         if needed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped
+from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, nearest
 from domainbert.base.files import read_json, told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
@@ -19,13 +19,12 @@ from domainbert.runner.jobs import (
     Job,
     compared_state,
     follow_job,
+    make_job,
     refuse_errors,
     run_in_turn,
-    sealed_in,
 )
-from domainbert.runner.manifest import make_seal, referred_stages
+from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results_table import results_table
-from domainbert.settings.tree import nearest
 
 RECIPE = "recipe.json"
 """The stages of a recipe by name, in order, those that are yet to run among them; the command; and the stages that were
@@ -280,13 +279,12 @@ def _chosen(recipe: Recipe, selection: Selection) -> list[str]:
 
 
 def _sealed_anew(recipe: Recipe, names: Collection[str]) -> Recipe:
-    """The recipe with new seals of the stages that are made again, and of those that depend on them: what their folders
+    """The recipe with new keys of the stages that are made again, and of those that depend on them: what their folders
     hold by now, perhaps of an older version, counts no more."""
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
-        keys = {other: jobs[other].key for other in referred_stages(job.settings)}
-        known = None if name in names else sealed_in(job.out)
-        jobs[name] = replace(job, seal=make_seal(job.stage, job.settings, recipe.hashes, keys, known))
+        keys = {other: made.key for other, made in jobs.items()}
+        jobs[name] = make_job(job.stage, job.settings, job.out, recipe.hashes, keys, job.inputs, anew=name in names)
     return replace(recipe, jobs=jobs)
 
 

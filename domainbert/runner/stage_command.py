@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
+from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.freshness import output_names
 from domainbert.base.hashes import HASHES
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranks import process_rank
-from domainbert.base.sealed import damages, output_names
+from domainbert.base.sealed import damages
 from domainbert.base.validation import field_types
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
 from domainbert.runner.early_problems import add_early_problems
@@ -23,18 +25,16 @@ from domainbert.runner.jobs import (
     compared_state,
     folder_state,
     follow_job,
+    make_job,
     refuse_errors,
     run_job,
-    sealed_in,
 )
-from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
 from domainbert.settings.command_line import Typed
 from domainbert.settings.help import add_fields, in_words
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.schema import defaults_of
-from domainbert.settings.tree import nearest, read_config
+from domainbert.settings.tree import read_config
 from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
 from domainbert.stages.inputs import Inputs
@@ -46,6 +46,7 @@ def stage_help(stage: Stage) -> str:
     """Text of `domainbert <stage> --help`: every setting with type, default and docstring."""
     flags = {
         "--resume auto": "the default; if it is given, seeds in the folder that are not asked for any more are removed",
+        "--resume or-replace": "resume what fits these settings and inputs, and replace everything else",
         "--force": "replace what this stage has written there before",
         "--print_config": "print the settings as YAML and stop",
         "--allow-import PKG": "let class_path name classes of these packages of yours (PKG,PKG); they are imported",
@@ -160,12 +161,12 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         problems.add("--out: missing; expected the folder to write")
     elif starts_at_home(str(out)):
         problems.add(f"--out: found '{out}'; {WHOLE_PATH}")
-    if typed.flags.get("resume", "auto") != "auto":
-        problems.add(f"--resume: found '{typed.flags['resume']}'; expected auto")
+    resume = typed.flags.get("resume", "auto")
+    if resume not in ("auto", "or-replace"):
+        problems.add(f"--resume: found '{resume}'; expected auto or or-replace")
     problems.raise_if_any()
     folder, force = Path(str(out)), "force" in typed.flags
-    known = None if force else sealed_in(folder)
-    job = Job(stage, settings, folder, make_seal(stage, settings, HASHES, {}, known))
+    job = make_job(stage, settings, folder, HASHES, {}, anew=force)
     if process_rank() > 0:
         if force or not folder_state(job).done:  # problems that end the first process have to end the others, too
             add_early_problems(stage, settings, tree, problems, job.inputs)
@@ -176,6 +177,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     if state.done and not force:
         refuse_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
+    force = force or (resume == "or-replace" and not state.resumable)
     if not force and not _holds_report(job, state):
         _check_free(job, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems, job.inputs)
@@ -191,7 +193,7 @@ def _holds_report(job: Job, state: FolderState) -> bool:
     if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
         return False
     others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
-    return not others and not damages(job.out, state.manifest, HASHES)
+    return not others and not damages(job.out, state.manifest)
 
 
 def _check_free(job: Job, state: FolderState, may_drop: bool) -> None:

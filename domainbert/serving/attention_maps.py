@@ -36,6 +36,11 @@ class AttentionMaps:
 def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int | None = None) -> AttentionMaps:
     """The attention of a text that is read alone, in full precision.
 
+    >>> from domainbert import attention_maps
+    >>> maps = attention_maps("model", "The court of law.")
+    >>> maps.probabilities.shape[:2], len(maps.pieces) == maps.probabilities.shape[-1]  # layers and heads
+    ((2, 2), True)
+
     Args:
         model: a folder of any model, as `load_predictor` takes it, with a head or without; or a predictor.
         text: what is read.

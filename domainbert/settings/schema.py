@@ -17,26 +17,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, get_type_hints
 
-SPEED_ONLY = {"speed_only": True}
-"""Metadata of a setting that does not change the result: the stage does not run again for a new value."""
-
-STREAM = {"stream": True}
-"""Metadata of a path that may be standard input (`-`), a pipe or a device."""
-
-PARTS = {"parts": True}
-"""Metadata of the setting that lists the parts of the output, such as seeds. A part depends only on its own value in
-the list and the other settings; finished parts are kept when the list changes."""
-
-BY_INPUT = {"by_input": True}
-"""Metadata of the setting that makes a stage process its input file by file and track the state of each file: if only
-input files have changed, the stage continues in its folder."""
-
-ORDERED = {"ordered": True}
-"""Metadata of a mapping whose order changes the result."""
-
-TOKENIZER, MODEL, TRAINED_MODEL = ({"opens": content} for content in ("tokenizer", "model", "trained model"))
-"""Metadata of a path, or a list of paths, that a stage opens: a folder with a tokenizer, a model (perhaps exported), or
-a model with its weights. An existing folder is opened before the first stage runs, to find errors early."""
+from domainbert.base.choices import default_of
 
 
 def _settings_fields(cls: type) -> list[dataclasses.Field[Any]]:
@@ -45,13 +26,13 @@ def _settings_fields(cls: type) -> list[dataclasses.Field[Any]]:
     if all(item.kw_only for item in fields):
         names = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
         order = {name: number for number, name in enumerate(names)}  # overriding keeps the position
-        fields.sort(key=lambda item: (_default(item) is not dataclasses.MISSING, order[item.name]))
+        fields.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, order[item.name]))
     return fields
 
 
 def defaults_of(cls: type) -> dict[str, Any]:
     """Settings of a dataclass by name, with their defaults; `dataclasses.MISSING` for required settings."""
-    return {item.name: _default(item) for item in _settings_fields(cls)}
+    return {item.name: default_of(item) for item in _settings_fields(cls)}
 
 
 def marked(cls: type, mark: dict[str, bool]) -> list[str]:
@@ -71,7 +52,3 @@ def settings_class(stage: Callable[..., Any]) -> type:
         return stage
     cls: type = get_type_hints(stage, include_extras=True)["settings"]
     return cls
-
-
-def _default(item: dataclasses.Field[Any]) -> Any:
-    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, check_whole, model_name
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
@@ -16,8 +17,6 @@ from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.settings.deciding import part_key
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from domainbert.data.examples import Example
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.distillation.weighted import WeightedLosses
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.config import TaskConfig
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
     from domainbert.training.fit import TrainingData
 
@@ -134,7 +133,6 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
 
-    key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     if any(isinstance(loss, SoftTargets) for loss in settings.losses):
         nothing = torch.zeros(1, task.num_opinions)
@@ -143,7 +141,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     lesson = _Lesson(settings, inputs, task, teachers, text, validation)
-    return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:

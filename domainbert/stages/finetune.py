@@ -11,7 +11,6 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.settings.deciding import part_key
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
@@ -25,8 +24,8 @@ from domainbert.stages.stage import stage
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
 
 
@@ -89,10 +88,9 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
     """
     from domainbert.tasks.task import read_task
 
-    key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     train_seed = partial(_train_seed, settings, inputs, task, train, validation)
-    return train_seeds(out, settings.seeds, key, settings.chosen_by, train_seed)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
 
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:

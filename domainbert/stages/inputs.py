@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import quick_look
 from domainbert.base.paths import resolve_path
-from domainbert.tasks.labelled import FoundLabel, Labelled, find_labels
-from domainbert.tasks.labelled_set import LabelledSet, Single, paths_of, read_file, read_set
+from domainbert.labelled.items import FoundLabel, Labelled, find_labels
+from domainbert.labelled.sets import LabelledSet, Single, paths_of, read_file, read_set
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
@@ -30,7 +33,15 @@ class Inputs:
     """
 
     def __init__(self) -> None:
+        self.facts: Callable[[], Freshness] = partial(Freshness, {})
+        """Everything that decides the output of the stage: its settings and the contents of its inputs."""
         self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
+
+    def of_stage(self, facts: Callable[[], Freshness]) -> Inputs:
+        """The same inputs for a stage that makes its output from these facts, computed if they are needed."""
+        found = copy.copy(self)
+        found.facts = facts
+        return found
 
     def model(self, path: Path) -> ModelFolder:
         """The facts of a model folder, see `open_model`; its tokenizer is read once, too."""
@@ -60,7 +71,8 @@ class Inputs:
 
     def forget_items(self) -> None:
         """Free the memory of labelled files; their labels stay known."""
-        self._opened = {key: found for key, found in self._opened.items() if key[0] != "labelled"}
+        for key in [key for key in self._opened if key[0] == "labelled"]:
+            del self._opened[key]
 
     def _file(self, task: TaskConfig, file: Single) -> Labelled[Any]:
         def read() -> Labelled[Any]:
@@ -104,8 +116,9 @@ def _read_from(task: TaskConfig, file: Single) -> list[Path]:
 
 
 def _stamps(path: Path) -> list[Any]:
-    """Names and quick looks of a file, or of the files in a folder and in its seeds."""
-    files = sorted([*path.iterdir(), *path.glob("seed-*/*")]) if path.is_dir() else [path]
+    """Names and quick looks of a file, or of the files in a folder, in its seeds and in the splits of a data set."""
+    below = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
+    files = sorted(set(below))
     return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]
 
 

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, diverged
-from domainbert.base.files import read_json, write_json, write_text
-from domainbert.base.hashes import FileHashes
+from domainbert.base.files import write_json
+from domainbert.base.freshness import Freshness, record_outputs
+from domainbert.base.marks import PARTS, SPEED_ONLY
 from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
-from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
+from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
-from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
 from domainbert.tasks.config import TASK_KEY, TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of
-from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
+from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_progress
 from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
 
@@ -135,7 +134,11 @@ class Start:
 
 
 def train_seeds(
-    out: Path, seeds: Sequence[int], key: str, headline: Headline, train: Callable[[int, Path], dict[str, Any]]
+    out: Path,
+    seeds: Sequence[int],
+    made_from: Freshness,
+    headline: Headline,
+    train: Callable[[int, Path], dict[str, Any]],
 ) -> dict[str, Any]:
     """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
 
@@ -143,11 +146,12 @@ def train_seeds(
         out: the folder of the stage; a seed has `seed-N` there, and once all are trained, seeds that are not asked for
             any more lose theirs.
         seeds: those that are asked for.
-        key: equal keys and seeds give equal results (`part_key`); what was trained under another one is trained again.
+        made_from: what the stage makes its output from; a seed that was trained from anything else is trained again.
         headline: the metric by which seeds are compared.
         train: trains one seed into its folder, and gives what `fit_labelled` gives.
     """
-    rows = [_train_seed(out / f"seed-{seed}", seed, key, train) | {"seed": seed} for seed in seeds]
+    made_from = made_from.without("seeds")
+    rows = [_train_seed(out / f"seed-{seed}", seed, made_from, train) | {"seed": seed} for seed in seeds]
     by_seed = {f"seed-{row['seed']}": row["validation"][headline.key] for row in rows}
     scores = list(by_seed.values())
     name, best = f"validation_{headline.key}", list(by_seed)[headline.best(scores)]
@@ -159,53 +163,38 @@ def train_seeds(
     return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
 
-def _train_seed(folder: Path, seed: int, key: str, train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
+def _train_seed(
+    folder: Path, seed: int, made_from: Freshness, train: Callable[[int, Path], dict[str, Any]]
+) -> dict[str, Any]:
     """Result of a seed's training, of this one or of one that was finished before."""
     import lightning
 
-    result, reason = _finished(folder, key)
+    result, reason = made_from.look(folder / FINISHED)
     if result is not None:
         print(f"{folder.name}: finished before")
         return result
     if process_rank() == 0:
-        _begin(folder, key, reason)
+        _begin(folder, made_from, reason)
     lightning.seed_everything(seed, verbose=False)
     result = train(seed, folder)
     if process_rank() == 0:
-        outputs = record_outputs(folder)
-        contents = {name: {fact: outputs[name][fact] for fact in ("bytes", "sha256")} for name in outputs}
-        write_record(folder / FINISHED, {**result, "key": key}, contents)  # without times: equal trainings, equal files
+        # without times: equal trainings, equal files
+        made_from.record(folder / FINISHED, result, record_outputs(folder, looks=False))
         remove_progress(folder)
     return result
 
 
-def _finished(folder: Path, key: str) -> tuple[dict[str, Any] | None, str]:
-    """Result of a seed's training if that still stands in its folder; else None, and why it is trained again."""
-    if not (folder / FINISHED).is_file():
-        return None, ""
-    try:
-        record = read_json(folder / FINISHED, "the record of a finished training")
-    except DomainbertError:
-        record = {}
-    if not {"key", "outputs", "sha256"} <= set(record):
-        return None, f"{FINISHED} cannot be read"
-    if record["key"] != key:
-        return None, "was trained with other settings or inputs"
-    if found := damages(folder, record, FileHashes(), thorough=True, record=FINISHED):
-        return None, in_short(found)
-    return {name: value for name, value in record.items() if name not in ("key", "outputs", "sha256")}, ""
-
-
-def _begin(folder: Path, key: str, reason: str) -> None:
+def _begin(folder: Path, made_from: Freshness, reason: str) -> None:
     """Clear the folder of a seed unless it has the progress of the same training, and note whose progress it holds."""
-    note = folder / FOLDER / KEY
-    if not reason and any(folder.glob(f"{FOLDER}/step-*")) and (not note.is_file() or note.read_text() != key):
-        reason = "was begun with other settings or inputs"
+    note = folder / FOLDER / MADE_FROM
+    if not reason and any(folder.glob(f"{FOLDER}/step-*")):
+        begun, reason = made_from.look(note)
+        reason = reason or ("" if begun is not None else f"{note.name} is missing")
     if reason:
         print(f"{folder.name}: {reason}; it is trained again", flush=True)
         shutil.rmtree(folder)
     note.parent.mkdir(parents=True, exist_ok=True)
-    write_text(note, key)
+    made_from.record(note, {}, outputs={})
 
 
 def _remove_others(out: Path, seeds: Sequence[int]) -> None:

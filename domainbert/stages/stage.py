@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.freshness import Freshness
 from domainbert.base.validation import field_types
 from domainbert.settings.schema import defaults_of, settings_class
 from domainbert.stages.inputs import Inputs
@@ -33,6 +34,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Result:
+        from domainbert.settings.facts import hashes_of_inputs, stage_facts
         from domainbert.settings.reader import read_settings
         from domainbert.settings.yaml_files import node_of
 
@@ -46,10 +48,15 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         if not isinstance(out, (str, Path)) or not str(out).strip():
             raise DomainbertError(f"out: found {out!r}; expected a folder")
         problems = Problems(function.__name__)
-        settings = read_settings(function, node_of(given, function.__name__), problems).instance
+        settings = read_settings(function, node_of(given, function.__name__), problems)
         problems.raise_if_any()
+
+        def facts() -> Freshness:
+            name = function.__name__.replace("_", "-")
+            return stage_facts(name, settings_class(function), settings, hashes_of_inputs(settings))
+
         Path(out).mkdir(parents=True, exist_ok=True)
-        return checked(out=Path(out), settings=settings, inputs=Inputs())
+        return checked(out=Path(out), settings=settings.instance, inputs=Inputs().of_stage(facts))
 
     checked.__signature__ = signature  # type: ignore[attr-defined]
     return checked

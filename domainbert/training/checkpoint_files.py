@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import hash_file
+from domainbert.base.freshness import damaged_files, in_short
+from domainbert.base.hashes import FileHashes, hash_file
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
 FOLDER = "checkpoints"
@@ -27,8 +28,8 @@ FINISHED = "training.json"
 """Result of a part of a stage (one seed of several), in the part's folder: written when the part is complete, and kept,
 so that the part need not be made again when others are asked for."""
 
-KEY = "key.txt"
-"""Of the training whose checkpoints stand beside it, where a folder may be trained into with other settings."""
+MADE_FROM = "made_from.json"
+"""Record of the training whose checkpoints stand beside it, where a folder may be trained into with other settings."""
 
 _INDEX = "checkpoint.json"
 _NAME = "step-{:08d}"
@@ -90,7 +91,7 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
     damaged: dict[Path, str] = {}
     for path in sorted(folder.glob("step-*"), reverse=True):
         damage = _damage(path)
-        if damage is None:
+        if not damage:
             for other, found in damaged.items():
                 warn(f"warning: {other}: {found}; going on from {path.name}")
                 _remove(other)
@@ -154,16 +155,11 @@ def _remove(path: Path) -> None:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _damage(path: Path) -> str | None:
+def _damage(path: Path) -> str:
     try:
-        index, size = _index(path), (path / STATE).stat().st_size
-        if size != index["bytes"]:
-            return f"{STATE} has {size:,} bytes; expected {index['bytes']:,}"
-        if hash_file(path / STATE) != index["sha256"]:
-            return f"{STATE} is not what was written (its SHA-256 differs)"
+        return in_short(damaged_files(path, {STATE: _index(path)}, FileHashes()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"cannot be read ({error!r})"
-    return None
 
 
 def _read(path: Path) -> Checkpoint:

@@ -12,7 +12,7 @@ from optuna import Study
 from optuna.storages import BaseStorage
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.sealed import in_short
+from domainbert.base.freshness import Freshness, flatten, in_short
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.methods import build_pruner
 from domainbert.tuning.space import label
@@ -56,16 +56,15 @@ def _known_terms(study: Study) -> dict[str, Any] | None:
 
 def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
     """Whether a study is resumed with other terms, or more of them; `DomainbertError` where it may not."""
-    old, new = known["space"], plain["space"]
-    before, after = (
-        {key: {name: one[key].get(name) for name in _KINDS} for key in new if key in old} for one in (old, new)
-    )
-    if found := _changes(before, after, "space."):
+    is_older = "inputs" not in known and "inputs" in plain  # made by an earlier version, which did not record them
+    optional = {name for name, fact in flatten(plain).items() if fact is None or name.startswith("inputs.")}
+    changed = Freshness({**plain, "objective": None}, optional).changes({**known, "objective": None})
+    both = known["space"].keys() & plain["space"].keys()
+    fixed = tuple(f"space.{key}.{kind}".replace(".init_args", "") for key in both for kind in _KINDS)
+    if found := [words for name, words in changed.items() if name.startswith(fixed)]:
         why = "Optuna can extend a range, but not change choices, log or integer of a setting, --extend or not"
         raise _refused(study, f"{in_short(found)}, but {why}")
-    unsaid = {name: plain[name] for name in ("inputs",) if name in plain}  # by a study of an earlier version
-    is_older = not unsaid.keys() <= known.keys()
-    changes = _changes({**unsaid, **known, "objective": None}, {**plain, "objective": None})
+    changes = [*changed.values()]
     if changes and not extend:
         raise DomainbertError(
             f"study {study.study_name}: was begun with other settings ({in_short(changes)}); "
@@ -84,25 +83,6 @@ def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: b
 
 def _refused(study: Study, why: str) -> DomainbertError:
     return DomainbertError(f"study {study.study_name}: {why}; expected the same, or another folder under out:")
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The differences of two nested mappings in words."""
-    found = []
-    for key in [*old, *(key for key in new if key not in old)]:
-        before, after, name = old.get(key), new.get(key), f"{prefix}{key}"
-        if isinstance(before, dict) and isinstance(after, dict):
-            found += _changes(before, after, f"{name}.")
-        elif before != after:
-            found.append(f"{name} was {_shown(before)}, is now {_shown(after)}")
-    return found
-
-
-def _shown(value: Any) -> str:
-    if value is None or (isinstance(value, (dict, list)) and not value):
-        return "not set"
-    text = "there" if isinstance(value, dict) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _named(objective: Mapping[str, str]) -> str:

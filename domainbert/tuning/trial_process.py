@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,10 +22,10 @@ from typing import Any
 
 from optuna.trial import Trial
 
+from domainbert.base.choices import allow_import_words
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.trial_values import MetricStream, read_value
@@ -84,17 +83,12 @@ def make_plan(
 
 
 def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
-    """Write the YAML of a run of the stage, which resumes what an earlier process has left in its folder.
-
-    If that had other settings, as after `--extend` or from a deleted study, the run starts again.
-    """
+    """Write the YAML of a run of the stage, which resumes what an earlier process has left in its folder, or replaces
+    it if it was made from other settings or inputs, as after `--extend` or from a deleted study."""
     out.parent.mkdir(parents=True, exist_ok=True)
     config = out.with_suffix(".yaml")
-    text = dump_yaml({"out": str(out), **plain})
-    if out.exists() and (not config.is_file() or config.read_text(encoding="utf-8") != text):
-        shutil.rmtree(out)
-    config.write_text(text, encoding="utf-8")
-    return [*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()]
+    config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
+    return [*COMMAND, stage, "-c", str(config), "--resume", "or-replace", *allow_import_words()]
 
 
 class TrialProcess:

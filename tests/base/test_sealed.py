@@ -12,19 +12,11 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.freshness import in_short, record_outputs, write_record
 from domainbert.base.hashes import FileHashes, hash_file
-from domainbert.base.sealed import (
-    MANIFEST,
-    check_sealed,
-    damages,
-    in_short,
-    read_manifest,
-    record_outputs,
-    write_manifest,
-)
+from domainbert.base.sealed import MANIFEST, check_sealed, damages, read_manifest
 
-FACTS = {"stage": "make", "key": "k", "seal": {"stage": "make", "config": {}, "inputs": {}, "stages": {}}}
-FACTS |= {"config": {}, "metrics": {"f1": 0.5}}
+FACTS = {"stage": "make", "key": "k", "made_from": {"stage": "make"}, "config": {}, "metrics": {"f1": 0.5}}
 
 
 @pytest.fixture
@@ -34,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("data.bin", "seed-1/config.json", "seed-1/README.md", "seed-1/logs/metrics.jsonl", "config.yaml"):
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(f"content of {name}")
-    write_manifest(made, FACTS)
+    write_record(made / MANIFEST, FACTS)
     return made
 
 
@@ -109,7 +101,7 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
 
 def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOO_TOKEN", "data.bin")
-    write_manifest(folder, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
+    write_record(folder / MANIFEST, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
     assert found(folder) == found(folder, thorough=True) == []
     manifest = json.loads((folder / MANIFEST).read_text())
     assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json"]
@@ -132,18 +124,18 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[1, 2]", "expected a manifest of domainbert, with the keys stage, key and seal"),
+        (b"[1, 2]", "expected a manifest of domainbert, with the keys stage, key and made_from"),
         (b"7", "expected a manifest of domainbert, with the keys"),
         (b'{"stage": "make"', "not valid JSON"),
         (b"\xff\xfe{}", "not valid JSON"),
         (b'{"stage": "\xe9"}', "not valid JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
-        (json.dumps({**FACTS, "seal": "text"}).encode(), "seal is missing, or not what a stage writes there"),
-        (json.dumps({"stage": "make", "key": "", "seal": {}}).encode(), "config is missing"),
+        (json.dumps({**FACTS, "made_from": "text"}).encode(), "made_from is missing, or not what a stage writes there"),
+        (json.dumps({"stage": "make", "key": "", "made_from": {}}).encode(), "config is missing"),
         (json.dumps({**FACTS, "key": 7}).encode(), "key is missing, or not what a stage writes there"),
         (json.dumps({**FACTS, "metrics": []}).encode(), "metrics is missing, or not what a stage writes there"),
-        (json.dumps({**FACTS, "seal": {}}).encode(), "seal.stage is missing"),
-        (json.dumps({**FACTS, "seal": {**FACTS["seal"], "stages": []}}).encode(), "seal.stages is missing, or"),
+        (json.dumps({**FACTS, "made_from": 1, "seal": {}}).encode(), "made_from is missing"),
+        (json.dumps({**FACTS, "made_from": None, "seal": {"stages": []}}).encode(), "made_from is missing, or"),
     ],
 )
 def test_an_odd_manifest_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:
@@ -160,7 +152,7 @@ def sealed(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sealed")
     for name in ("vocab", "pretrain", "ner-pretrained"):
         shutil.copytree(runs / name, root / name)
-        write_manifest(root / name, FACTS)
+        write_record(root / name / MANIFEST, FACTS)
     return root
 
 

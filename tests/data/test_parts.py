@@ -401,7 +401,8 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
     shutil.copy(text / "0.txt", own / "5.txt")
     (own / "6.txt").unlink()
     assert main(words) == 2
-    assert "changed); expected a new folder, --resume auto to go on, or --force to" in capsys.readouterr().err
+    said = "input files: changed 5.txt; dropped 6.txt; kept 0.txt, 1.txt, 2.txt and 2 more); expected a new folder"
+    assert f"{said}, --resume auto to go on, or --force to" in capsys.readouterr().err
     assert main([*words, "--resume", "auto"]) == 0
     left = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
     assert {path.parent.name for path in every.keys() - left.keys()} == {"00006"}
@@ -462,7 +463,7 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    with pytest.raises(DomainbertError, match=f"{name}: changed or damaged since `prepare` wrote it"):
+    with pytest.raises(DomainbertError, match=f"{name} has changed; expected it as `prepare` wrote it"):
         merge(tmp_path / "out", prepared=[tmp_path / "corpus"])
     file.write_bytes(damaged[:-1])
     if name.endswith("arrow"):

@@ -147,7 +147,7 @@ def test_other_work_is_no_continuation(script: ModuleType, own: dict[str, Any], 
         with pytest.raises(SystemExit, match="of other settings, files, filters or tasks"):
             script.main([*words, *other])
     (tmp_path / "text/0.txt").write_text("other words\n" * 9)
-    with pytest.raises(SystemExit, match=r"^.*/text/0\.txt: changed since .*/parts/00000 was written"):
+    with pytest.raises(SystemExit, match=r"^.*/parts/00000: .*/text/0\.txt changed since it was written"):
         script.main(words)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.sealed import write_manifest
+from domainbert.base.freshness import write_record
 from domainbert.report.command import report, write_report
 from domainbert.report.page import MOST_BYTES
 from domainbert.settings.command_line import Typed, take_apart
@@ -195,7 +195,7 @@ def test_numbers_that_their_stage_did_not_write_are_left_out_and_named(
     put(folder / "mistakes/a/seed-1.jsonl", [mistake(1)])
     put(folder / "check.json", {"facts": {}, "findings": {}, "errors": [], "counts": {"café": 12345}})
     stage(Path("run/other"), "vocab")
-    write_manifest(folder, read_json(folder / "manifest.json", "a manifest"))
+    write_record(folder / "manifest.json", read_json(folder / "manifest.json", "a manifest"))
     write_report([Path("run")], Path("page.html"))
     assert "left out: " not in Path("page.html").read_text(encoding="utf-8")
     change(folder / name)

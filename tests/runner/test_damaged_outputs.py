@@ -150,7 +150,7 @@ def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[1]", "runs/make/manifest.json: expected a manifest of domainbert, with the keys stage, key and seal"),
+        ("[1]", "runs/make/manifest.json: expected a manifest of domainbert, with the keys stage, key and made_from"),
         ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
         ('{"stage": "make", "key": 7, "seal": "x"}', "runs/make/manifest.json: key is missing, or not what a stage"),
     ],

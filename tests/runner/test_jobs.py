@@ -60,10 +60,19 @@ def test_the_resolved_yaml_gives_the_same_result(fake_stages: ModuleType, capsys
 def test_other_work_is_replaced_only_by_force(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
     assert main(["make", "--words", "[b]", "--out", "out"]) == 2
-    assert "out: holds other work (words changed); expected a new folder, or --force" in capsys.readouterr().err
+    assert (
+        "out: holds other work (words: new b; dropped a); expected a new folder, or --force" in capsys.readouterr().err
+    )
     assert Path("out/words.txt").read_text() == "a a"
     assert main(["make", "--words", "[b]", "--out", "out", "--force"]) == 0
     assert Path("out/words.txt").read_text() == "b b"
+    fake_stages.CALLS.clear()
+    for words in ("b", "c", "c"):
+        assert main(["make", "--words", f"[{words}]", "--out", "out", "--resume", "or-replace"]) == 0
+    assert Path("out/words.txt").read_text() == "c c" and fake_stages.CALLS == ["out"]
+    Path("out/words.txt").write_text("d d")
+    assert main(["make", "--words", "[c]", "--out", "out", "--resume", "or-replace"]) == 0
+    assert Path("out/words.txt").read_text() == "c c"
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "manifest.json"])
@@ -113,7 +122,7 @@ def test_a_folder_that_another_process_writes_is_not_taken_for_an_interrupted_on
             assert "another process is writing this folder; wait for it, or end it" in capsys.readouterr().err
         process.stdin.close()
     assert main(["make", "--words", "[b]", "--out", "out"]) == 2
-    assert "was interrupted with other settings (words changed)" in capsys.readouterr().err
+    assert "was interrupted with other settings (words: new b; dropped a)" in capsys.readouterr().err
 
 
 def test_what_a_killed_process_was_about_to_write_is_no_output(
@@ -137,18 +146,18 @@ def test_what_a_killed_process_was_about_to_write_is_no_output(
 
 def interrupt(out: Path) -> None:
     """Make a finished stage one that was killed after a checkpoint."""
-    seal = json.loads((out / "manifest.json").read_text())["seal"]
+    manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").unlink()
     (out / "running.lock").touch()
     (out / "checkpoints/step-00000010").mkdir(parents=True)
-    (out / "status.json").write_text(json.dumps({"state": "running", "seal": seal}))
+    (out / "status.json").write_text(json.dumps({"state": "running", "made_from": manifest["made_from"]}))
 
 
 def test_a_signal_outside_a_stage_has_the_code_that_requeues(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While inputs are hashed, and while what a stage has made is sealed."""
-    for name in ("folder_state", "write_manifest"):
+    for name in ("folder_state", "versions"):
         with monkeypatch.context() as patch:
             real = getattr(jobs, name)
             patch.setattr(jobs, name, lambda *given, real=real: os.kill(os.getpid(), signal.SIGUSR1) or real(*given))

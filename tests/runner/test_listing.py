@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from domainbert.base.sealed import write_manifest
+from domainbert.base.freshness import write_record
 from domainbert.cli import main
 from domainbert.runner.listing import Run, StageSeen, list_runs, look_at
 from domainbert.runner.listing_table import table
@@ -62,8 +62,8 @@ def test_a_run_began_with_its_first_stage_and_a_check_with_errors_is_not_done() 
     make["started"], check["started"] = "2026-11-01T10:00:00+00:00", "2026-11-02T10:00:00+00:00"
     del make["sha256"], check["sha256"]
     check["metrics"]["errors"] = ["train.conll:3: café is labelled twice", "test.conll:1: no text"]
-    write_manifest(Path("runs/law/make"), make)
-    write_manifest(Path("runs/law/use"), check)
+    write_record(Path("runs/law/make/manifest.json"), make)
+    write_record(Path("runs/law/use/manifest.json"), check)
     ((run,), _) = list_runs(Path("runs"))
     assert run.started == datetime(2026, 11, 1, 10, tzinfo=timezone.utc)
     seen = look_at(Path("runs/law/use"))
@@ -83,7 +83,7 @@ def interrupted(folder: Path, **status: Any) -> None:
     (folder / "manifest.json").unlink()
     (folder / "running.lock").touch()
     (folder / "checkpoints/step-00000010").mkdir(parents=True)
-    note(folder, seal=manifest["seal"], **status)
+    note(folder, made_from=manifest["made_from"], key=manifest["key"], **status)
 
 
 def test_each_stage_of_a_recipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,7 +274,7 @@ def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) 
     folder = Path(f"runs/{name}")
     made = json.loads((folder / "manifest.json").read_text())
     del made["sha256"]
-    write_manifest(folder, {**made, "metrics": {"validation_f1": float("nan")}})
+    write_record(folder / "manifest.json", {**made, "metrics": {"validation_f1": float("nan")}})
     (run,) = listed(capsys=capsys)["runs"]
     assert run["stages"][0]["validation"] == {"validation_f1": None}
 

@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
+from domainbert.base import freshness
 from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.freshness import write_record
+from domainbert.base.hashes import hash_file, hash_json
 from domainbert.cli import main
-from domainbert.runner import jobs
 from domainbert.runner.claim import read_status
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
@@ -108,7 +110,11 @@ def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: M
         "use": "trainer.deterministic was not set, is now True",
         "score": "@use changed",
     }
-    assert to_run(("vars.words", "other")) == {"make": "words changed", "use": "@make changed", "score": "@use changed"}
+    assert to_run(("vars.words", "other")) == {
+        "make": "words: new other; dropped plain; kept b",
+        "use": "@make changed",
+        "score": "@use changed",
+    }
 
 
 def update(fake_stages: ModuleType, *changes: tuple[str, str]) -> None:
@@ -144,6 +150,30 @@ def test_an_update_with_new_settings_runs_nothing_again(
     assert changed == {"use": "@make changed", "score": "@use changed"}, "a default that has changed"
 
 
+def test_manifests_of_an_earlier_version_are_up_to_date(fake_stages: ModuleType) -> None:
+    """They had a nested `seal`, and keys that were computed otherwise."""
+    run()
+    text = hash_file(Path("texts/a.txt"))
+    make = {"stage": "make", "config": {"words": ["plain", "b"], "size": 2, "texts": None}, "inputs": {}, "stages": {}}
+    texts = {"files": [f"a.txt {text}"]}
+    again = {**make, "config": {**make["config"], "words": ["c"], "texts": texts}, "inputs": {"old/a.txt": text}}
+    use: dict[str, Any] = {"stage": "use", "inputs": {}, "stages": {"make": "k" * 64}, "config": {}}
+    for name in ("make", "again", "use"):
+        file = Path(f"runs/test/{name}/manifest.json")
+        manifest = json.loads(file.read_text())
+        made_from = manifest.pop("made_from")
+        del manifest["sha256"]
+        if name == "use":
+            shape = {"class_path": made_from["shape.class_path"], "init_args": {"radius": 1.0}}
+            use["config"] = {"source": "@make/words.txt", "shape": shape, "optim": {"lr": 0.001, "name": "muon"}}
+            use["config"] |= {"steps": 10, "seeds": [1, 2], "limit": "auto", "note": None, "trainer": {}}
+        seal = {"make": make, "again": again, "use": use}[name]
+        write_record(file, {**manifest, "key": "k" * 64, "seal": seal})
+    assert to_run() == {"score": "@use changed"}, "only its manifest has another key of `use`"
+    found = to_run(("stages.make.size", "3"))
+    assert found["make"] == "size was 2, is now 3" and found["use"] == "@make changed"
+
+
 def test_what_is_made_again_counts_as_of_the_version_that_made_it(fake_stages: ModuleType) -> None:
     """A default of a setting that came with an update changes later: seen where the stage was made after the update."""
     run()
@@ -152,7 +182,7 @@ def test_what_is_made_again_counts_as_of_the_version_that_made_it(fake_stages: M
     assert to_run() == {}
     run(selection=Selection(force=("make",)))
     assert to_run() == {}
-    assert read().jobs["make"].seal["config"]["upper"] is False
+    assert read().jobs["make"].freshness.facts["upper"] is False
     update(fake_stages, (field, f"{field}    upper: bool = True\n"))
     assert to_run() == {
         "make": "upper was False, is now True",
@@ -169,7 +199,11 @@ def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) ->
     shutil.copytree("texts", "moved")
     assert to_run(("vars.folder", "moved")) == {}  # the same content elsewhere
     Path("texts/a.txt").write_text("other")
-    assert to_run() == {"again": "texts.files changed", "use-file": "source changed", "score": "@use-file changed"}
+    assert to_run() == {
+        "again": "texts.files: changed a.txt",
+        "use-file": "source changed",
+        "score": "@use-file changed",
+    }
 
 
 def test_a_file_beside_one_of_an_earlier_stage_counts(fake_stages: ModuleType) -> None:
@@ -183,7 +217,7 @@ stages:
     run()
     assert to_run() == {}
     Path("texts/a.txt").write_text("other")
-    assert to_run() == {"both": "texts.files changed"}
+    assert to_run() == {"both": "texts.files: changed a.txt; kept @make/words.txt"}
 
 
 def test_a_moved_run_is_still_done(fake_stages: ModuleType) -> None:
@@ -573,8 +607,8 @@ def test_variables_that_multiply_are_refused_before_they_fill_the_memory(fake_st
 
 
 def test_each_stage_of_a_long_recipe_is_hashed_once(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed, seal_key = [], jobs.seal_key
-    monkeypatch.setattr(jobs, "seal_key", lambda seal: hashed.append(seal["stage"]) or seal_key(seal))
+    hashed: list[str] = []
+    monkeypatch.setattr(freshness, "hash_json", lambda facts: hashed.append(facts["stage"]) or hash_json(facts))
     stages = [f"  make-{number}: {{stage: make, words: [a]}}\n" for number in range(100)]
     Path("recipe.yaml").write_text(
         f"out: runs/test\nstages:\n{''.join(stages)}  use: {{source: '@make-99/words.txt'}}\n"

@@ -78,6 +78,7 @@ def test_a_lock_alone_that_is_removed_does_no_harm(
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
 
 
+@pytest.mark.parametrize("name", ["made_from", "seal"])
 @pytest.mark.parametrize("seal", ["text", 7, [], {"inputs": []}, {"config": 1, "stages": {}, "inputs": {}}])
 @pytest.mark.parametrize("whole", [False, True])
 def test_odd_notes_of_an_interrupted_run(
@@ -85,13 +86,14 @@ def test_odd_notes_of_an_interrupted_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    name: str,
     seal: object,
     whole: bool,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("out/checkpoints/step-00000001").mkdir(parents=True)
     Path("out/running.lock").touch()
-    Path("out/status.json").write_text(json.dumps(seal if whole else {"state": "stopped", "seal": seal}))
+    Path("out/status.json").write_text(json.dumps(seal if whole else {"state": "stopped", name: seal}))
     assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 2
     assert "out: was interrupted with other settings (" in capsys.readouterr().err
     assert main(["make", "--words", "[a]", "--out", "out", "--force"]) == 0

@@ -10,7 +10,7 @@ import pytest
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.data.prepared import open_prepared
-from domainbert.settings.deciding import part_key
+from domainbert.settings.facts import hashes_of_inputs
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import node_of
 from domainbert.stages.prepare import Prepare, prepare
@@ -68,7 +68,7 @@ def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, f
 
 
 def test_a_corpus_without_validation_is_refused_before_it_is_read() -> None:
-    with pytest.raises(DomainbertError, match=r"corpus\.validation_fraction: found 0; expected more, as a model is"):
+    with pytest.raises(DomainbertError, match=r"corpus\.validation_fraction: found 0; expected a positive value"):
         Prepare(corpus=CorpusConfig([Source("a.txt")], validation_fraction=0), tokenizer=Path("vocab"))
 
 
@@ -120,9 +120,10 @@ def test_what_is_selected_by_is_an_input(tmp_path: Path, tokenizer: Path) -> Non
     problems.raise_if_any()
     assert settings.instance.corpus.select == corpus.select
     assert set(settings.inputs) == {tokenizer, tmp_path / "a.txt", tmp_path / "labelled.conll"}
-    before = part_key(settings.instance)
+    before = hashes_of_inputs(settings)
     (tmp_path / "labelled.conll").write_text("number O\n")
-    assert part_key(settings.instance) != before
+    after = hashes_of_inputs(settings)
+    assert {name for name in before if before[name] != after[name]} == {str(tmp_path / "labelled.conll")}
     for wrong, message in (
         ({"keep": 1.5}, r"select\.keep: .*1\.5"),
         ({"like": "absent"}, r"select\.like\[0\]\.path: absent"),

@@ -11,19 +11,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import FileHashes
-from domainbert.corpus.json_values import is_unicode
-from domainbert.runner.manifest import make_seal, seal_key
-from domainbert.runner.stage_table import load_stage
-from domainbert.settings.deciding import part_key
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.row_values import is_unicode
+from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
+from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import node_of
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering
@@ -257,7 +256,7 @@ def test_settings_that_name_sets() -> None:
         settings, said = settings_with(train)
         assert said == [] and settings.arguments["train"] == wanted
         assert set(paths_of(files_of(wanted))) <= set(settings.inputs), "all are hashed and sealed"
-    assert settings.plain["train"][1] == as_mapping | {"path": None}
+    assert settings.plain["train"][1] == as_mapping | dict.fromkeys(["path", "hub_config", "hub_split"])
     again, said = settings_with(settings.plain["train"])
     assert said == [] and again.arguments == settings.arguments, "what the manifest says can be read again"
 
@@ -266,17 +265,17 @@ def test_another_label_makes_another_training() -> None:
     pair("arabic", ["a"], ["x"])
     given = {"text": "arabic_text.txt", "label": "arabic_labels.txt"}
 
-    def keys() -> tuple[str, str]:
+    def facts() -> Freshness:
         settings, said = settings_with(given)
         assert said == []
-        seal = make_seal(load_stage("finetune"), settings, FileHashes(), {})
-        assert {"arabic_text.txt", "arabic_labels.txt"} < set(seal["inputs"])
-        return seal_key(seal), part_key(settings.instance)
+        inputs = hashes_of_inputs(settings, FileHashes())
+        assert {"arabic_text.txt", "arabic_labels.txt"} < set(inputs)
+        return stage_facts("finetune", Finetune, settings, inputs)
 
-    before = keys()
-    assert keys() == before
+    before = facts()
+    assert facts().key == before.key
     Path("arabic_labels.txt").write_text("y\n")
-    assert all(one != other for one, other in zip(keys(), before, strict=True))
+    assert facts().changes(before.facts) == {"model": "model changed", "train.label": "train.label changed"}
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def opened(folder: Path, known: dict[str, Any], extend: bool = False) -> optuna.
     [
         ({}, {"log": True}, "log was False, is now True"),
         ({}, {"integer": True}, "integer was False, is now True"),
-        ({}, {"choices": [1]}, "choices was not set, is now 1"),
-        ({"choices": ["linear", "wsd"]}, {"choices": ["linear"]}, "choices was linear, wsd, is now linear"),
-        ({"choices": [1]}, {"choices": [1, 2]}, "choices was 1, is now 1, 2"),
+        ({}, {"choices": [1]}, "choices was not set, is now [1]"),
+        ({"choices": ["linear", "wsd"]}, {"choices": ["linear"]}, "choices: dropped wsd; kept linear"),
+        ({"choices": [1]}, {"choices": [1, 2]}, "choices: new 2; kept 1"),
     ],
 )
 @pytest.mark.parametrize("extend", [False, True])

@@ -57,10 +57,7 @@ def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
     out = tmp_path / "t/run"
     command = stage_command("finetune", {"lr": 1e-5}, out)
     assert (tmp_path / "t/run.yaml").read_text() == f"out: {tmp_path}/t/run\nlr: 1.0e-05\n"
-    assert command[3:] == ["finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "auto"]
-    out.mkdir()
-    assert stage_command("finetune", {"lr": 1e-5}, out) == command and out.exists()
-    assert stage_command("finetune", {"lr": 1e-4}, out) == command and not out.exists()
+    assert command[3:] == ["finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "or-replace"]
 
 
 def test_what_a_process_leaves_behind_ends_with_it(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_changed_queue_is_asked_for_too(fake: Any) -> None:
     assert fake.run("tune", "-c", "tune.yaml")[0] == 0
     fake.config(trials=2, settings={"epochs": 1}, enqueue=[{"x": 0.5}, {"x": 0.25}])
     code, said = fake.run("tune", "-c", "tune.yaml")
-    assert code == 2 and "enqueue was" in said
+    assert code == 2 and "enqueue[1].x was not set, is now 0.25" in said
     assert fake.run("tune", "-c", "tune.yaml", "--extend")[0] == 0
     assert [row["x"] for row in rows_of(fake)] == ["0.5", "0.25"]
 

@@ -1,0 +1,202 @@
+"""Classes allowed in a `class_path`: the subclasses of an abstract configuration class, and nothing else.
+
+They are searched for in the package of the base class: in its module and in every `config.py` or `*_config.py` below.
+These modules do not import torch. Installed packages register further classes by Python entry points, in the group that
+the base class names. A name in a YAML is compared with these classes and never imported, except from a package that the
+command line allows: `--allow-import mypkg`, which need not be installed. A YAML or the environment cannot allow one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from domainbert.base.errors import DomainbertError
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_allowed: tuple[str, ...] = ()
+
+
+def allow_imports(names: str | None) -> None:
+    """Import the modules that `--allow-import` names, and allow a `class_path` in these modules and below.
+
+    Also imports every `config.py` and `*_config.py` below a package: this registers its encoder families, vocabulary
+    kinds and tasks, which model folders refer to. The list replaces an earlier list; None allows nothing.
+
+    Raises:
+        DomainbertError: a name is not valid, or a module cannot be imported.
+    """
+    global _allowed
+    _allowed = ()
+    modules = () if names is None else tuple(names.split(","))
+    for name in modules:
+        if not _DOTTED.fullmatch(name):
+            raise DomainbertError(f"--allow-import: found {name!r}; expected packages, such as mypkg,other.part")
+    for name in modules:
+        folders = getattr(_import(name, "--allow-import: "), "__path__", ())
+        for module in _modules_with_choices(name, folders):
+            _import(module, "--allow-import: ")
+    _allowed = modules
+
+
+def allow_import_words() -> list[str]:
+    """Command-line arguments that allow the same modules in a child process."""
+    return ["--allow-import", ",".join(_allowed)] if _allowed else []
+
+
+def is_allowed(name: str) -> bool:
+    """Whether the command line allows the module of a class path."""
+    return bool(_DOTTED.fullmatch(name)) and any(name.startswith(f"{module}.") for module in _allowed)
+
+
+def import_advice(name: str) -> str:
+    """Hint on how to allow a class in a user package; empty for a name without a package."""
+    package = name.partition(".")[0]
+    if not _DOTTED.fullmatch(name) or package in (name, __name__.partition(".")[0]):
+        return ""
+    return f" (to use your package, add --allow-import {package} to the command line)"
+
+
+def is_choice(hint: object) -> bool:
+    """Whether a type is an abstract class; its value must then select a subclass."""
+    return inspect.isclass(hint) and inspect.isabstract(hint)
+
+
+def class_path(cls: type) -> str:
+    """Full name of a class: `package.module.Class`."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def as_plain(value: Any, defaults: bool = True) -> Any:
+    """Return dataclasses, paths and tuples as plain YAML values, and a choice as `class_path` and `init_args`.
+
+    With `defaults=False`, fields that have their default are left out.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = {item: getattr(value, item.name) for item in dataclasses.fields(value) if item.init}
+        fields = {
+            item.name: as_plain(setting, defaults)
+            for item, setting in items.items()
+            if defaults or setting != default_of(item)
+        }
+        if any(is_choice(base) for base in type(value).__mro__):
+            return {"class_path": class_path(type(value)), "init_args": fields}
+        return fields
+    if isinstance(value, Mapping):
+        return {key: as_plain(item, defaults) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_plain(item, defaults) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def default_of(item: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field, or `dataclasses.MISSING` if it has none."""
+    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+
+
+@lru_cache
+def choices_of(base: type) -> dict[str, type]:
+    """Concrete subclasses of `base` in its own package and from entry points, by class name in alphabetical order.
+    A class from an entry point whose name is already taken is listed under its full class path.
+
+    Raises:
+        DomainbertError: an entry point cannot be loaded, or its class is not a concrete subclass of `base`.
+    """
+    package = base.__module__.rpartition(".")[0]
+    spec = importlib.util.find_spec(package) if package else None
+    for module in _modules_with_choices(package, (spec and spec.submodule_search_locations) or ()):
+        importlib.import_module(module)
+    root = base.__module__.partition(".")[0]
+    choices = {cls.__name__: cls for cls in concrete_subclasses(base) if cls.__module__.partition(".")[0] == root}
+    for cls in _registered(base):
+        choices[class_path(cls) if cls.__name__ in choices else cls.__name__] = cls
+    return dict(sorted(choices.items()))
+
+
+def _registered(base: type) -> Iterator[type]:
+    """Yield the subclasses of `base` from the entry points of installed packages."""
+    group = getattr(base, "entry_point_group", None)
+    for entry in entry_points(group=group) if group is not None else ():
+        package = "" if entry.dist is None else f" of {entry.dist.name}"
+        where = f"entry point {group}: {entry.name} = {entry.value}{package}"
+        try:
+            cls = entry.load()
+        except Exception as error:  # a module of another package may raise anything during its import
+            raise DomainbertError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
+        try:
+            yield _checked(cls, base, entry.value.replace(":", "."))
+        except DomainbertError as error:
+            raise DomainbertError(f"{where}: {error}") from error
+
+
+def concrete_subclasses(base: type) -> list[Any]:
+    """All imported subclasses of `base` that are not abstract, including the subclasses in user packages."""
+    direct: list[type] = base.__subclasses__()
+    concrete = [cls for cls in direct if not inspect.isabstract(cls)]
+    return concrete + [cls for child in direct for cls in concrete_subclasses(child)]
+
+
+def named_files(base: type) -> dict[str, Path]:
+    """YAML files packaged with an abstract class, by name; the class attribute `files` is their folder."""
+    folder = getattr(base, "files", None)
+    return {} if folder is None else {file.stem: file for file in sorted(Path(folder).glob("*.yaml"))}
+
+
+def find_choice(base: type, name: str) -> type | None:
+    """Find the subclass of `base` called `name`: a class name, its snake case, or a full class path. None without any.
+
+    `multi_label` is `MultiLabel`, and `byte_bpe` is `ByteBPE`.
+
+    Raises:
+        DomainbertError: the name is allowed, but it cannot be imported or is not a concrete subclass of `base`.
+    """
+    choices = choices_of(base)
+    snake = {short.lower(): cls for short, cls in choices.items()}
+    if re.fullmatch("[a-z0-9_]+", name) and name.replace("_", "") in snake:
+        return snake[name.replace("_", "")]
+    cls = choices.get(name) or choices.get(name.rpartition(".")[2])
+    if cls is not None and name in (cls.__name__, class_path(cls)):
+        return cls
+    return _import_class(base, name) if is_allowed(name) else None
+
+
+def _import_class(base: type, name: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    return _checked(getattr(_import(module), attribute, None), base, name)
+
+
+def _checked(cls: object, base: type, name: str) -> type:
+    """Return the class if it is a dataclass and a concrete subclass of `base`; raise `DomainbertError` otherwise."""
+    if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
+        raise DomainbertError(f"{name} is not a subclass of {class_path(base)} with all its abstract methods")
+    if not dataclasses.is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
+        raise DomainbertError(f"{name} is not a dataclass; expected @dataclass(frozen=True) above it")
+    try:
+        get_type_hints(cls)
+    except NameError as error:
+        hint = f"import it at the top of {cls.__module__}"
+        raise DomainbertError(f"{name}: a type in it is unknown ({error}); {hint}") from error
+    return cls
+
+
+def _import(module: str, prefix: str = "") -> object:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # a module of a user package may raise anything during its import
+        hint = "" if type(error) is not ModuleNotFoundError else "; install it or add its folder to PYTHONPATH"
+        raise DomainbertError(f"{prefix}{module} cannot be imported: {type(error).__name__}: {error}{hint}") from error
+
+
+def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:
+    """Dotted names of every `config.py` and `*_config.py` in and below the folders of a package."""
+    files = {file.relative_to(folder) for folder in folders for file in Path(folder).rglob("*.py")}
+    configs = [file for file in sorted(files) if file.stem == "config" or file.stem.endswith("_config")]
+    return [".".join([package, *file.with_suffix("").parts]) for file in configs]

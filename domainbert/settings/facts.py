@@ -1,0 +1,53 @@
+"""Facts that decide the result of a stage: settings, contents of input files, and keys of earlier stages."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from domainbert.base.choices import as_plain
+from domainbert.base.freshness import INPUT_FILES, Freshness, flatten
+from domainbert.base.hashes import HASHES, FileHashes
+from domainbert.base.marks import ORDERED, SPEED_ONLY
+from domainbert.base.ranks import launch_id, started_together
+from domainbert.settings.reader import Settings, replace_strings
+from domainbert.settings.schema import marked
+from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
+
+
+def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[str, str]:
+    """Return the hash of each input by its path.
+
+    The content of a stream cannot be hashed, so each read counts as new; all processes of a launch share a value.
+    """
+    reading = f"stream {launch_id() if started_together() > 1 else uuid.uuid4().hex}"
+    return {str(path): hashes.of(path) for path in settings.inputs} | {str(path): reading for path in settings.streams}
+
+
+def stage_facts(
+    stage: str, kind: type, settings: Settings, inputs: Mapping[str, str], keys: Mapping[str, str] | None = None
+) -> Freshness:
+    """Return everything that decides what a stage writes.
+
+    Settings that change only the speed are left out. Input files count by name (the suffix selects the reader) and
+    content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages
+    count by their `keys`.
+    """
+    contents = {path: f"{Path(path).name} {digest}" for path, digest in inputs.items()}
+    config = replace_strings(settings.plain, {**contents, **settings.references})
+    speed_only = {*marked(kind, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
+    facts = {name: fact for name, fact in flatten(config).items() if not _is_below(name, speed_only)}
+    if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
+        facts.pop("trainer", None)
+    text = json.dumps(config, ensure_ascii=False)
+    facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
+    facts |= {f"@{name}": key for name, key in (keys or {}).items()}
+    order = {name: list(settings.plain[name]) for name in marked(kind, ORDERED)}
+    defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
+    return Freshness({**facts, **order}, {*defaults, *order})
+
+
+def _is_below(name: str, settings: set[str]) -> bool:
+    return any(name == setting or name.startswith((f"{setting}.", f"{setting}[")) for setting in settings)

@@ -1,0 +1,75 @@
+"""Facts are compared by name, and their differences told in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.freshness import Freshness, flatten
+
+DIGESTS = [f"{digit}" * 64 for digit in "abc"]
+
+
+def test_nested_settings_are_facts_with_dotted_names() -> None:
+    losses = [{"class_path": "LogitMSE", "init_args": {"weight": 0.5}}, {"class_path": "HardTargets", "init_args": {}}]
+    found = flatten({"lr": 1, "trainer": {}, "seeds": [1, 2], "none": [], "task": {"a": {"b": None}}, "losses": losses})
+    assert found == {
+        "lr": 1,
+        "trainer": None,
+        "seeds": [1, 2],
+        "none": [],
+        "task.a.b": None,
+        "losses[0].class_path": "LogitMSE",
+        "losses[0].weight": 0.5,
+        "losses[1].class_path": "HardTargets",
+        "losses[1]": None,
+    }
+    assert flatten(found) == found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (1, 1.5, "x was 1, is now 1.5"),
+        (None, "é", "x was not set, is now é"),
+        ("a" * 61, "b", "x changed"),
+        ([1, 2], [2, 3], "x: new 3; dropped 1; kept 2"),
+        (["a", "b"], ["b", "a"], "order of x changed"),
+        (["a"], ["a", "a"], "x changed"),
+        (["a" * 300], [], "x changed"),
+        ([f"{one} {DIGESTS[0]}" for one in "abcdef"], [f"f {DIGESTS[1]}"], "x: changed f; dropped a, b, c and 2 more"),
+        (f"f {DIGESTS[0]}", f"f {DIGESTS[1]}", "x changed"),
+    ],
+)
+def test_a_difference_names_what_has_changed(before: Any, after: Any, words: str) -> None:
+    now = Freshness({"x": after, "same": [1]})
+    assert now.changes({"x": before, "same": [1]}) == {"x": words} and now.reason(now.facts) == ""
+    assert now.key == Freshness(now.facts).key != Freshness({"x": before, "same": [1]}).key
+
+
+def test_a_fact_that_is_optional_may_be_absent_before_not_now() -> None:
+    now = Freshness({"old": 1, "new": 2}, {"new"})
+    assert now.changes({"old": 1}) == {}
+    assert now.changes({"old": 1, "new": 3}) == {"new": "new was 3, is now 2"}
+    assert now.changes({"old": 1, "new": 2, "gone": 0}) == {"gone": "gone was 0, is now not set"}
+    assert now.reason("its hash") == "made by an older version"
+
+
+def test_a_record_tells_why_its_result_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret-of-mine")
+    now, path = Freshness({"url": "https://x?secret-of-mine", "lr": 1}), tmp_path / "record.json"
+    assert now.look(path) == (None, "")
+    (tmp_path / "model.bin").write_text("weights")
+    now.record(path, {"f1": 0.5})
+    assert "secret-of-mine" not in path.read_text()
+    assert now.look(path) == ({"f1": 0.5}, "")
+    assert Freshness({**now.facts, "lr": 2}).look(path) == (None, "lr was 1, is now 2")
+    (tmp_path / "model.bin").write_text("Weights")
+    assert now.look(path) == (None, "model.bin has changed")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "f1": 0.9}))
+    assert now.look(path) == (None, "record.json has changed")
+    path.write_text("{")
+    assert now.look(path) == (None, "record.json cannot be read, or is of an earlier version")
