@@ -132,7 +132,7 @@ def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
 
 
 def test_what_it_means_nothing_for_is_refused(tmp_path: Path, capsys: Any) -> None:
-    with pytest.raises(DomainbertError, match=r"exclude\[0\]\.weight: found 2; expected 1, or none"):
+    with pytest.raises(DomainbertError, match=r"exclude\[0\]\.weight: found 2; expected no weight"):
         CorpusConfig([Source("a.txt")], exclude=[Source("b.txt", weight=2)])
     words = ["prepare", "--out", str(tmp_path / "out"), "--tokenizer", str(tmp_path), "--corpus.sources", "a.txt"]
     jsonl(tmp_path / "corpus.jsonl", ["a b c"])
@@ -213,12 +213,12 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
     )
     config = CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))])
     _, report = read(config)
-    assert f"exclude: 1 texts of {test}; 1 of fewer than 8 words are not looked for" in report.lines()
+    assert f"exclude: 1 texts of {test}; 1 texts of fewer than 8 words are ignored" in report.lines()
     assert report.sources[0].changed == {}, "nothing was left out, and nothing is said"
     assert report.as_dict()["exclusion"] == {"texts": [str(test)], "looked_for": 1, "too_short": 1}
     jsonl(test, ["too short"])
     with pytest.raises(
-        DomainbertError, match=r"exclude: found .* with 1 texts, all too short .*; expected some of 8 words"
+        DomainbertError, match=r"exclude: found .* with 1 texts, all too short; expected texts of 8 words"
     ):
         read(config)
     treebank = tmp_path / "test.conll"
