@@ -96,16 +96,16 @@ def make_job(
     hashes: FileHashes,
     keys: Mapping[str, str],
     inputs: Inputs | None = None,
-    anew: bool = False,
+    new_key: bool = False,
 ) -> Job:
-    """Return the job of a stage; it takes over the key of an up-to-date folder, unless `anew`.
+    """Return the job of a stage; it takes over the key of an up-to-date folder, unless `new_key`.
 
     `keys` are the keys of the earlier stages of the recipe. Only stages that the settings refer to are used.
     """
     input_hashes = hashes_of_inputs(settings, hashes)
     referred = {name: keys[name] for name in referred_stages(settings)}
     freshness = stage_facts(stage.name, stage.settings, settings, input_hashes, referred)
-    record = None if anew else _read_record(out)
+    record = None if new_key else _read_record(out)
     facts = made_from(record or {})
     key = record.get("key") if record and facts and not freshness.changes(facts) else None
     return Job(stage, settings, out, freshness, key or freshness.key, input_hashes, inputs or Inputs())

@@ -289,7 +289,7 @@ def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
         keys = {other: earlier.key for other, earlier in jobs.items()}
-        jobs[name] = make_job(job.stage, job.settings, job.out, recipe.hashes, keys, job.inputs, anew=name in names)
+        jobs[name] = make_job(job.stage, job.settings, job.out, recipe.hashes, keys, job.inputs, new_key=name in names)
     return replace(recipe, jobs=jobs)
 
 

@@ -45,7 +45,7 @@ _MOST_EXAMPLES = 10_000
 def stage_help(stage: Stage) -> str:
     """Return the text of `domainbert <stage> --help`: every setting with type, default and docstring."""
     flags = {
-        "--resume auto": "the default; if given explicitly, seeds in the folder that the settings do not name are removed",
+        "--resume auto": "the default; if given, seeds in the folder that the settings no longer name are removed",
         "--resume or-replace": "resume a run with the same settings and inputs, and replace any other output",
         "--force": "replace earlier output of this stage",
         "--print_config": "print the settings as YAML and stop",
@@ -165,7 +165,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         problems.add(f"--resume: found '{resume}'; expected auto or or-replace")
     problems.raise_if_any()
     folder, force = Path(str(out)), "force" in typed.flags
-    job = make_job(stage, settings, folder, HASHES, {}, anew=force)
+    job = make_job(stage, settings, folder, HASHES, {}, new_key=force)
     if process_rank() > 0:
         if force or not folder_state(job).done:  # a problem that ends the first process has to end the others too
             add_early_problems(stage, settings, tree, problems, job.inputs)

@@ -1,4 +1,4 @@
-"""The predictors of tasks that have a name of their own in Python: `load_tagger`, `load_classifier`."""
+"""Loaders with a precise return type: `load_tagger` and `load_classifier`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from domainbert.training.config import Precision
 
 
 def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Tagger:
-    """A model folder for entities; see `load_predictor`."""
+    """Load a tagger; for the arguments see `load_predictor`."""
     return load_kind(Tagger, path, precision, max_length)
 
 
 def load_classifier(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Classifier:
-    """A model folder for one class a text; see `load_predictor`."""
+    """Load a classifier with one class per text; for the arguments see `load_predictor`."""
     return load_kind(Classifier, path, precision, max_length)

@@ -1,4 +1,4 @@
-"""A long text in parts: more windows than are computed at once."""
+"""Compute the windows of a long text in several parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from domainbert.data.examples import Example
 
-_OF_OUTPUTS = ("example", "outputs", "targets")  # what a task reads of a batch beside `items`, see `examples.collate`
+_OUTPUT_FIELDS = ("example", "outputs", "targets")  # read by tasks, together with `items`; see `examples.collate`
 
 Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at its positions
 
@@ -17,10 +17,10 @@ Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at it
 def compute_in_parts(
     compute: Callable[[Sequence[Example]], Computed], examples: Sequence[Example], max_tokens: int
 ) -> Computed:
-    """Compute the values of a batch that a task reads, and the logits (N, C); a single example of more than
-    `max_tokens` tokens is computed in several parts of its windows.
+    """Return the batch, reduced to the fields that tasks read, and the logits (N, C).
 
-    The rows of a part have at most `max_tokens` with padding, unless a window alone has more.
+    If a single example has more than `max_tokens` tokens, its windows are computed in several parts of at most
+    `max_tokens` tokens, including padding, but at least one window.
     """
     parts = [examples]
     if len(examples) == 1 and examples[0].num_tokens > max_tokens:
@@ -32,10 +32,10 @@ def compute_in_parts(
     whole, end = list[Tensor](), 0
     for part in parts:
         batch, logits = compute(part)
-        values = [*(batch[name] for name in _OF_OUTPUTS), logits]
-        # the results of thousands of parts, kept one by one, would fragment the memory of the next part's layers
+        values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
+        # allocated once: thousands of small results would fragment the memory
         whole = whole or [value.new_empty(positions, *value.shape[1:]) for value in values]
         for joined, value in zip(whole, values, strict=True):
             joined[end : end + len(value)] = value
         end += len(logits)
-    return {"items": batch["items"], **dict(zip(_OF_OUTPUTS, whole, strict=False))}, whole[-1]
+    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, whole, strict=False))}, whole[-1]
