@@ -168,7 +168,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     problems = Problems("run")
     for step in filter(lambda step: step.refused, plan):
         problems.add(
-            f"stage {step.name}: {step.job.out}: was changed after the stage had finished: {step.state.damaged}; "
+            f"stage {step.name}: {step.job.out}: was changed after the stage finished: {step.state.damaged}; "
             f"restore the files, or use --force {step.name} to run the stage and its dependents again"
         )
     problems.raise_if_any()

@@ -208,7 +208,7 @@ def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
         )
     if state.damaged:
         raise DomainbertError(
-            f"{out}: was changed after the stage had finished: {state.damaged}; restore the files, or use --force to "
+            f"{out}: was changed after the stage finished: {state.damaged}; restore the files, or use --force to "
             "run the stage again"
         )
     nothing_lost = state.resumable and (may_drop or not (state.drops or kept_output))

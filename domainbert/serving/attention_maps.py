@@ -50,7 +50,7 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     ids, _ = tokenizer.template.frame(text_ids)
     longest = positions if longest is None else min(longest, positions)
     if len(ids) > longest:
-        raise DomainbertError(f"attention: the text has {len(ids):,} tokens; expected at most {longest:,}")
+        raise DomainbertError(f"attention: the text has {len(ids):,} pieces; expected at most {longest:,}")
     device = encoder.input_embeddings.weight.device
     row = torch.from_numpy(ids).unsqueeze(0).to(device)
     tokens = Packed(row, torch.arange(len(ids), device=device).unsqueeze(0), torch.ones_like(row))
