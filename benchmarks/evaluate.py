@@ -20,7 +20,7 @@ from typing import Any
 from prepared_corpus import CACHE
 from side_by_side import Rounds, Side, Turns, measure, num_cores, report
 
-from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
+from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
 
 _TYPES = {"population": 30, "outcome": 25, "intervention": 20, "place": 12, "effect": 8, "period": 5}  # frequencies
 _WORDS = (10, 40)  # of a sentence
@@ -125,12 +125,12 @@ def _score(turns: Turns, settings: Settings, numbers: Callable[[Tags, Tags], Num
 
 def _seconds_of_the_rest(settings: Settings) -> dict[str, Any]:
     """Work without a peer: bootstrap interval alone, and all that `evaluate` says of a system, interval included."""
+    from domainbert.labelled.entities import NerFile, Sentence
     from domainbert.metrics.bootstrap import interval, resample_scores
     from domainbert.metrics.counts import micro_f1
     from domainbert.metrics.entities import count_entities
     from domainbert.metrics.summary import Resampling
     from domainbert.tasks.ner.config import Ner
-    from domainbert.tasks.ner.conll import NerFile, Sentence
     from domainbert.tasks.ner.scoring import EntityScoring
     from domainbert.tasks.words import TaggedWords
 

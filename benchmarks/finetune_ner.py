@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from domainbert.data.examples import Example
-    from domainbert.tasks.ner.conll import Sentence
+    from domainbert.labelled.entities import Sentence
     from domainbert.tasks.ner.task import NerTask
 
 BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY = 32, 3e-4, 0.1, 0.01
@@ -70,7 +70,7 @@ class Settings:
 
 
 def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
-    from domainbert.tasks.ner.config import NerFormat
+    from domainbert.labelled.formats import NerFormat
 
     return Ner(format=NerFormat(repair=True), head=head)  # ECON-IE holds some stray I- tags
 
@@ -238,9 +238,6 @@ def _validation_f1(
     """Strict entity F1 of one of transformers' models, by words and by the metric that ours is judged by."""
     import torch
 
-    from domainbert.metrics.entities import count_entities
-    from domainbert.tasks.ner.tags import entity_types, spans_from_tags
-
     rows = list(aligned_labels(tokenizer, sentences, task))
     pieces = _words_with_pieces(tokenizer, sentences)
     by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
@@ -258,8 +255,7 @@ def _validation_f1(
             found.append([next(predicted) if has_piece else "O" for has_piece in pieces[number]])
             assert next(predicted, None) is None
         gold = [sentences[number].spans for number in numbers]
-        counts = count_entities(gold, [spans_from_tags(tags) for tags in found], entity_types(task.labels))
-        metric.update(counts.sum(axis=0))
+        metric.update(found, gold)
     model.train()
     return float(metric.compute()["f1"])
 

@@ -38,13 +38,12 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.metrics.entities import count_entities
+    from domainbert.labelled.tag_schemes import spans_from_tags
     from domainbert.models.folder import load_model
     from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, validation_batches
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.ner.config import Ner
-    from domainbert.tasks.ner.tags import entity_types, spans_from_tags
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.config import Runtime
     from domainbert.training.fit import Steps, TrainingData
@@ -60,7 +59,7 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
             decoded = decode_words(self._logits(batch), batch)
             found = [spans_from_tags([task.labels[i] for i in ids.tolist()]) for ids, _ in decoded]
             gold = [validation[i].spans for i in batch["items"].tolist()]
-            by_word.update(count_entities(gold, found, entity_types(task.labels)).sum(axis=0))
+            by_word.update(found, gold)
 
         def on_validation_epoch_end(self) -> None:
             super().on_validation_epoch_end()

@@ -111,8 +111,9 @@ def agreement(one: Found, other: Found) -> float:
 
 def tagger_folder(start: str, data: str, epochs: int) -> Path:
     """A model fine-tuned for some epochs, made once and kept: its scores matter little here."""
+    from domainbert.labelled.formats import NerFormat
     from domainbert.stages.finetune import finetune
-    from domainbert.tasks.ner.config import Ner, NerFormat
+    from domainbert.tasks.ner.config import Ner
 
     folder = CACHE / f"tagger-{data}-{epochs}-{Path(start).name}"
     if not (folder / "seeds.json").is_file():
@@ -124,7 +125,7 @@ def tagger_folder(start: str, data: str, epochs: int) -> Path:
 
 
 def _texts(data: str, count: int) -> tuple[str, ...]:
-    from domainbert.tasks.ner.config import NerFormat
+    from domainbert.labelled.formats import NerFormat
     from domainbert.tasks.ner.files import read_ner
 
     sentences = read_ner(ner_file(data, "test"), NerFormat(repair=True)).sentences

@@ -17,10 +17,10 @@ from side_by_side import hardware
 
 from domainbert import load_tagger
 from domainbert.base.files import write_json
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.tag_schemes import spans_from_tags
 from domainbert.metrics.entities import count_entities
-from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.ner.tags import spans_from_tags
 from domainbert.training.precision import resolve_precision
 
 Found = Sequence[set[tuple[int, int, str]]]

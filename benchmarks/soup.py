@@ -18,10 +18,11 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import load_file, save_file
 
+from domainbert.labelled.formats import NerFormat
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.evaluate import open_test
-from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.config import Ner
 
 _WEIGHTS = "model.safetensors"
 

@@ -37,8 +37,9 @@ from prepared_corpus import NER_DATA
 from side_by_side import write_result
 
 from domainbert.base.paths import resolve_path
-from domainbert.tasks.ner.config import Ner, NerFormat
-from domainbert.tasks.ner.conll import Sentence
+from domainbert.labelled.entities import Sentence
+from domainbert.labelled.formats import NerFormat
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 
 BLOCK, HELD_OUT, VALIDATION_SHARE = 10, 2000, 0.25

@@ -61,9 +61,9 @@ def ladder(systems: Sequence[System]) -> str:
         left.set_ylabel("strict entity F1, ECON-IE test")
         for one in systems:
             if one.interval is None:
-                told = f"{one.name.partition(' (')[0]} {one.f1:g}"
+                label = f"{one.name.partition(' (')[0]} {one.f1:g}"
                 beside: Any = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
-                right.annotate(told, (1, one.f1), va="center", color=SOFT, fontsize=7, **beside)
+                right.annotate(label, (1, one.f1), va="center", color=SOFT, fontsize=7, **beside)
 
     return svg("ladder", (9.0, 5.0), draw)
 

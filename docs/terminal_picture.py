@@ -1,4 +1,4 @@
-"""Draws a terminal as SVG, without fonts or anything else from elsewhere: the pictures of README and docs/.
+"""Draws the output of a command as SVG without external resources: the pictures of README and docs/.
 
 COLUMNS=100 python docs/terminal_picture.py docs/pictures/runs.svg domainbert runs
 """
@@ -17,7 +17,7 @@ _SIZE, _CHARACTER, _LINE, _MARGIN = 14, 8.43, 20, 20  # pixels; a character of m
 
 
 def terminal(lines: Sequence[str]) -> str:
-    """Lines as they stand on a terminal; those that begin with `$` are what was typed."""
+    """Return lines of a terminal as SVG; lines that begin with `$` are commands."""
     width, height = round(_MARGIN * 2 + _CHARACTER * max(map(len, lines))), _MARGIN * 2 + _LINE * len(lines)
     rows = [_row(line, _MARGIN + _LINE * number + _SIZE) for number, line in enumerate(lines)]
     return "\n".join(
@@ -34,7 +34,7 @@ def terminal(lines: Sequence[str]) -> str:
 
 
 def _row(line: str, y: int) -> str:
-    """A line of text; its length is told, so that columns stay aligned in whatever font is there."""
+    """Return a line of text as SVG, with an explicit length, so that columns align in every font."""
     if not line:
         return ""
     colour = ' fill="#98c379"' if line.startswith("$") else ""
@@ -44,7 +44,7 @@ def _row(line: str, y: int) -> str:
 
 
 def main(file: str, *command: str) -> None:
-    """Run a command, and draw it with what it prints."""
+    """Run a command, and draw the command and its output."""
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = [f"$ {shlex.join(command)}", *printed.rstrip("\n").splitlines()]
     Path(file).write_text(terminal(lines), encoding="utf-8")

@@ -1,42 +1,32 @@
-"""domainbert: small, fast BERT models of one domain, from raw text to NER F1."""
+"""domainbert: small, fast BERT models of one domain, from raw text to NER F1.
+
+The public names and their modules stand in `__init__.pyi`, for type checkers and for this module. A name is imported
+when it is first used, so that `import domainbert` needs neither torch nor time.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from domainbert.serving.attention_maps import attention_maps
-    from domainbert.serving.attributions import attributions
-    from domainbert.serving.by_name import load_classifier, load_tagger
-    from domainbert.serving.predictor import load_predictor
-    from domainbert.tasks.labelled import TextPair
-
-    __version__: str
-
-__all__ = [
-    "TextPair",
-    "__version__",
-    "attention_maps",
-    "attributions",
-    "load_classifier",
-    "load_predictor",
-    "load_tagger",
-]
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_MODULES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", _STUB, re.MULTILINE)}
+__all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when a model is asked for; the version is that of the installed package."""
+    """Import a public name; the version is that of the installed package."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("domainbert")
-    if name == "TextPair":
-        from domainbert.tasks.labelled import TextPair
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
-        return TextPair
-    if name in __all__:
-        from domainbert.serving import attention_maps, attributions, by_name, predictor
 
-        homes = (attention_maps, attributions, by_name, predictor)
-        return next(getattr(home, name) for home in homes if name in vars(home))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,16 +10,15 @@ import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
+from domainbert.base.choices import allow_imports
+from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, nearest
 from domainbert.base.files import disk_full
 from domainbert.base.paths import check_utf8
 from domainbert.base.ranks import launched_here, process_rank
 from domainbert.base.redact import redact
 from domainbert.base.signals import TRY_AGAIN, noting_signals
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.choices import allow_imports
 from domainbert.settings.command_line import Typed, take_apart
-from domainbert.settings.tree import nearest
 
 _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...

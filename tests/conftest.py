@@ -32,7 +32,7 @@ def _recipes_have_their_own_data() -> None:
 def _no_import_stays_allowed() -> Iterator[None]:
     """What a test allows by `--allow-import` is not allowed in the next one of its process."""
     yield
-    from domainbert.settings.choices import allow_imports
+    from domainbert.base.choices import allow_imports
 
     allow_imports(None)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
+from domainbert.base.marks import SPEED_ONLY
 from domainbert.base.signals import stop_if_asked
-from domainbert.settings.schema import SPEED_ONLY
 from domainbert.stages.stage import stage
 
 CALLS: list[str] = []

@@ -16,10 +16,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.freshness import write_record
 from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.labelled.entities import NerFile
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Selection
 from domainbert.stages.finetune import finetune
-from domainbert.tasks.ner.conll import NerFile
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.search import read_search
 

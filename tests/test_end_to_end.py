@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.ner.config import Ner, NerFormat
-from domainbert.tasks.ner.conll import read_conll
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.formats import NerFormat
+from domainbert.tasks.ner.config import Ner
 
 STARTS = ("pretrained", "scratch")
 

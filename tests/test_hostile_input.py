@@ -12,10 +12,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+from domainbert.base.choices import is_choice
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.choices import is_choice
 
 CANARY = (
     "from pathlib import Path\nPath({marker!r}).touch()\nclass X: pass\ndef run(*_, **__): Path({marker!r}).touch()\n"

@@ -14,21 +14,27 @@ import domainbert
 from domainbert.runner.stage_table import STAGES
 
 ROOT = Path(domainbert.__file__).parent
-LAYERS = {
+LIBRARY = {
     0: "base",
-    1: "settings corpus samples",
-    2: "tokenization encoders metrics",
-    3: "models data",
-    4: "training",
-    5: "pretraining tasks",
-    6: "serving",
-    7: "distillation",
-    8: "checks report",
-    9: "stages",
-    10: "runner",
-    11: "tuning",
-    12: "cli __main__",
+    1: "corpus samples",
+    2: "labelled",
+    3: "tokenization encoders metrics",
+    4: "models data",
+    5: "training",
+    6: "pretraining tasks",
+    7: "serving",
+    8: "distillation",
 }
+"""Importable without YAML, stages or run folders."""
+EXPERIMENT = {
+    9: "settings",
+    10: "checks report",
+    11: "stages",
+    12: "runner",
+    13: "tuning",
+    14: "cli __main__",
+}
+LAYERS = LIBRARY | EXPERIMENT
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
 KNOW_LIGHTNING = ("training", "pretraining", "tasks", "distillation", "stages")
@@ -99,7 +105,7 @@ def test_only_training_code_knows_lightning() -> None:
 
 
 def test_tokenization_and_configuration_are_free_of_torch() -> None:
-    light = [m for m in modules() if m.startswith(("tokenization.", "corpus.")) or m.endswith("config")]
+    light = [m for m in modules() if m.startswith(("tokenization.", "corpus.", "labelled.")) or m.endswith("config")]
     assert len(light) >= 10
     wrong = {m: n for m in light for n in imports(modules()[m]) if n.split(".")[0] in ("torch", "lightning")}
     assert wrong == {}
@@ -114,6 +120,18 @@ def test_command_line_and_stages_import_nothing_heavy() -> None:
     ]
     names += [target.partition(":")[0] for target in STAGES.values()]
     assert len(names) == 17
+    code = (
+        "import importlib, json, sys\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == []
+
+
+def test_labelled_files_are_read_without_anything_heavy() -> None:
+    names = [f"domainbert.{module}" for module in modules() if module.startswith("labelled.")]
+    assert len(names) >= 10
     code = (
         "import importlib, json, sys\n"
         f"for name in {names!r}: importlib.import_module(name)\n"

@@ -122,16 +122,16 @@ def test_the_quickstart_says_what_its_files_hold(kernel: Path, tmp_path: Path) -
     out = tmp_path / "out"
     out.mkdir()
     parameters = f"OUT = Path({str(out)!r})\nDOCUMENTS, SENTENCES, VOCAB_SIZE, STEPS, EPOCHS = 300, 100, 1024, 30, 3"
-    book = Executed("01-quickstart", parameters, ["f1", "gain", "low", "high", "text", "learnt"], kernel)
+    book = Executed("01-quickstart", parameters, ["f1", "gain", "low", "high", "text", "pretraining"], kernel)
     metrics, said = read(out / "run/result/metrics.json"), book.variables
     assert said["f1"] == {name: one["f1"] for name, one in metrics["systems"].items()}
     (pair,) = metrics["paired"]
     assert [said["gain"], said["low"], said["high"]] == [pair["difference"], *pair["interval"]]
     assert f"[{100 * pair['interval'][0]:+.1f}, {100 * pair['interval'][1]:+.1f}]" in book.printed("result")
-    assert book.printed("again").count("skipped (done)") == 3 and "run   tagger (never run)" in book.printed("dry-run")
-    assert "3 of 3 stages done" in book.printed("next")
+    assert book.printed("again").count("skipped (done)") == 4 and "run   tagger (never run)" in book.printed("dry-run")
+    assert "4 of 4 stages done" in book.printed("next")
     assert said["text"] == json.loads((out / "sample/corpus.jsonl").open(encoding="utf-8").readline())["text"]
-    assert said["learnt"]["num_steps"] == 30
+    assert said["pretraining"]["num_steps"] == 30
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_corpus_of_ones_own_goes_all_the_way(kernel: Path, tmp_path: Path) -> 
         assert said["f1"][name] == pytest.approx(sum(scores) / 2)
     assert said["seeds"] == read(out / "tagger/seeds.json")
     assert said["tokens"] == read(out / "prepare/prepared.json")["splits"]["train"]["tokens"]
-    assert f"{said['pieces'][str(mine / 'ner/train.conll')]:.3f} pieces a word: train.conll" in book.printed("vocab")
+    assert f"{said['pieces'][str(mine / 'ner/train.conll')]:.3f} pieces per word: train.conll" in book.printed("vocab")
     card = (out / "tagger" / said["seeds"]["best"] / "README.md").read_text(encoding="utf-8")
     assert book.printed("card") == f"{card}\n" and card.startswith("---\n")
     assert book.pictures() == {"curve"} and not (out / "sample").exists()

@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 import domainbert
+from domainbert.base.choices import choices_of
 from domainbert.data.prepared import open_prepared
 from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import ObjectiveConfig
-from domainbert.settings.choices import choices_of
 from domainbert.tasks.config import TaskConfig
 from domainbert.tokenization.config import TokenizerKindConfig
 
@@ -40,16 +40,17 @@ class Room(NamedTuple):
 
 
 ROOMS = [
-    # the two tasks that have a name in Python; the labelled files that `sample` writes
-    Room(TaskConfig, "tasks", 8, ("serving/by_name.py", "samples", "stages/sample.py")),
+    # the two tasks that have a name in Python; the labelled files that `sample` writes; what brat has beside entities
+    Room(TaskConfig, "tasks", 8, ("serving/by_name.py", "samples", "stages/sample.py", "labelled/annotation_tools.py")),
     Room(EncoderConfig, "encoders", 9),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(TokenizerKindConfig, "tokenization/kinds", 3, ("stages/vocab.py", "tokenization/bert.py")),
     # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
     Room(ObjectiveConfig, "pretraining/objectives", 3, ("stages/pretrain.py", "stages/distill.py", "encoders")),
 ]
-KNOW_HEADS = ("encoders", "tasks", "serving/onnx/graph.py")
-"""Where families map kinds of heads, and tasks choose theirs; the graph has a dimension called "sequence"."""
+KNOW_HEADS = ("encoders", "tasks", "labelled", "serving/onnx/graph.py")
+"""Where families map kinds of heads, and tasks choose theirs; rows have a key "tokens", the graph a dimension called
+"sequence"."""
 
 HEADS = {"tokens", "sequence", "span", "crf", "biaffine"}
 

@@ -35,7 +35,7 @@ def test_the_stored_picture_is_what_the_page_shows() -> None:
         word in svg for word in ("href", "url(", "<script", "http://fonts")
     )
     command, *lines = texts(svg)
-    page = (ROOT / "docs/run-folder.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/run-folder.md").read_text(encoding="utf-8")
     assert command == "$ domainbert runs"
     assert "```text\n" + "\n".join(lines) + "\n```" in page
 

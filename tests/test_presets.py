@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import domainbert
+from domainbert.base.choices import choices_of
 from domainbert.cli import main
 from domainbert.distillation.config import LossConfig
 from domainbert.runner.recipe import read_recipe
-from domainbert.settings.choices import choices_of
 from domainbert.stages.sample import sample
 from domainbert.tokenization.words import WordCounter
 

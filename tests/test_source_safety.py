@@ -18,7 +18,7 @@ NEVER_IMPORTED = {
 NEVER_CALLED = {"eval", "exec", "compile", "__import__", "extractall", "unpack_archive", "unsafe_load", "full_load"}
 NEVER_TRUE = {"trust_remote_code", "allow_pickle", "shell"}
 UNSAFE_LOADERS = {"yaml.load", "yaml.load_all", "yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"}
-MAY_IMPORT = {"cli", "encoders.families", "tasks.config", "runner.stage_table", "settings.choices"}
+MAY_IMPORT = {"__init__", "cli", "encoders.families", "tasks.config", "runner.stage_table", "base.choices"}
 MAY_LOOK = {*MAY_IMPORT, "settings.trainer_arguments", "base.paths"}  # for a top-level package, which is not imported
 
 

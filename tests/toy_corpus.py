@@ -46,7 +46,7 @@ def toy_corpus(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPath
         for number in range(80)
     ]
     writer = PreparedWriter(folder, load_tokenizer(tokenizer_folder))
-    for batch in encode_documents(documents, tokenizer_folder, 0):
+    for batch in encode_documents(documents, load_tokenizer(tokenizer_folder), 0):
         writer.write(batch)
     writer.close(CorpusReport())
     return open_prepared([folder])

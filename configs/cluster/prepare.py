@@ -41,6 +41,7 @@ from datatrove.pipeline.formatters import PIIFormatter
 from datatrove.utils.hashing import HashConfig
 from datatrove.utils.word_tokenizers import WordTokenizer
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import hash_json
 from domainbert.corpus.config import CorpusConfig
@@ -51,9 +52,10 @@ from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.parts_writer import PlannedPart, plan_parts, read_parts, write_part
 from domainbert.data.prepared_facts import read_facts
-from domainbert.settings.reader import as_plain, read_settings
+from domainbert.data.preparing import bind_corpus
+from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
-from domainbert.stages.prepare import Prepare, bind_corpus
+from domainbert.stages.prepare import Prepare
 from domainbert.tokenization.load import load_tokenizer
 
 MINHASH = MinhashConfig(hash_config=HashConfig(precision=64, hash_fc="sha1"))
@@ -117,7 +119,7 @@ class Pack(PipelineStep):
         for part in self.read.parts[rank::world_size]:
             found, report = part.file.number == number, self.read.reports[part.file.number]
             documents = self._kept(group if found else (), report)
-            batches = encode_documents(documents, self.settings.tokenizer, num_workers=0)
+            batches = encode_documents(documents, tokenizer, num_workers=0)
             write_part(part, batches, tokenizer, report, self.settings.row_lengths or ())
             if found:
                 number, group = next(groups, (None, ()))
@@ -149,7 +151,8 @@ class Bind(PipelineStep):
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> DocumentsPipeline:
         """Write `prepared.json`; print what was prepared."""
         parts = read_parts(part.folder for part in self.parts)
-        bind_corpus(self.out, self.settings.corpus, load_tokenizer(self.settings.tokenizer), parts)
+        summary = bind_corpus(self.out, self.settings.corpus, load_tokenizer(self.settings.tokenizer), parts)
+        print("\n".join(summary.lines()))
         return data
 
 

@@ -1,20 +1,20 @@
 #!/bin/bash
-# A command of domainbert by several processes, without a cluster's scheduler. On one machine, one for each GPU:
+# Runs a domainbert command in several processes, without a cluster scheduler. On one machine, one process per GPU:
 #
 #     configs/cluster/torchrun.sh run law.yaml
 #
-# On several, the same on each of them (in a folder that all see), with one of them to meet at:
+# On several machines, the same command on each (in a shared folder), with one of them as rendezvous:
 #
 #     NODES=2 MEET=node1:29500 configs/cluster/torchrun.sh pretrain -c pretrain.yaml --out runs/law
 #
-# RESTARTS=3 starts all processes again, as often at most, when one of them or a node is lost; with NODES=1:2 they go on
-# with the nodes that are left.
+# RESTARTS=3 restarts all processes, at most three times, if a process or node is lost; with NODES=1:2 they continue on the
+# remaining nodes.
 #
-# DEVICES is the number of processes of this machine; by default its GPUs, or else its processors' cores.
+# DEVICES is the number of processes of this machine; default: its GPUs, or its CPU cores.
 #
 # To stop: SIGTERM or Ctrl-C to torchrun on every machine. All processes save and end within torchrun's 30 seconds.
-# torchrun itself ends with 1 whatever its processes end with: `status.json` in the stage's folder says "stopped" where
-# the state is saved, and "failed" where something went wrong. SIGUSR1 is not for torchrun: it would only kill it.
+# torchrun exits with 1 for any exit code of its processes: `status.json` in the stage folder says "stopped" if the state
+# is saved, and "failed" after an error. Do not send SIGUSR1, which kills torchrun.
 exec torchrun --nnodes="${NODES:-1}" --nproc-per-node="${DEVICES:-auto}" --max-restarts="${RESTARTS:-0}" \
     --rdzv-backend=c10d --rdzv-endpoint="${MEET:-localhost:0}" --rdzv-id=domainbert \
     --no-python domainbert "$@"

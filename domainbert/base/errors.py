@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
 
 _EXAMPLES = 3  # of each kind of problem
 _KINDS = 20
+_NAMES = 10  # of columns, keys or labels in a message
 _PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 # the parts in which problems of one kind differ: what was found, entity tags, numbers
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
 
 class DomainbertError(Exception):
-    """Something in the input or the configuration is wrong; the message says what, where, and what was expected."""
+    """Something in the input or the configuration is wrong; the message says what, where, and what was expected.
+
+    >>> from domainbert import DomainbertError, Source
+    >>> try:
+    ...     Source("")
+    ... except DomainbertError as error:
+    ...     print(error)
+    path: found ''; expected a file, folder, glob or hub:NAME
+    """
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -66,6 +78,11 @@ def _in_short(messages: Sequence[str]) -> list[str]:
     return [*lines, *([f"... and {others:,} more"] if others else [])]
 
 
+def listed(names: Iterable[str]) -> str:
+    """The first few names of columns, keys or labels, for a message."""
+    return ", ".join(map(reprlib.repr, islice(names, _NAMES))) or "none"
+
+
 class ErrorsFound(DomainbertError):
     """A stage has done what it was asked to, and what it found has to be mended first: exit code 1."""
 
@@ -84,3 +101,12 @@ def diverged(found: str) -> TrainingFailed:
 
 class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
+    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
+    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
+    if meant:
+        return f"did you mean {' or '.join(repr(one) for one in meant)}?"
+    return f"expected one of {', '.join(known)}" if known else "expected no key here"

@@ -61,9 +61,9 @@ class Freshness:
         """Leave out facts that do not decide one part of the result."""
         return replace(self, facts={name: fact for name, fact in self.facts.items() if name not in names})
 
-    def changes(self, before: Any) -> dict[str, str]:
+    def changes(self, before: Mapping[str, Any]) -> dict[str, str]:
         """Return the facts that differ from the ones in a record, by name, each with the difference in words."""
-        old = flatten(before) if isinstance(before, Mapping) else {}
+        old = flatten(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
         nulls = {name for name, fact in new.items() if fact is None and name not in old}
         names = [name for name in sorted({*old, *new}) if name in nulls or old.get(name) != new.get(name)]
@@ -71,7 +71,7 @@ class Freshness:
 
     def reason(self, before: Any) -> str:
         """Return the first changes in one line; empty if there are none."""
-        return in_short([*self.changes(before).values()])
+        return in_short([*self.changes(before).values()]) if isinstance(before, Mapping) else "made by an older version"
 
     def only_input_contents(self, before: Mapping[str, Any]) -> bool:
         """Return whether there are changes, and all of them are of the input files of the same settings."""

@@ -6,7 +6,7 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
@@ -22,13 +22,16 @@ STDIN = Path("-")  # where a stage reads streams
 
 @dataclass(frozen=True)
 class OnHub:
-    """Marks a path in a signature that may be a model of the Hugging Face hub."""
+    """Marks a path in a signature that may be a model or data set of the Hugging Face hub."""
+
+    what: Literal["model", "data set"] = "model"
 
     def __str__(self) -> str:
         return "or hub:NAME"
 
 
 ModelPath = Annotated[Path, OnHub()]  # a model or tokenizer folder
+DataPath = Annotated[Path, OnHub("data set")]  # a labelled file, or a folder that `save_to_disk` has written
 
 
 def is_url(text: str) -> bool:
@@ -57,11 +60,16 @@ def check_hub_name(text: str) -> tuple[str, str | None]:
     return name, revision or None
 
 
-def hub_advice(path: Path) -> str:
-    """A hint to write a path that does not exist as `hub:NAME`; empty if it cannot be the name of a model there."""
+def is_on_hub(path: str | Path) -> bool:
+    """Whether a path is `hub:NAME`, perhaps with a revision."""
+    return str(path).startswith(_HUB)
+
+
+def hub_advice(path: Path, what: str = "model") -> str:
+    """A hint to write a path that does not exist as `hub:NAME`; empty if the hub can have no such name."""
     text = str(path)
     local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
-    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a model of the Hugging Face hub"
+    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a {what} of the Hugging Face hub"
 
 
 WHOLE_PATH = "expected the whole path, as only a shell replaces the ~"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.plain_items import PlainItem
 
 _WORD = re.compile(r"\S+")
 _MOST_WORDS = 8  # of a surface that is looked for elsewhere

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.checks.finding import Place, place
-from domainbert.tasks.labelled import Labelled
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.plain_items import PlainItem
 
 SetName = Literal["train", "validation", "test"]
 

@@ -10,9 +10,9 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.checks.finding import Finding, Rule, problem_place, rule
 from domainbert.checks.labelled_set import CheckedSet, SetName
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import LabelledSet, Single, files_of, read_set
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled
-from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, read_set
 
 _PLACED = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)
 

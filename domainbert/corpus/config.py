@@ -22,7 +22,12 @@ CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 @dataclass(frozen=True)
 class Source:
-    """One file, folder, glob or Hugging Face hub dataset."""
+    """One file, folder, glob or Hugging Face hub dataset.
+
+    >>> from domainbert import Source
+    >>> Source("texts/**/*.txt", documents="blank_line").weight
+    1.0
+    """
 
     shorthand = "path"  # no annotation, so no field; a text alone is the path
 
@@ -117,7 +122,12 @@ def _check_read_alone(sources: Sequence[Source], key: str) -> None:
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Sources of the documents, the choice of those that are kept, and the share held out for validation."""
+    """Sources of the documents, the choice of those that are kept, and the share held out for validation.
+
+    >>> from domainbert import CorpusConfig, Source
+    >>> CorpusConfig([Source("law.jsonl"), Source("news.txt", weight=0.5)]).validation_fraction
+    0.02
+    """
 
     shorthand = "sources"  # a path alone is one source, a list is several
 
@@ -165,6 +175,24 @@ class CorpusConfig:
             elif self.languages is not None and source.weight != 1:
                 found = f"found {source.weight:g} beside languages"
                 problems.add(f"{where}.weight: {found}, which say how often each is read; expected 1, or none")
+        problems.raise_if_any()
+
+    def check_prepared(self, in_parts: bool) -> None:
+        """Check that a training and a validation split can be prepared of it, whole or in parts.
+
+        Raises:
+            DomainbertError: nothing is held out for validation; or the parts would depend on each other.
+        """
+        problems = Problems("prepare")
+        if self.validation_fraction == 0:
+            problems.add("corpus.validation_fraction: found 0; expected more, as a model is measured on some documents")
+        if in_parts:
+            for number, source in enumerate(self.sources):
+                if source.hub_name is not None:
+                    problems.add(f"row_lengths: found beside corpus.sources[{number}], {source.path}; expected files")
+            for name in ("languages", "select"):
+                if getattr(self, name) is not None:
+                    problems.add(f"row_lengths: found beside corpus.{name}; expected one of the two")
         problems.raise_if_any()
 
     @property

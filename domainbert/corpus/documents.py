@@ -116,6 +116,11 @@ def read_documents(
     `select` the sources are read three times, and 8 bytes are held for each training document.
     `most_characters` reads an excerpt (see `Excerpt`), each of the times. `files` are those to read; None reads all.
 
+    >>> from domainbert import CorpusConfig, Source, read_documents
+    >>> corpus = CorpusConfig([Source("corpus.txt", documents="line")])
+    >>> next(read_documents(corpus)).text
+    'The high court heard case number 0.'
+
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or no document is left, but of `files`.
     """

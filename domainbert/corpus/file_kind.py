@@ -14,7 +14,7 @@ from typing import Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.files import format_suffix, read_lines
 
-Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv"]
+Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv", "rows"]
 TextFormat = Literal["auto", "lines", "jsonl", "conll"]
 
 _NAMES: dict[Kind, str] = {
@@ -24,6 +24,7 @@ _NAMES: dict[Kind, str] = {
     "conll": "CoNLL",
     "csv": "CSV with a header",
     "tsv": "TSV with a header",
+    "rows": "rows",
 }
 # the kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken
 _SUFFIXES: dict[str, tuple[Kind, ...]] = {
@@ -44,6 +45,10 @@ _MOST = 0.8  # of the lines are rows of a CoNLL file; the strict reader names th
 _BEGINS_CONLL = re.compile(r" *-DOCSTART-(?=[ \t]|$)|#\s*global\.columns\s*=")
 _BEGINS_ARRAY = re.compile(r"\[\s*\{\s*(\"|$)")  # of objects, which are the rows of JSONL
 _TAG = re.compile(r"O|[BIESLU](-\S.*)?")
+
+
+CONLLU_COLUMNS = 10  # columns; the first numbers the words
+_NO_WORD = re.compile(r"\d+[-.]\d+\t")
 
 
 @dataclass(frozen=True)
@@ -172,3 +177,18 @@ def _columns(first: Sequence[str]) -> int | None:
     content = [line for line in first if line.strip(" \t") and not _BEGINS_CONLL.match(line)]
     content = [line for line in content if not line.startswith("#") or "\t" in line]  # no comments of CoNLL-U
     return len(_split(content[0])) if content else None
+
+
+def without_asides(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The lines of a sentence of CoNLL-U without what it has beside words: comments, multiword tokens, empty nodes; of
+    another file as they are."""
+    rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]
+    if not rows or any(line.count("\t") + 1 != CONLLU_COLUMNS for _, line in rows):
+        return sentence
+    words = [(number, line) for number, line in rows if not _NO_WORD.match(line)]
+    return words if words and count_up([line.partition("\t")[0] for _, line in words]) else sentence
+
+
+def count_up(column: Sequence[str]) -> bool:
+    """Whether a column numbers the words of a sentence: 1, 2, 3, ..."""
+    return list(column) == [str(place) for place in range(1, len(column) + 1)]

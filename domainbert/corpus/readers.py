@@ -11,10 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.columns import CONLLU_COLUMNS, count_up, without_asides
+from domainbert.base.errors import DomainbertError, Problems, listed
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, without_asides
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
-from domainbert.corpus.json_values import listed
 from domainbert.corpus.rows import csv_rows, json_rows
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Rows of JSONL, JSON and CSV files with their lines; a broken row is noted as a problem, and reading continues."""
+"""Rows of JSONL, JSON and CSV files with their lines, or in memory; a broken row is noted as a problem, and reading
+continues."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import json
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -19,15 +21,52 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of a line
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows in memory, or of a data set: each a mapping of columns to values."""
+
+    name: str
+    """Stands for the path in messages: the third row is `NAME:3`."""
+
+    rows: Iterable[Mapping[str, Any]]
+    """Iterated anew at each reading."""
+
+    by: Mapping[str, str] = field(default_factory=dict)
+    """Slices that all rows are in."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def numbered(self, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Copies of the rows with their numbers from 1, in the types of JSON: tuples and arrays become lists."""
+        for number, row in enumerate(self.rows, 1):
+            if isinstance(row, Mapping):
+                yield number, {str(key): _as_json(value) for key, value in row.items()}
+            else:
+                found = f"{self}:{number}: found {type(row).__name__}"
+                problems.add(f"{found}; expected a mapping of columns to values")
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    return _as_json(value.tolist()) if hasattr(value, "tolist") else value  # an array or number of NumPy or torch
+
+
 def json_rows(
-    path: Path, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
+    path: Path | Rows, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON Lines file with their lines, which may be given if they are read already; of a JSON array
-    with their numbers from 1, as all of them may be in one line.
+    with their numbers from 1, as all of them may be in one line; or rows in memory.
 
     Blank lines hold none. Problems are the lines that are not JSON, not an object, or an object with the same key twice
     (`json` would drop one of them).
     """
+    if isinstance(path, Rows):
+        yield from path.numbered(problems)
+        return
     all_lines, is_first = iter(read_lines(path) if lines is None else lines), True
     for line, content in all_lines:
         if not content.strip():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from domainbert.data.examples import Example, collate
+from domainbert.data.examples import Example, collate, text_example
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Batch, Share
+from domainbert.data.types import IGNORED, Batch, Share
+from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -57,6 +58,39 @@ class LabelledBatches(Dataset[Batch]):
         """Batch `index`."""
         items = self.batches[index]
         return collate([self.examples[i] for i in items], items, self.tokenizer)
+
+
+def packed_loader(
+    texts: Sequence[str],
+    tokenizer: DomainTokenizer,
+    max_length: int = 512,
+    batch_tokens: int = 8192,
+    num_workers: int = 0,
+) -> DataLoader[Batch]:
+    """Packed batches of texts: several texts back to back in a row, without padding between them.
+
+    A batch has `input_ids`, `position_ids` and `segment_ids` (rows, length), which `Packed.of` takes for an encoder;
+    `items` (texts,), the numbers of its texts; `positions` (windows,), where the flattened tokens have the [CLS] of
+    each window, and `example` (windows,), the text in `items` that the window is of.
+
+    >>> from domainbert import packed_loader, train_tokenizer
+    >>> texts = ["The court of appeal.", "Courts of law.", "The high court and the lower courts."]
+    >>> tokenizer = train_tokenizer(texts, vocab_size=128, min_frequency=1)
+    >>> (batch,) = packed_loader(texts, tokenizer)
+    >>> batch["input_ids"].shape[0], batch["items"].tolist()  # one row; the longest text comes first
+    (1, [2, 0, 1])
+
+    Args:
+        texts: longer ones are read in overlapping windows.
+        tokenizer: the encoder's.
+        max_length: tokens of a window, special tokens included.
+        batch_tokens: tokens of a batch at most, unless a single text has more.
+        num_workers: processes that build batches.
+    """
+    words = align_text(tokenizer, list(texts))
+    examples = [text_example(one, IGNORED, max_length) for one in words]
+    batches = LabelledBatches(examples, tokenizer, batch_tokens, Share())
+    return DataLoader(batches, batch_size=None, num_workers=num_workers)
 
 
 def _by_budget(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:

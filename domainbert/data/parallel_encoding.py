@@ -12,20 +12,20 @@ import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from tokenizers import Tokenizer
 
+from domainbert.base.choices import allow_import_words, allow_imports
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
-from domainbert.settings.choices import allow_import_words, allow_imports
-from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.tokenization.load import DomainTokenizer
 
 _BATCH_CHARACTERS = 500_000
 _BATCH_DOCUMENTS = 10_000
@@ -54,16 +54,17 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
-def encode_documents(documents: Iterable[Document], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
+def encode_documents(
+    documents: Iterable[Document], tokenizer: DomainTokenizer, num_workers: int
+) -> Iterator[EncodedBatch]:
     """Encode a stream of documents, never read far ahead; the batches do not depend on the number of workers. The
-    workers are processes, which load the tokenizer's folder; an error if one dies. 0 encodes in this process."""
+    workers are processes with a copy of the tokenizer; an error if one dies. 0 encodes in this process."""
     batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
     if num_workers > 0:
         yield from _encode_in_workers(batches, tokenizer, num_workers)
         return
-    loaded = load_tokenizer(tokenizer)
     for batch in batches:
-        yield EncodedBatch(batch, *_encode_sides(loaded, [document.sides for document in batch]))
+        yield EncodedBatch(batch, *_encode_sides(tokenizer, [document.sides for document in batch]))
 
 
 def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: float = math.inf) -> Iterator[list[T]]:
@@ -80,10 +81,13 @@ def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: flo
         yield chunk
 
 
-def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
+def _encode_in_workers(
+    batches: Iterable[list[Document]], tokenizer: DomainTokenizer, num_workers: int
+) -> Iterator[EncodedBatch]:
     # spawn, not fork: the tokenizer's threads of this process would be lost, with their locks held, in a forked one
     context = multiprocessing.get_context("spawn")
-    arguments = (tokenizer, allow_import_words()[1:])
+    backend = tokenizer.copy_backend().to_str()
+    arguments = (backend, tokenizer.special_tokens, allow_import_words()[1:])
     pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=arguments)
     pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:
@@ -154,13 +158,13 @@ def split_text(text: str, characters: int) -> Iterator[str]:
 _tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
-def _start_worker(tokenizer: Path, allowed: Sequence[str]) -> None:
+def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
     allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a user package defines
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _tokenizer = load_tokenizer(tokenizer)
+    _tokenizer = DomainTokenizer(Tokenizer.from_str(backend), special_tokens)
 
 
 def _exit_with_parent() -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import hash_file, hash_json, quick_look
@@ -28,7 +29,6 @@ from domainbert.data.prepared_facts import (
     read_facts,
 )
 from domainbert.data.prepared_writer import PreparedWriter, write_facts
-from domainbert.settings.reader import as_plain
 from domainbert.tokenization.load import DomainTokenizer
 
 WINDOW = 64

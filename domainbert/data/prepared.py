@@ -37,6 +37,12 @@ def open_prepared(
     written, and by `merge`; from afar, as they are fetched. The fingerprint is that of the tokenizer to be used with
     them; None takes whichever it is. The `cache` is for a corpus whose parts are at a URL.
 
+    >>> from domainbert import CorpusConfig, Source, open_prepared, prepare_corpus
+    >>> corpus = CorpusConfig([Source("corpus.txt", documents="line")], validation_fraction=0.1)
+    >>> _ = prepare_corpus(corpus, "model", "opened")
+    >>> open_prepared(["opened"]).train.num_tokens
+    2081
+
     Raises:
         DomainbertError: no folder, one that `prepare` did not finish, another tokenizer, a file that is missing or is
             not as it was written.

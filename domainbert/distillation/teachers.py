@@ -23,9 +23,10 @@ from domainbert.distillation.batches import output_index
 from domainbert.distillation.soft_labels import Block, MeanLabels, cached_labels
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
+from domainbert.labelled.contents import Content, key_of_content, text_in
+from domainbert.labelled.items import Labelled
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
-from domainbert.tasks.labelled import Content, Labelled, key_of_content, text_in
 from domainbert.tasks.task import Task, encode_file
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, split_words

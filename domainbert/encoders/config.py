@@ -78,6 +78,8 @@ class EncoderConfig(ABC):
     the encoder is built.
     """
 
+    entry_point_group = "domainbert.families"  # where installed packages register families of their own
+
     model_type: ClassVar[str]
     """That of `config.json`; also the name of the family's folder, with _ for - (see `families`)."""
 

@@ -1,20 +1,20 @@
 """The encoder families: every folder here with a `config.py` and a `model.py` is one.
 
-So is such a folder in a user package, `mypkg/<model_type>/` (with _ for -), once its `config.py` has been imported
-(`--allow-import mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
+So is such a folder in a user package, `mypkg/<model_type>/` (with _ for -), if the package is installed and registers
+it by an entry point (`domainbert.families`), or once its `config.py` has been imported (`--allow-import
+mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
-from domainbert.settings.choices import concrete_subclasses
 
 if TYPE_CHECKING:
     from torch import nn
@@ -175,8 +175,7 @@ def kind_of(config: EncoderConfig, architecture: str) -> str | None:
 
 
 def _known() -> dict[str, type[EncoderConfig]]:
-    for file in sorted(Path(__file__).parent.glob("*/config.py")):
-        importlib.import_module(f"domainbert.encoders.{file.parent.name}.config")
+    choices_of(EncoderConfig)  # imports ours, and those of installed packages
     kinds = [kind for kind in concrete_subclasses(EncoderConfig) if _at_home(kind)]
     ours_last = sorted(kinds, key=lambda kind: kind.__module__.startswith("domainbert."))
     return {kind.model_type: kind for kind in ours_last}

@@ -15,6 +15,12 @@ _MULTIPLE = 64
 class Packed(NamedTuple):
     """Rows that hold several texts back to back, each tensor (B, S) but for `boundaries`.
 
+    >>> from domainbert import Packed, load_encoder, load_tokenizer, packed_loader
+    >>> encoder = load_encoder("model")[0].encoder
+    >>> (batch,) = packed_loader(["The court of law."], load_tokenizer("model"))
+    >>> encoder(Packed.of(batch)).shape[-1] == encoder.hidden_size
+    True
+
     Attributes:
         input_ids: numbers of vocabulary entries.
         position_ids: the place of a token in its text, from 0.

@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.counts import FloatArray
+from domainbert.metrics.counts import FloatArray, micro_f1
 
 _CHUNK_CELLS = 1 << 22  # drawn documents held at a time: 32 MB
 
@@ -38,6 +38,41 @@ SummedStatistic = Callable[[NDArray], FloatArray]
 """Takes counts (..., labels, 3) summed over documents, gives scores (...)."""
 
 Statistic = SummedStatistic | WeightedStatistic
+
+
+def bootstrap_interval(
+    counts: NDArray[Any] | Sequence[NDArray[Any]],
+    statistic: Statistic = micro_f1,
+    *,
+    baseline: NDArray[Any] | Sequence[NDArray[Any]] | None = None,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    units: Sequence[int] | None = None,
+) -> tuple[float, float]:
+    """The confidence interval of a score of a test set, or of its difference to a baseline's score.
+
+    >>> from domainbert import bootstrap_interval, count_entities
+    >>> gold = [[(0, 1, "court")], [(2, 4, "law")], [(0, 2, "law")], [(1, 2, "court")]] * 25
+    >>> predicted = [[(0, 1, "court")], [(2, 4, "law")], [(0, 1, "law")], []] * 25
+    >>> low, high = bootstrap_interval(count_entities(gold, predicted, ["court", "law"]))
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.47 to 0.67
+
+    Args:
+        counts: of each document (documents, labels, 3), as `count_entities` or `count_classes` gives them; or a list
+            of such arrays, one for each seed of a system.
+        statistic: from counts to the score, such as `micro_f1` or `macro_f1`.
+        baseline: counts of another system on the same documents, for the interval of the paired difference.
+        resamples: how many times to draw.
+        confidence: probability that the interval covers.
+        seed: of the draw.
+        units: for each row of the counts the number of its document, where rows are parts of documents.
+    """
+    systems = {"system": counts, **({} if baseline is None else {"baseline": baseline})}
+    seeds = {name: [one] if isinstance(one, np.ndarray) else one for name, one in systems.items()}
+    drawn = resample_scores(seeds, statistic, resamples, seed, units)
+    return interval(drawn["system"] - drawn.get("baseline", np.float64(0)), confidence)
 
 
 def resample_scores(

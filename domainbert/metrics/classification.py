@@ -23,6 +23,10 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequenc
 
     A wrong text is a false negative of its class and a false positive of the predicted one. Different lengths, or a
     label that is not among `labels`, raise `ValueError`.
+
+    >>> from domainbert import count_classes
+    >>> count_classes(["a", "b"], ["a", "a"], ["a", "b"]).sum(axis=0).tolist()  # tp, fp, fn of each class
+    [[1, 1, 0], [0, 0, 1]]
     """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} gold labels but {len(predicted)} predictions")

@@ -46,7 +46,12 @@ def f1(counts: NDArray) -> FloatArray:
 
 
 def micro_f1(counts: NDArray) -> FloatArray:
-    """F1 of the counts summed over labels. Counts (..., labels, 3) give (...)."""
+    """F1 of the counts summed over labels. Counts (..., labels, 3) give (...).
+
+    >>> from domainbert import count_classes, micro_f1
+    >>> float(micro_f1(count_classes(["a", "b"], ["a", "a"], ["a", "b"]).sum(axis=0)))
+    0.5
+    """
     return f1(counts.sum(axis=-2))
 
 
@@ -55,6 +60,10 @@ def macro_f1(counts: NDArray) -> FloatArray:
 
     A label that neither gold nor prediction holds has no F1 and does not enter the mean (scikit-learn's rule when it is
     given no labels). It is 0 when no label occurs.
+
+    >>> from domainbert import count_classes, macro_f1
+    >>> round(float(macro_f1(count_classes(["a", "b"], ["a", "a"], ["a", "b"]).sum(axis=0))), 3)
+    0.333
     """
     occurs = counts.sum(axis=-1) > 0
     return _ratio(f1(counts).sum(axis=-1), occurs.sum(axis=-1))

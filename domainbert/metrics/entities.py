@@ -39,6 +39,10 @@ def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
     """Strict counts of each sentence and type: (sentences, types, 3) of tp, fp, fn.
 
     Different lengths, or a type that is not among `types`, raise `ValueError`.
+
+    >>> from domainbert import count_entities
+    >>> count_entities([[(0, 2, "law")]], [[(0, 2, "law"), (4, 5, "law")]], ["law"]).tolist()
+    [[[1, 1, 0]]]
     """
     try:
         cells = _cells(gold, predicted, types)
@@ -65,19 +69,22 @@ def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) 
     return cells
 
 
-def lenient_and_partial(gold: SentenceSpans, predicted: SentenceSpans) -> tuple[Scores, Scores]:
-    """Lenient and partial scores over all types (see the head of this module)."""
-    matched = exact = 0
-    for wanted, found in zip(gold, predicted, strict=True):
-        pairs = match_overlapping(wanted, found, same_type_only=True)
-        matched += len(pairs)
-        exact += sum(one == other for one, other in pairs)
-    num_gold, num_predicted = sum(map(len, gold)), sum(map(len, predicted))
+def count_lenient(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
+    """Gold entities of each type that are paired with a predicted one of that type, exact or not: (types,)."""
+    sentences = zip(gold, predicted, strict=True)
+    pairs = (pair for wanted, found in sentences for pair in match_overlapping(wanted, found, same_type_only=True))
+    counts = Counter(one[2] for one, _ in pairs)
+    return np.array([counts[kind] for kind in types], dtype=np.int64)
+
+
+def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Scores]:
+    """Lenient and partial scores over all types, from strict counts (types, 3) and `count_lenient` (types,)."""
+    exact, spurious, missed = counts.sum(axis=0)
 
     def credited(credit: float) -> Scores:
-        return scores(np.array([credit, num_predicted - credit, num_gold - credit]))
+        return scores(np.array([credit, exact + spurious - credit, exact + missed - credit]))
 
-    return credited(matched), credited((matched + exact) / 2)
+    return credited(matched.sum()), credited((matched.sum() + exact) / 2)
 
 
 def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type_only: bool) -> list[tuple[Span, Span]]:
@@ -138,7 +145,7 @@ def all_entity_scores(
         words: those of each sentence.
         seen: the entities of the training set; None leaves the slices by novelty out.
     """
-    lenient, partial = lenient_and_partial(gold, predicted)
+    lenient, partial = lenient_and_partial(totals, count_lenient(gold, predicted, types))
     found = {
         **entity_scores(totals),
         "lenient": lenient.as_dict(),

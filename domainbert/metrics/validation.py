@@ -14,7 +14,7 @@ from torchmetrics.utilities import dim_zero_cat
 from domainbert.metrics.counts import FloatArray, IntArray
 
 
-class ScoresOfCounts(Metric):
+class SummedCounts(Metric):
     """Sums counts over batches and ranks; `compute()` gives the scores as scalar tensors, fit for `log_dict`.
 
     `scores` tells the scores by name, the headline among them, of the summed counts, which have a `shape`.
@@ -27,16 +27,16 @@ class ScoresOfCounts(Metric):
         self.scores = scores
         self.add_state("counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(self, counts: NDArray[np.int64]) -> None:
-        """Add the counts of a batch."""
+    def add(self, counts: NDArray[np.int64]) -> None:
+        """Add counts."""
         self.counts += torch.from_numpy(counts).to(self.counts.device)
 
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""
-        return _as_tensors(self.scores(self.counts.cpu().numpy()))
+        return as_tensors(self.scores(self.counts.cpu().numpy()))
 
 
-class ScoresOfRows(Metric):
+class KeptRows(Metric):
     """Keeps a row of numbers for each item, for scores that no counts make, such as those at the best threshold.
 
     `scores` tells the scores by name, the headline among them, of the rows (items, `width`) of all ranks.
@@ -54,14 +54,23 @@ class ScoresOfRows(Metric):
         """Of what a rank without items brings, whose rows are flat for that too; `to(device)` would forget another."""
         return torch.float64
 
-    def update(self, rows: NDArray[np.float64]) -> None:
-        """Add the rows (N, `width`) of a batch."""
+    def add(self, rows: NDArray[np.float64]) -> None:
+        """Add rows (N, `width`)."""
         self.numbers.append(torch.from_numpy(rows.ravel()).to(self.device))
 
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""
-        return _as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
+        return as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
 
 
-def _as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+class ScoresOfRows(KeptRows):
+    """Scores of batches whose rows are given."""
+
+    def update(self, rows: NDArray[np.float64]) -> None:
+        """Add the rows (N, `width`) of a batch."""
+        self.add(rows)
+
+
+def as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Scores as scalars, in double precision."""
     return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

@@ -211,7 +211,13 @@ def load_model(
 
 def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     """Load an encoder alone, and say nothing of its head; in its place stands what lets the hidden states through. See
-    `load_model`."""
+    `load_model`.
+
+    >>> from domainbert import load_encoder
+    >>> model, folder = load_encoder("model")
+    >>> model.encoder.num_hidden_layers, folder.config.model_type
+    (2, 'bert')
+    """
     from torch import nn
 
     from domainbert.encoders.heads import EncoderWithHead

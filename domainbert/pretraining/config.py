@@ -88,6 +88,8 @@ class MaskingConfig:
 class ObjectiveConfig(ABC):
     """Settings of a pretraining objective."""
 
+    entry_point_group = "domainbert.objectives"  # where installed packages register objectives of their own
+
     @property
     @abstractmethod
     def name(self) -> str:

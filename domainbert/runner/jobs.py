@@ -16,9 +16,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.choices import allow_import_words, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.freshness import Freshness, in_short
 from domainbert.base.hashes import FileHashes
+from domainbert.base.marks import BY_INPUT
 from domainbert.base.ranks import launch_id, launched_here, started_together
 from domainbert.base.sealed import MANIFEST, damages, made_from, read_manifest
 from domainbert.base.signals import StopSignals, noting_signals, stop_if_asked
@@ -37,10 +39,9 @@ from domainbert.runner.claim import (
 )
 from domainbert.runner.manifest import git_commit, referred_stages, versions
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
-from domainbert.settings.reader import Settings, as_plain
-from domainbert.settings.schema import BY_INPUT, defaults_of, marked
+from domainbert.settings.reader import Settings
+from domainbert.settings.schema import defaults_of, marked
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.inputs import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost

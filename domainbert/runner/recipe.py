@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
@@ -28,14 +28,7 @@ from domainbert.runner.manifest import referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.tree import (
-    check_variables_read,
-    nearest,
-    of_environment,
-    read_variables,
-    substitute,
-    with_options,
-)
+from domainbert.settings.tree import check_variables_read, of_environment, read_variables, substitute, with_options
 from domainbert.settings.yaml_files import Node, load_yaml
 from domainbert.stages.inputs import Inputs
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped
+from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, nearest
 from domainbert.base.files import read_json, told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
@@ -25,7 +25,6 @@ from domainbert.runner.jobs import (
 )
 from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results_table import results_table
-from domainbert.settings.tree import nearest
 
 RECIPE = "recipe.json"
 """File with all stages of a recipe, in order; the command; and the stages that `--force` named and that have not run

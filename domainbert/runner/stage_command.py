@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.base.freshness import output_names
 from domainbert.base.hashes import HASHES
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
@@ -29,12 +30,11 @@ from domainbert.runner.jobs import (
     run_job,
 )
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
 from domainbert.settings.command_line import Typed
 from domainbert.settings.help import add_fields, in_words
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.schema import defaults_of
-from domainbert.settings.tree import nearest, read_config
+from domainbert.settings.tree import read_config
 from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
 from domainbert.stages.inputs import Inputs

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError
-from domainbert.settings.schema import PARTS, marked, settings_class
-from domainbert.settings.tree import nearest
+from domainbert.base.errors import DomainbertError, nearest
+from domainbert.base.marks import PARTS
+from domainbert.settings.schema import marked, settings_class
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given

@@ -36,6 +36,11 @@ class AttentionMaps:
 def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int | None = None) -> AttentionMaps:
     """Compute the attention probabilities for a single text, in full precision.
 
+    >>> from domainbert import attention_maps
+    >>> maps = attention_maps("model", "The court of law.")
+    >>> maps.probabilities.shape[:2], len(maps.pieces) == maps.probabilities.shape[-1]  # layers and heads
+    ((2, 2), True)
+
     Args:
         model: a model folder, as for `load_predictor`, with or without a head; or a predictor.
         text: the text.

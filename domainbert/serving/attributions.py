@@ -15,9 +15,9 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.contents import UnreadableContents
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.labelled import UnreadableContents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.align import AlignedText
 from domainbert.tokenization.splitting import align_raw
@@ -72,6 +72,10 @@ def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribut
     """Compute the contribution of each word to each predicted entity, label or class, in full precision.
 
     Needs `pip install 'domainbert[attribution]'`.
+
+    >>> from domainbert import attributions
+    >>> [(found.label in ("civil", "criminal"), len(found.words)) for found in attributions("classifier", "The court.")]
+    [(True, 3)]
 
     Args:
         model: a model folder, as for `load_predictor`, or a predictor.

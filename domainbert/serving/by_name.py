@@ -11,10 +11,22 @@ from domainbert.training.config import Precision
 
 
 def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Tagger:
-    """Load a tagger; for the arguments see `load_predictor`."""
+    """Load a tagger; for the arguments see `load_predictor`.
+
+    >>> from domainbert import load_tagger
+    >>> tagger = load_tagger("model")
+    >>> tagger.labels, len(tagger.predict(["The court of law.", "An appeal."]))
+    (('O', 'B-law', 'I-law'), 2)
+    """
     return load_kind(Tagger, path, precision, max_length)
 
 
 def load_classifier(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Classifier:
-    """Load a classifier with one class per text; for the arguments see `load_predictor`."""
+    """Load a classifier with one class per text; for the arguments see `load_predictor`.
+
+    >>> from domainbert import load_classifier
+    >>> (prediction,) = load_classifier("classifier").predict(["The court of law."])
+    >>> sorted(prediction.scores)
+    ['civil', 'criminal']
+    """
     return load_kind(Classifier, path, precision, max_length)

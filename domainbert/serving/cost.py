@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from domainbert.labelled.contents import Content, words_of_content
 from domainbert.models.folder import ModelFolder, open_model
-from domainbert.tasks.labelled import Content, words_of_content
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import word_statistics, words_of
 

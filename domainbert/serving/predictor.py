@@ -167,6 +167,10 @@ def load_predictor(
 ) -> Predictor[Any]:
     """Load the predictor of a fine-tuned model for any task.
 
+    >>> from domainbert import load_predictor
+    >>> load_predictor("classifier").labels, load_predictor("model").labels
+    (('civil', 'criminal'), ('O', 'B-law', 'I-law'))
+
     Args:
         path: a model folder; a `finetune` folder, whose best seed is loaded; an exported folder, or an `.onnx` file in
             it; or a folder that is already open.

@@ -11,11 +11,11 @@ from threading import Thread
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines, tell_kind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.labelled import Content, text_of
+from domainbert.labelled.conll import read_words
+from domainbert.labelled.contents import Content, text_of
 
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
 

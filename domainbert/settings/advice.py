@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_origin
 
+from domainbert.base.choices import choices_of, is_choice
+from domainbert.base.errors import nearest
 from domainbert.base.validation import bare, field_types
-from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.trainer_arguments import SETTABLE
-from domainbert.settings.tree import nearest
 from domainbert.settings.type_names import groups_in
 
 ELSEWHERE = {

@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from domainbert.base.choices import as_plain
 from domainbert.base.freshness import INPUT_FILES, Freshness, flatten
 from domainbert.base.hashes import HASHES, FileHashes
+from domainbert.base.marks import ORDERED, SPEED_ONLY
 from domainbert.base.ranks import launch_id, started_together
-from domainbert.settings.reader import Settings, as_plain, replace_strings
-from domainbert.settings.schema import ORDERED, SPEED_ONLY, marked
+from domainbert.settings.reader import Settings, replace_strings
+from domainbert.settings.schema import marked
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 

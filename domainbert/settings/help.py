@@ -12,9 +12,8 @@ from argparse import ArgumentParser, _ArgumentGroup
 from itertools import pairwise
 from typing import Any
 
+from domainbert.base.choices import as_plain, is_choice
 from domainbert.base.validation import field_types
-from domainbert.settings.choices import is_choice
-from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.type_names import describe, groups_in, is_group
 

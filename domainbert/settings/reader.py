@@ -15,15 +15,16 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
+from domainbert.base.choices import as_plain, choices_of, find_choice, import_advice, is_choice, named_files
+from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.marks import STREAM
+from domainbert.base.paths import OnHub, check_hub_name, hub_advice, is_on_hub, resolve_path, stream_kind
 from domainbert.base.redact import redact
 from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
 from domainbert.settings.advice import advice
-from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
-from domainbert.settings.schema import STREAM, defaults_of, marked, settings_class
+from domainbert.settings.schema import defaults_of, marked, settings_class
 from domainbert.settings.trainer_arguments import trainer_problems
-from domainbert.settings.tree import as_mapping, fold_arguments, named_file, nearest, spelled_out
+from domainbert.settings.tree import as_mapping, fold_arguments, named_file, spelled_out
 from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node, parse_option
 
@@ -77,24 +78,6 @@ def read_settings(
 
 def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
-
-
-def as_plain(value: Any, defaults: bool = True) -> Any:
-    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`. Without `defaults`
-    fields are left out that have theirs."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        known = {} if defaults else defaults_of(type(value))
-        given = {item.name: getattr(value, item.name) for item in dataclasses.fields(value) if item.init}
-        left_out = {name for name, default in known.items() if given[name] == default}
-        fields = {name: as_plain(item, defaults) for name, item in given.items() if name not in left_out}
-        if any(is_choice(base) for base in type(value).__mro__):
-            return {"class_path": class_path(type(value)), "init_args": fields}
-        return fields
-    if isinstance(value, Mapping):
-        return {key: as_plain(item, defaults) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [as_plain(item, defaults) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
@@ -278,7 +261,11 @@ class _Reader:
 
     def input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
         """A path that is read: it must exist, unless an earlier stage will write it."""
+        on_hub = next((one for one in get_args(hint) if isinstance(one, OnHub)), None)
         try:
+            if on_hub is not None and on_hub.what == "data set" and is_on_hub(value):
+                check_hub_name(str(value))
+                return value
             path = resolve_path(value)
         except DomainbertError as error:
             return self.problem(node, key, str(error))
@@ -293,7 +280,7 @@ class _Reader:
         if stream and key not in self.streams:
             return self.problem(node, key, f"{value} is {stream}; expected a regular file or folder")
         if not stream and not path.exists():
-            hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
+            hub = "" if on_hub is None else hub_advice(value, on_hub.what)
             return self.missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
         (self.settings.streams if stream else self.settings.inputs).append(path)
         return path

@@ -17,26 +17,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, get_type_hints
 
-SPEED_ONLY = {"speed_only": True}
-"""Metadata of a setting that does not change the result: a new value does not run the stage again."""
-
-STREAM = {"stream": True}
-"""Metadata of a path that may be standard input (`-`), a pipe or a device."""
-
-PARTS = {"parts": True}
-"""Metadata of the setting that lists the parts of the output, such as seeds. Each part depends only on itself and the
-other settings, and a finished part is kept when the list changes."""
-
-BY_INPUT = {"by_input": True}
-"""Metadata of the setting with which a stage makes its output input file by input file, and knows itself what is left
-of each: where nothing but input files has changed, it goes on in its folder."""
-
-ORDERED = {"ordered": True}
-"""Metadata of a mapping whose order changes the result."""
-
-TOKENIZER, MODEL, TRAINED_MODEL = ({"opens": kind} for kind in ("tokenizer", "model", "trained model"))
-"""Metadata of a path, or a list of paths, that a stage opens: a folder with a tokenizer, with a model, which may be
-exported, or with a model and its weights. It is opened before the first stage runs, if it is there by then."""
+from domainbert.base.choices import default_of
 
 
 def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
@@ -45,13 +26,13 @@ def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     if all(item.kw_only for item in found):
         names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
         place = {name: number for number, name in enumerate(names)}  # what is declared anew keeps its place in the base
-        found.sort(key=lambda item: (_default(item) is not dataclasses.MISSING, place[item.name]))
+        found.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, place[item.name]))
     return found
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
     """The settings of a dataclass by name, with their defaults; `dataclasses.MISSING` for required ones."""
-    return {item.name: _default(item) for item in _settings_fields(kind)}
+    return {item.name: default_of(item) for item in _settings_fields(kind)}
 
 
 def marked(kind: type, mark: dict[str, bool]) -> list[str]:
@@ -71,7 +52,3 @@ def settings_class(stage: Callable[..., Any]) -> type:
         return stage
     kind: type = get_type_hints(stage, include_extras=True)["settings"]
     return kind
-
-
-def _default(item: dataclasses.Field[Any]) -> Any:
-    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from domainbert.base.errors import nearest
 from domainbert.base.ranges import Count, Items, Range
 from domainbert.base.validation import describe, parse_plain
-from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 
 _LENGTH = "the length of training is budget (pretrain) or max_epochs (finetune)"

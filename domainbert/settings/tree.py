@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import get_origin
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import is_allowed, named_files
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.base.validation import bare, field_types
-from domainbert.settings.choices import is_allowed, named_files
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
@@ -88,15 +87,6 @@ def fold_arguments(node: Node) -> Node:
         return node
     named = {name: child for name, child in node.value.items() if name == "class_path"}
     return replace(node, value={**named, "init_args": replace(inner, value={**inner.value, **beside})})
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
-    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
-    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
-    if meant:
-        return f"did you mean {' or '.join(repr(one) for one in meant)}?"
-    return f"expected one of {', '.join(known)}" if known else "expected no key here"
 
 
 def _as_class_path(node: Node) -> Node:

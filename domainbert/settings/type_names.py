@@ -8,8 +8,8 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from domainbert.base import validation
+from domainbert.base.choices import choices_of, is_choice, named_files
 from domainbert.base.validation import LISTS, MAPPINGS, bare, is_union
-from domainbert.settings.choices import choices_of, is_choice, named_files
 
 
 def _describe_group(kind: Any) -> str:

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, nearest
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.tree import nearest
+from domainbert.labelled.sets import LabelledSet
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet
 
 if TYPE_CHECKING:
     from domainbert.checks.finding import Finding
@@ -118,7 +117,8 @@ def _check_rules(settings: Check) -> None:
 def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     """Look at labelled sets and corpora: leaks between splits, odd labels, broken text, what a vocabulary cannot read.
 
-    Errors stop a recipe, and end the command with exit code 1. `out` gets `check.json`. docs/checks.md lists the rules.
+    Errors stop a recipe, and end the command with exit code 1. `out` gets `check.json`.
+    docs/reference/checks.md lists the rules.
 
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read. What is wrong with a labelled file is a finding.

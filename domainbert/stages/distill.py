@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import Count, Items, Seed
 from domainbert.base.ranks import process_rank
@@ -17,7 +18,6 @@ from domainbert.encoders.config import check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.stages.warnings import of_distillation, say

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, check_whole, model_name
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
@@ -16,7 +17,6 @@ from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import (
     LabelledTraining,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from domainbert.data.examples import Example
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.distillation.weighted import WeightedLosses
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.config import TaskConfig
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
     from domainbert.training.fit import TrainingData
 

@@ -19,11 +19,11 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_installed
 from domainbert.corpus.config import CorpusConfig
 from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.labelled.items import check_labels_known
+from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
 from domainbert.settings.schema import opens
 from domainbert.stages.inputs import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
-from domainbert.tasks.labelled import check_labels_known
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, paths_of
 from domainbert.training.config import need_logger
 from domainbert.training.length_phases import last_length, phases_of
 

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_json
+from domainbert.base.marks import ORDERED
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
-from domainbert.settings.schema import ORDERED, defaults_of
+from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
+from domainbert.settings.schema import defaults_of
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
 
 if TYPE_CHECKING:
+    from domainbert.labelled.items import Labelled
     from domainbert.models.folder import ModelFolder
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
 
@@ -72,9 +73,9 @@ class Evaluate:
 def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
-    The scores are those of the task; docs/evaluation.md says how each is computed. Intervals come from resampling
-    documents (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are
-    measured on the first 512 texts of the test set, or as many as take some seconds; pieces per word on all of it,
+    docs/reference/evaluation.md defines the scores of each task. Intervals come from resampling documents (sentences
+    where the file marks no documents) and seeds. Size and speed of each system's first model are measured on the first
+    512 texts of the test set, or as many as take some seconds; pieces per word on all of it,
     punctuation apart, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/`
     model cards with these scores, to be copied, and `draws.json`, the headline in every resample, by which `report`
     compares systems that were evaluated apart.

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json, write_text
+from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.scores import shown_interval, shown_score
+from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
 from domainbert.models.card import card_head, model_card, read_head
-from domainbert.settings.schema import TRAINED_MODEL
 from domainbert.stages.evaluate import open_test
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
@@ -170,8 +170,8 @@ def _longest(folder: ModelFolder) -> int:
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
+    from domainbert.labelled.contents import told_where
     from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
-    from domainbert.tasks.labelled import told_where
     from domainbert.tasks.task import task_of_folder
 
     tokenizer, longest = folder.tokenizer(), _longest(folder)

@@ -24,8 +24,8 @@ from domainbert.stages.stage import stage
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
+    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
 
 

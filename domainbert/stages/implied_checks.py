@@ -1,4 +1,4 @@
-"""The checks that a recipe runs by itself before its first training: see docs/checks.md."""
+"""The checks that a recipe runs by itself before its first training: see docs/reference/checks.md."""
 
 from __future__ import annotations
 

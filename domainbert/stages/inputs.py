@@ -14,8 +14,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import quick_look
 from domainbert.base.paths import resolve_path
-from domainbert.tasks.labelled import FoundLabel, Labelled, find_labels
-from domainbert.tasks.labelled_set import LabelledSet, Single, paths_of, read_file, read_set
+from domainbert.labelled.items import FoundLabel, Labelled, find_labels
+from domainbert.labelled.sets import LabelledSet, Single, paths_of, read_file, read_set
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
@@ -120,8 +120,9 @@ def _read_from(task: TaskConfig, file: Single) -> list[Path]:
 
 
 def _stamps(path: Path) -> list[Any]:
-    """Names and quick looks of a file, or of the files in a folder and in its seeds."""
-    files = sorted([*path.iterdir(), *path.glob("seed-*/*")]) if path.is_dir() else [path]
+    """Names and quick looks of a file, or of the files in a folder, in its seeds and in the splits of a data set."""
+    below = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
+    files = sorted(set(below))
     return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.files import write_json
 from domainbert.base.freshness import Freshness, record_outputs
+from domainbert.base.marks import PARTS, SPEED_ONLY
 from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig
+from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
-from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
 from domainbert.tasks.config import TASK_KEY, TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_progress
 from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig

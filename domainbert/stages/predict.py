@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
+from domainbert.base.marks import MODEL, STREAM
 from domainbert.base.paths import ModelPath, stream_kind
 from domainbert.base.ranges import Column
 from domainbert.corpus.file_kind import TextFormat
-from domainbert.settings.schema import MODEL, STREAM
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.training.config import Precision
@@ -72,10 +72,10 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
         TrainingFailed: a text that cannot be read, behind others that were predicted.
     """
     from domainbert.base.progress import Progress
+    from domainbert.labelled.contents import told_where
     from domainbert.serving.predictor import load_predictor
     from domainbert.serving.texts import as_they_come, in_chunks, read_texts
     from domainbert.tasks.config import prediction_writer
-    from domainbert.tasks.labelled import told_where
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(inputs.model(settings.model), settings.precision)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.files import write_json
+from domainbert.base.marks import TOKENIZER
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.schema import TOKENIZER
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
 from domainbert.stages.warnings import say
@@ -71,29 +71,39 @@ class Vocab:
 @stage
 def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     """Train a vocabulary on the training side of a corpus: the files of a Hugging Face tokenizer, and report.json."""
-    from domainbert.tokenization.load import DomainTokenizer
+    from domainbert.tokenization.from_texts import train_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
     from domainbert.tokenization.train import round_vocab_size
     from domainbert.tokenization.words import plain_words
 
-    trainable, size, least = settings.kind.build(), settings.vocab_size, settings.min_character_count
+    size, least = settings.vocab_size, settings.min_character_count
     theirs = inputs.tokenizer(settings.compare_with) if settings.compare_with is not None else None
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in settings.labelled or []}
     if round_vocab_size(size) != size:
         print(f"vocab_size {size:,} rounded up to {round_vocab_size(size):,}, a multiple of 64")
     counters = count_words(settings.corpus, settings.sample_bytes, ["train", "validation"])
-    uncased = trainable.lowercases if settings.lowercase is None else settings.lowercase
-    words = trainable.select(counters["train"], uncased, least)
-    unknown = trainable.special_tokens["unk_token"]
-    print("\n".join(_training_lines(counters["train"], words, least, unknown)))
-    warnings = _warnings(words, least, unknown)
-    say(warnings)
+    unknown = settings.kind.build().special_tokens["unk_token"]
+    facts: dict[str, Any] = {}
 
-    tokenizer = DomainTokenizer(trainable.train(words, size, uncased, settings.min_frequency))
+    def on_selected(words: TrainingWords) -> None:
+        print("\n".join(_training_lines(counters["train"], words, least, unknown)))
+        facts["training"] = _training_facts(counters["train"], words)
+        facts["warnings"] = _warnings(words, least, unknown)
+        say(facts["warnings"])
+
+    tokenizer = train_tokenizer(
+        counters["train"],
+        settings.kind,
+        size,
+        lowercase=settings.lowercase,
+        min_frequency=settings.min_frequency,
+        min_character_count=least,
+        on_selected=on_selected,
+    )
     tokenizer.save(out, settings.model_max_length)
     sides = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
     report = vocabulary_report(tokenizer, theirs, {side: counts for side, counts in sides.items() if counts} | texts)
-    report |= {"training": _training_facts(counters["train"], words), "warnings": warnings}
+    report |= facts
     write_json(out / "report.json", report, as_is=True)
     print("\n".join(report_lines(report)))
     found = report["texts"].items()
@@ -103,7 +113,7 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
         "pieces_per_word": {name: text["ours"]["pieces_per_word"] for name, text in found},
         "difference": {name: text["difference"] for name, text in found if "difference" in text},
         "compared": report["compared"],
-        "warnings": warnings,
+        "warnings": facts["warnings"],
     }
 
 
@@ -142,7 +152,7 @@ def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) 
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.tasks.text_files import read_words_or_texts
+    from domainbert.labelled.rows import read_words_or_texts
     from domainbert.tokenization.report import words_of
 
     return words_of(read_words_or_texts(path))

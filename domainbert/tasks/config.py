@@ -11,20 +11,20 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.settings.choices import choices_of, concrete_subclasses
-from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
@@ -37,6 +37,9 @@ class TaskConfig(ABC):
     """Settings of a task: what is predicted, and how the labelled files say it."""
 
     # no annotations, so no fields
+    entry_point_group = "domainbert.tasks"
+    """Where installed packages register tasks of their own."""
+
     title = "Fine-tuned model"
     """Name of a model of the task, for its card."""
 
@@ -92,8 +95,12 @@ class TaskConfig(ABC):
         """The task's name: that of its folder."""
         return folder_name(type(self))
 
-    def read(self, path: Path) -> Labelled[Any]:
-        """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them."""
+    def read(self, path: Any) -> Labelled[Any]:
+        """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them.
+
+        Args:
+            path: of the file; a `LabelledFile` where the `format` of the task has a key `by`.
+        """
         found: Labelled[Any] = beside(type(self), "files").read(self, path)
         return found
 

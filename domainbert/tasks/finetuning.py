@@ -14,11 +14,11 @@ from domainbert.data.types import SPARE
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import LOSS
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.slices import SlicedMetric
-from domainbert.tasks.tagged_files import OF_A_CRF
 from domainbert.tasks.task import Task
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig

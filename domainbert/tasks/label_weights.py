@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, listed
 from domainbert.base.ranges import Range
-from domainbert.corpus.json_values import listed
 
 LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, above=True)]]
 """Weights that the counts of the training set give, or those of some labels by name."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from domainbert.data.examples import Example
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.tasks.labelled import Content, as_contents
+from domainbert.labelled.contents import Content, as_contents
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:

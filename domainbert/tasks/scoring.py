@@ -13,6 +13,9 @@ from typing import Any, ClassVar, TypeVar
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.contents import told_where, words_of_content
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import check_set_known
 from domainbert.metrics.bootstrap import Statistic, score_once
 from domainbert.metrics.confusion import Pair, confusion
 from domainbert.metrics.lengths import right_by_words
@@ -21,8 +24,6 @@ from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled, told_where, words_of_content
-from domainbert.tasks.labelled_set import check_set_known
 from domainbert.tasks.mistakes import Mistake
 from domainbert.tasks.predictor import Predictor
 

@@ -8,7 +8,8 @@ from domainbert.base.layout import printable, table
 from domainbert.data.examples import Example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.showing import INDENT, framed, shown_pieces, shown_window
-from domainbert.tasks.labelled import Labelled, told_where
+from domainbert.labelled.contents import told_where
+from domainbert.labelled.items import Labelled
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
 

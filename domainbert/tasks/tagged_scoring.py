@@ -9,9 +9,9 @@ from typing import Any
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.tagged_files import TaggedFile, TaggedSentence
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.scoring import Scoring
-from domainbert.tasks.tagged_files import TaggedFile, TaggedSentence
 from domainbert.tasks.words import TaggedWords
 
 

@@ -18,12 +18,13 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import label_logits
+from domainbert.labelled.contents import Content, text_of, told_where
+from domainbert.labelled.items import Labelled, find_labels, label_set
+from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.decoding import output_logits
-from domainbert.tasks.labelled import Content, Labelled, find_labels, label_set, text_of, told_where
-from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -263,13 +264,6 @@ class Task(ABC, Generic[Item, Prediction]):
                 f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`"
             )
         return cls.scored_as(config, test)
-
-
-def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) -> Metric:
-    """A validation metric whose scores are made of counts: see `ScoresOfCounts`, which training alone imports."""
-    from domainbert.metrics.validation import ScoresOfCounts
-
-    return ScoresOfCounts(scores, *shape)
 
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:

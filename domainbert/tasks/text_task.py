@@ -16,10 +16,11 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, pair_example, text_example
 from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
+from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
+from domainbert.labelled.items import Item as LabelledItem
+from domainbert.labelled.items import Labelled
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Content, Labelled, TextPair, UnreadableContents, text_in, text_of
-from domainbert.tasks.labelled import Item as LabelledItem
 from domainbert.tasks.task import Batch, Prediction, Task
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from domainbert.tasks.labelled import Content, words_of_content
-from domainbert.tasks.plain_items import joined_words
-from domainbert.tasks.text_files import Stretch
+from domainbert.labelled.contents import Content, words_of_content
+from domainbert.labelled.stretches import Stretch, joined_words
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, align_raw

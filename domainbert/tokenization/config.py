@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class TokenizerKindConfig(ABC):
     """A kind of vocabulary; every setting it has needs a default, by which folders are read."""
 
+    entry_point_group = "domainbert.tokenizers"
+    """Where installed packages register kinds of their own."""
+
     files = Path(__file__).parent / "layouts"
     """A YAML each: a kind with the special tokens that some models have."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tokenizers import Encoding, Tokenizer, decoders, processors
 
-from domainbert.settings.choices import choices_of, concrete_subclasses
+from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.special_tokens import usual_special_tokens
 from domainbert.tokenization.template import Template, bert_template

@@ -36,6 +36,12 @@ class DomainTokenizer:
     the same however it was made. Special tokens are by role (`pad_token`, ...), those usual for the kind unless given.
     The longest input of the model, special tokens included, may be unknown.
 
+    >>> from domainbert import DomainTokenizer
+    >>> from tokenizers import Tokenizer
+    >>> tokenizer = DomainTokenizer(Tokenizer.from_file("model/tokenizer.json"))
+    >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The high court"])[0]]
+    ['the', 'high', 'court']
+
     Raises:
         DomainbertError: another kind, a special token that is not in the vocabulary, or a post-processor that frames
             texts in a way that has no `Template`.
@@ -176,7 +182,12 @@ def _matched_by(added: Mapping[str, Any]) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Read the tokenizer of a Hugging Face folder; errors are those of `read_backend` and `DomainTokenizer`."""
+    """Read the tokenizer of a Hugging Face folder; errors are those of `read_backend` and `DomainTokenizer`.
+
+    >>> from domainbert import load_tokenizer
+    >>> load_tokenizer("model").special_tokens["mask_token"]
+    '[MASK]'
+    """
     backend, special_tokens, length = read_backend(folder)
     try:
         return DomainTokenizer(backend, special_tokens, length)

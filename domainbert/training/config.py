@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.marks import SPEED_ONLY
 from domainbert.base.paths import is_installed
 from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers
 from domainbert.base.validation import check_fields
 from domainbert.data.remote_files import CacheConfig
 from domainbert.models.card_config import CardConfig
-from domainbert.settings.schema import SPEED_ONLY
 from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, phases_of, steps_of_phases
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 

@@ -14,7 +14,12 @@ Beta = Annotated[float, Range(0, 1, below=True)]
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """The optimiser."""
+    """The optimiser.
+
+    >>> from domainbert import AdamW, OptimConfig
+    >>> AdamW(lr=1e-4, layer_decay=0.9) == OptimConfig("adamw", lr=1e-4, layer_decay=0.9)
+    True
+    """
 
     name: Literal["adamw", "muon"] = "adamw"
     """`adamw`, or `muon` for the hidden weight matrices with AdamW for everything else."""
@@ -46,9 +51,17 @@ class OptimConfig:
         check_fields(self)
 
 
+AdamW = OptimConfig  # the name of its default, as Python code reads best
+
+
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """The learning rate over the optimiser steps."""
+    """The learning rate over the optimiser steps.
+
+    >>> from domainbert import ScheduleConfig
+    >>> ScheduleConfig("cosine", warmup_steps=500).name
+    'cosine'
+    """
 
     name: Literal["linear", "cosine", "wsd", "constant"] = "linear"
     """After the warm-up: falling linearly or as a cosine; `wsd` stays constant and falls as 1 - sqrt at the end."""

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from domainbert.base.choices import allow_import_words
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.files import folder_lock, told_if_full
+from domainbert.labelled.folds import Fold, split_folds, write_folds
+from domainbert.labelled.sets import LabelledSet
 from domainbert.runner.stage_command import options_help
-from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
-from domainbert.tasks.folds import Fold, split_folds, write_folds
-from domainbert.tasks.labelled_set import LabelledSet
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search, limit_to_grid, read_search, warn_unfair_comparison
 

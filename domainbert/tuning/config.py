@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, nearest
 from domainbert.base.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed
 from domainbert.base.redact import redact
 from domainbert.base.validation import check_fields
-from domainbert.settings.tree import nearest
 
 Direction = Literal["maximize", "minimize"]
 COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "latency_1", "latency_32")

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_json
 from domainbert.base.redact import redact
+from domainbert.labelled.sets import read_set
 from domainbert.runner.stage_table import load_stage
-from domainbert.settings.choices import allow_imports
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
-from domainbert.tasks.labelled_set import read_set
 
 
 def measure(config: Path, result: Path) -> None:

@@ -16,10 +16,10 @@ import optuna
 from optuna import Study
 from optuna.trial import FrozenTrial
 
+from domainbert.base.choices import allow_import_words
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import folder_lock, read_json, write_json, write_text
 from domainbert.base.progress import format_duration
-from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.choices import as_plain
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.reader import Settings, as_plain, read_settings
+from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import (
     as_mapping,
     check_variables_read,
-    nearest,
     of_environment,
     read_config,
     read_variables,

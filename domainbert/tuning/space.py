@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, nearest
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.tree import at_key, merge, nearest
+from domainbert.settings.tree import at_key, merge
 from domainbert.settings.yaml_files import Node, node_of
 from domainbert.stages.inputs import Inputs
 from domainbert.tuning.config import Parameter, Values

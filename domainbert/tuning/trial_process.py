@@ -22,10 +22,10 @@ from typing import Any
 
 from optuna.trial import Trial
 
+from domainbert.base.choices import allow_import_words
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.trial_values import MetricStream, read_value

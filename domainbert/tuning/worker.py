@@ -19,12 +19,11 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.errors import DomainbertError, TrainingStopped, nearest
 from domainbert.base.files import folder_lock
 from domainbert.base.redact import redact
 from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
-from domainbert.settings.tree import nearest
 from domainbert.training.checkpoint_files import remove_progress
 from domainbert.tuning import slots, trials
 from domainbert.tuning.methods import build_sampler

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Range
 from domainbert.base.validation import bare, check_fields, field_types, misfits, parse_plain
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.training.optim_config import OptimConfig

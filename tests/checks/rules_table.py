@@ -1,4 +1,4 @@
-"""The tables of docs/checks.md, made of the rules themselves; `python tests/checks/rules_table.py` writes them."""
+"""Generates the tables of docs/reference/checks.md from the rules: `python tests/checks/rules_table.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs/checks.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/checks.md"
 TABLES = {"labelled": "domainbert.checks.rules:OF_LABELLED_SETS", "corpus": "domainbert.checks.corpus_rules:RULES"}
 _PAIR = re.compile(r"-in-(train|validation)-and-(validation|test)$")
 

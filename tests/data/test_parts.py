@@ -401,7 +401,8 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
     shutil.copy(text / "0.txt", own / "5.txt")
     (own / "6.txt").unlink()
     assert main(words) == 2
-    assert "changed); expected a new folder, --resume auto to resume, or --force to" in capsys.readouterr().err
+    said = "input files: changed 5.txt; dropped 6.txt; kept 0.txt, 1.txt, 2.txt and 2 more); expected a new folder"
+    assert f"{said}, --resume auto to resume, or --force to" in capsys.readouterr().err
     assert main([*words, "--resume", "auto"]) == 0
     left = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
     assert {path.parent.name for path in every.keys() - left.keys()} == {"00006"}

@@ -49,7 +49,7 @@ def make_documents(count: int) -> list[Document]:
 def write(folder: Path, documents: list[Document], tokenizer: Path, num_workers: int = 0) -> Path:
     folder.mkdir()
     writer = PreparedWriter(folder, load_tokenizer(tokenizer))
-    for batch in encode_documents(documents, tokenizer, num_workers):
+    for batch in encode_documents(documents, load_tokenizer(tokenizer), num_workers):
         writer.write(batch)
     writer.close(CorpusReport())
     return folder
@@ -310,7 +310,7 @@ def slow_documents(count: int, killed: list[int]) -> Iterator[Document]:
 def test_a_dead_worker_is_an_error_and_not_a_wait(tokenizer: Path) -> None:
     killed: list[int] = []
     with pytest.raises(DomainbertError, match="a worker process ended before its work was done"):
-        list(encode_documents(slow_documents(500, killed), tokenizer, num_workers=2))
+        list(encode_documents(slow_documents(500, killed), load_tokenizer(tokenizer), num_workers=2))
     assert killed and not multiprocessing.active_children()
 
 
@@ -324,7 +324,7 @@ def test_documents_are_not_read_far_ahead_of_the_workers(tokenizer: Path) -> Non
             read += 1
             yield document
 
-    batches = encode_documents(documents(), tokenizer, num_workers=1)
+    batches = encode_documents(documents(), load_tokenizer(tokenizer), num_workers=1)
     next(batches)
     assert read < 100
     batches.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from domainbert.base.choices import choices_of
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.attention_config import AttentionKL, AttentionMSE, Relations
 from domainbert.distillation.config import LossConfig, Sizes, uniform_pairs
@@ -16,7 +17,6 @@ from domainbert.distillation.hidden_config import HiddenCosine, HiddenMSE, Patie
 from domainbert.distillation.losses import DistillationLoss, Outputs, Places
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.encoders.recording import Projections
-from domainbert.settings.choices import choices_of
 
 STUDENT, TEACHER = Sizes(2, 12, 3), Sizes(4, 12, 3)
 NARROW, OTHER_HEADS = Sizes(2, 6, 3), Sizes(2, 12, 2)

@@ -17,9 +17,9 @@ from domainbert.distillation.distilling import TaskDistillation
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.entities import Sentence
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tokenization.align import align_text
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig

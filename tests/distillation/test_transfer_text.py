@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from domainbert.base.choices import choices_of
 from domainbert.distillation.teachers import unlabelled_contents
-from domainbert.settings.choices import choices_of
+from domainbert.labelled.entities import Sentence
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.tag_schemes import labels_of_types
 from domainbert.tasks.classification.files import LabelledText
-from domainbert.tasks.labelled import Labelled
-from domainbert.tasks.ner.conll import Sentence
-from domainbert.tasks.ner.tags import labels_of_types
 from domainbert.tasks.ner.task import NerTask
 from domainbert.tasks.token_labels.task import TokenLabelsTask
 from domainbert.tokenization.config import TokenizerKindConfig

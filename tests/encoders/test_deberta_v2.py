@@ -12,6 +12,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
+from domainbert.base.choices import named_files
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.attention import Segments, attend, segment_mask
 from domainbert.encoders.bert.config import BertConfig
@@ -25,7 +26,6 @@ from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.models.folder import load_model, save_model
-from domainbert.settings.choices import named_files
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token

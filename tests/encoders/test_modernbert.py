@@ -11,6 +11,7 @@ import torch
 import transformers
 import yaml
 
+from domainbert.base.choices import named_files
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
@@ -25,7 +26,6 @@ from domainbert.encoders.recording import record
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.settings.choices import named_files
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token

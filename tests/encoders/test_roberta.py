@@ -10,6 +10,7 @@ import torch
 import transformers
 import yaml
 
+from domainbert.base.choices import named_files
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
@@ -22,7 +23,6 @@ from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.settings.choices import named_files
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.metrics.entities import Span
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import ClassFile, LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.scoring import EntityScoring
-from domainbert.tasks.ner.tags import tags_from_spans
 from domainbert.tasks.words import TaggedWords
 
 PATH = Path("données.jsonl")

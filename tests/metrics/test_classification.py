@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
-from domainbert.metrics.classification import class_scores, count_class_ids, count_classes
+from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
+from domainbert.metrics.modules import ClassificationScores
 from domainbert.metrics.summary import Resampling
-from domainbert.metrics.validation import ScoresOfCounts
 from tests.metrics.scored import classes
 
 LABELS = ["a", "b", "c", "d"]
@@ -23,10 +24,10 @@ def test_scores_are_those_of_scikit_learn(pairs):
     counts = count_classes(gold, predicted, LABELS).sum(axis=0)
     assert macro_f1(counts) == pytest.approx(f1_score(gold, predicted, average="macro", zero_division=0), abs=1e-12)
     assert accuracy(counts) == pytest.approx(accuracy_score(gold, predicted), abs=1e-12)
-    metric = ScoresOfCounts(class_scores, len(LABELS), 3)
-    for one, other in pairs:
-        ids = (np.array([LABELS.index(label)]) for label in (one, other))
-        metric.update(count_class_ids(*ids, len(LABELS)).sum(axis=0))
+    metric = ClassificationScores(LABELS)
+    for one, other in pairs[:-1]:
+        metric.update(torch.tensor([LABELS.index(other)]), [LABELS.index(one)])
+    metric.update([pairs[-1][1]], [pairs[-1][0]])
     assert metric.compute()["f1"] == macro_f1(counts) and metric.compute()["accuracy"] == accuracy(counts)
 
 

@@ -1,15 +1,14 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
-from domainbert.metrics.counts import f1_of_sets, macro_f1, scores
-from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial
-from domainbert.metrics.validation import ScoresOfCounts
-from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
+from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
+from domainbert.metrics.counts import Scores, f1_of_sets, macro_f1, scores
+from domainbert.metrics.entities import count_entities, count_lenient, lenient_and_partial
+from domainbert.metrics.modules import EntityF1
 
 TYPES = ["a", "b", "c"]
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES)]
@@ -40,7 +39,9 @@ def test_strict_scores_are_those_of_seqeval(case):
     gold, predicted = case
     valid = [[to_iob2(tags) for tags in sentences] for sentences in case]
     counts = count_entities(spans(gold), spans(predicted), TYPES).sum(axis=0)
-    found = scores(counts.sum(axis=0))
+    metric = EntityF1()
+    metric.update(predicted, gold)
+    found = Scores(*(float(metric.compute()[name]) for name in ("precision", "recall", "f1")))
     strict = {"mode": "strict", "scheme": IOB2, "zero_division": 0}
     if not any(tag != "O" for sentences in valid for tags in sentences for tag in tags):
         assert found.f1 == 0  # seqeval cannot average over no types
@@ -55,12 +56,20 @@ def test_strict_scores_are_those_of_seqeval(case):
 @settings(max_examples=100, deadline=None)
 def test_metric_sums_over_batches_and_lenient_scores_bound_strict_ones(case):
     gold, predicted = map(spans, case)
-    metric = ScoresOfCounts(entity_scores, len(TYPES), 3)
+    of_spans, of_tags = (EntityF1(per_type=True, lenient=True) for _ in range(2))
     for wanted, found in zip(gold, predicted, strict=True):
-        metric.update(count_entities([wanted], [found], TYPES).sum(axis=0))
-    strict = scores(count_entities(gold, predicted, TYPES).sum(axis=(0, 1)))
-    assert {name: value.item() for name, value in metric.compute().items() if name != "macro_f1"} == strict.as_dict()
-    lenient, partial = lenient_and_partial(gold, predicted)
+        of_spans.update([found], [wanted])
+    of_tags.update(case[1], case[0])
+    counts = count_entities(gold, predicted, TYPES).sum(axis=0)
+    strict = scores(counts.sum(axis=0))
+    found = {name: value.item() for name, value in of_spans.compute().items()}
+    assert found == {name: value.item() for name, value in of_tags.compute().items()}
+    assert {name: found[name] for name in ("precision", "recall", "f1")} == strict.as_dict()
+    for kind, row in zip(TYPES, counts, strict=True):
+        by_type = {name: found.get(f"{name}/{kind}", 0.0) for name in ("precision", "recall", "f1")}
+        assert by_type == scores(row).as_dict()
+    lenient, partial = lenient_and_partial(counts, count_lenient(gold, predicted, TYPES))
+    assert (found["lenient_f1"], found["partial_recall"]) == (lenient.f1, partial.recall)
     assert strict.f1 - 1e-12 <= partial.f1 <= lenient.f1 + 1e-12
     assert partial.f1 == pytest.approx((strict.f1 + lenient.f1) / 2)
 
@@ -69,7 +78,9 @@ def test_lenient_matches_one_to_one_and_the_largest_overlap_first():
     gold = [[(0, 5, "a"), (5, 6, "a")], [(0, 2, "a")]]
     predicted = [[(0, 1, "a"), (1, 6, "a")], [(0, 2, "b")]]
     # (1, 6) takes (0, 5) with four words; then (0, 1) and (5, 6) overlap nothing free. A wrong type never counts.
-    lenient, partial = lenient_and_partial(gold, predicted)
+    counts, matched = count_entities(gold, predicted, TYPES).sum(axis=0), count_lenient(gold, predicted, TYPES)
+    lenient, partial = lenient_and_partial(counts, matched)
+    assert matched.tolist() == [1, 0, 0]
     assert (lenient.precision, lenient.recall) == (1 / 3, 1 / 3)
     assert (partial.precision, partial.recall) == (1 / 6, 1 / 6)
 
@@ -93,11 +104,10 @@ def test_an_unknown_type_and_a_missing_sentence_are_errors():
 
 
 def test_metric_starts_again_after_reset_and_without_entities_is_zero():
-    metric = ScoresOfCounts(entity_scores, len(TYPES), 3)
-    metric.update(count_entities([[(0, 1, "a")]], [[(0, 1, "a")]], TYPES).sum(axis=0))
+    metric = EntityF1(lenient=True)
+    metric.update([["S-a"]], [[(0, 1, "a")]])
     assert metric.compute()["f1"] == 1 and metric.compute()["macro_f1"] == 1
     metric.reset()
-    assert metric.counts.dtype == torch.int64
     assert all(value == 0 for value in metric.compute().values())
 
 

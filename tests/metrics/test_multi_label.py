@@ -11,10 +11,9 @@ from domainbert.metrics.classification import (
     count_labels,
     count_thresholds,
     f1_by_threshold,
-    threshold_scores,
 )
 from domainbert.metrics.counts import macro_f1, micro_f1, weighted_f1
-from domainbert.metrics.validation import ScoresOfCounts
+from domainbert.metrics.modules import MultiLabelScores
 
 LABELS = ("a", "b", "c", "d", "never")
 
@@ -47,9 +46,9 @@ def test_the_threshold_is_the_best_of_all(seed: int) -> None:
     probabilities[0] = [0.5, 0.25, 0.01, 0.99, 1.0]
     tried = [f1_score(gold, probabilities.astype(float) >= one, average="micro", zero_division=0) for one in THRESHOLDS]
     best = [one for one, score in zip(THRESHOLDS, tried, strict=True) if score == pytest.approx(max(tried), abs=1e-12)]
-    metric = ScoresOfCounts(threshold_scores, 5, 2, 100)
+    metric = MultiLabelScores("abcde")
     for part in np.split(np.arange(50), [7, 20, 21]):
-        metric.update(count_thresholds(gold[part], probabilities[part]))
+        metric.update(probabilities[part], gold[part])
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert scores["threshold"] == min(best, key=lambda one: abs(round(one - 0.5, 9)))
     found = probabilities.astype(float) >= scores["threshold"]
@@ -61,20 +60,20 @@ def test_the_threshold_is_the_best_of_all(seed: int) -> None:
 
 
 def test_without_labels_the_threshold_is_the_usual_one() -> None:
-    metric = ScoresOfCounts(threshold_scores, 2, 2, 100)
-    metric.update(count_thresholds(np.zeros((4, 2), np.int64), np.full((4, 2), 0.3)))
+    metric = MultiLabelScores("ab")
+    metric.update(np.full((4, 2), 0.3), np.zeros((4, 2), np.int64))
     assert {name: float(value) for name, value in metric.compute().items() if name in ("f1", "threshold")} == {
         "f1": 0.0,
         "threshold": 0.5,
     }
     metric.reset()
-    metric.update(count_thresholds(np.ones((1, 2), np.int64), np.array([[0.995, 0.7]])))
+    metric.update(np.array([[0.995, 0.7]]), np.ones((1, 2), np.int64))
     assert float(metric.compute()["threshold"]) == 0.5, "nearest of all that are right"
 
 
 def test_a_probability_that_is_not_a_number_is_no_label() -> None:
-    metric = ScoresOfCounts(threshold_scores, 2, 2, 100)
-    metric.update(count_thresholds(np.array([[1, 0], [1, 1]]), np.array([[np.nan, 0.2], [0.9, np.nan]])))
+    metric = MultiLabelScores("ab")
+    metric.update(np.array([[np.nan, 0.2], [0.9, np.nan]]), np.array([[1, 0], [1, 1]]))
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert (scores["precision"], scores["recall"]) == (1.0, pytest.approx(1 / 3))
 

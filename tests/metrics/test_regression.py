@@ -8,8 +8,8 @@ import torch
 from sklearn import metrics
 
 from domainbert.metrics.bootstrap import resample_scores
+from domainbert.metrics.modules import RegressionScores
 from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
-from domainbert.metrics.validation import ScoresOfRows
 from tests.metrics.drawn_seeds import drawn_seeds
 
 stats = pytest.importorskip("scipy.stats")
@@ -90,9 +90,9 @@ def test_a_draw_of_one_text_many_times_has_no_correlation() -> None:
 def test_a_validation_is_scored_over_batches_and_ranks() -> None:
     predicted = GRADES + DRAW.normal(size=200)
     numbers = np.column_stack([GRADES, predicted])
-    metric = ScoresOfRows(lambda rows: regression_scores(*rows.T), 2)
+    metric = RegressionScores()
     for part in (slice(120), slice(120, 200)):
-        metric.update(numbers[part])
+        metric.update(predicted[part], GRADES[part])
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert scores == pytest.approx(regression_scores(GRADES, predicted), rel=1e-12)
     metric.to("cpu").reset()  # a rank without texts, and what another one sends, of the same type

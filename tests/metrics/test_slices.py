@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from domainbert.labelled.tag_schemes import spans_from_tags
 from domainbert.metrics.entities import LENGTHS, count_by_length, count_by_novelty, count_entities, error_kinds
-from domainbert.tasks.ner.tags import spans_from_tags
 
 tags = st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), min_size=12, max_size=12)
 sentences = st.lists(st.tuples(tags, tags), min_size=1, max_size=3)

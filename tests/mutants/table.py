@@ -47,7 +47,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, *_STAGES),
     ),
     "data/examples.py": (("tests/data/test_examples.py", "tests/distillation/test_on_task.py"), _PREDICTING),
-    "tasks/ner/tags.py": (("tests/tasks/test_tags.py", "tests/tasks/test_conll.py"), _PREDICTING),
+    "labelled/tag_schemes.py": (("tests/tasks/test_tags.py", "tests/tasks/test_conll.py"), _PREDICTING),
     "distillation/batches.py": (_DISTILLING, ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py")),
     "distillation/soft_labels.py": (
         ("tests/distillation/test_soft_labels.py",),

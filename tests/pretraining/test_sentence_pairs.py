@@ -89,7 +89,7 @@ def corpus(tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPathFactory)
         for number in range(150)
     ]
     writer = PreparedWriter(folder, load_tokenizer(tokenizer_folder))
-    for batch in encode_documents(documents, tokenizer_folder, 0):
+    for batch in encode_documents(documents, load_tokenizer(tokenizer_folder), 0):
         writer.write(batch)
     writer.close(CorpusReport())
     return open_prepared([folder])

@@ -11,10 +11,10 @@ import pytest
 import torch
 import transformers
 
+from domainbert.base.choices import allow_imports
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.objective import Key
-from domainbert.settings.choices import allow_imports
 from mine.replaced_tokens.config import ReplacedTokens
 from tests.resuming import Work, assert_same_outcome, metrics, pretraining
 

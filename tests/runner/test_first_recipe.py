@@ -21,13 +21,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
+from domainbert.labelled.sets import LabelledFile
 from domainbert.runner.first_recipe import machine, sizes
 from domainbert.runner.first_recipe.corpus import corpus_facts
 from domainbert.runner.first_recipe.machine import Machine
 from domainbert.runner.first_recipe.splits import find_splits
 from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_loader import Loader
-from domainbert.tasks.labelled_set import LabelledFile
 from domainbert.tasks.ner.files import read_ner
 from tests.samples.task_data import write_task_data
 
@@ -239,7 +239,7 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path):
     expected = "expected train, dev or validation, and test in the names of its files"
     assert (
         said(tmp_path / "no")
-        == f"{tmp_path}/no: no such file or folder; expected labelled files (docs/labelled-files.md)"
+        == f"{tmp_path}/no: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
     )
     (tmp_path / "a.jsonl").write_text("")
     assert said(tmp_path) == f"{tmp_path}: no training set among 'a.jsonl'; {expected}"
@@ -258,7 +258,8 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path):
 
 def test_what_is_missing_is_asked_for(tmp_path, capsys):
     file = labelled(tmp_path / "a.jsonl", 30)
-    assert refused(capsys) == "init: no --labelled; expected a labelled file or folder (docs/labelled-files.md)"
+    expected = "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
+    assert refused(capsys) == expected
     assert refused(capsys, "--labelled", file).startswith("init: neither --corpus nor --model; expected raw text to ")
     said = refused(capsys, "--labeled", file)
     assert said == "--labeled: unknown to init; did you mean 'labelled'?"
@@ -303,7 +304,7 @@ def test_a_general_model_is_tuned_as_it_is_and_after_pretraining_where_there_is_
     assert made["finetune-dapt"] == {**made["finetune-general"], "model": "@dapt"}
     assert made["result"]["models"] == {"dapt": "@finetune-dapt", "general": "@finetune-general"}
     assert made["dapt"]["max_length"] == 96, "the model has no more positions"
-    assert "When not to pretrain" in Path("b.yaml").read_text()
+    assert "docs/explanation/when-not-to-pretrain.md" in Path("b.yaml").read_text()
     assert main(["run", "a.yaml", "--dry-run"]) == main(["run", "b.yaml", "--dry-run"]) == 0
 
 

@@ -10,11 +10,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import Problems
 from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import FileHashes
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
-from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import dump_yaml, load_yaml

@@ -17,14 +17,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate, text_example
 from domainbert.data.types import IGNORED
 from domainbert.encoders.packed import Packed
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.tag_schemes import to_iob2
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.parts import compute_in_parts
 from domainbert.serving.predictor import load_predictor, packed_logits
-from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.ner.tags import to_iob2
 from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_text
 from domainbert.training import precision

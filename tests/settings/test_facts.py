@@ -11,10 +11,10 @@ import pytest
 from domainbert.base.errors import Problems
 from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import FileHashes
+from domainbert.base.marks import SPEED_ONLY
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import read_settings
-from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.yaml_files import node_of
 from domainbert.training.optim_config import OptimConfig
 

@@ -315,6 +315,5 @@ def test_a_model_that_is_no_folder_may_be_one_of_the_hub(stage: str, text: str) 
     problems = read(load_stage(stage).function, text + "\n")[1]
     said = "bert-base-uncased does not exist; expected a file or folder, or hub:bert-base-uncased for a model of the"
     assert len([problem for problem in problems if said in problem]) == 1
-    # a labelled file never is
     problems = read(load_stage("finetune").function, "train: bert-base-uncased\n")[1]
-    assert "0.yaml:1: train: bert-base-uncased does not exist; expected a file or folder" in problems
+    assert f"0.yaml:1: train: {said.replace('a model', 'a data set')} Hugging Face hub" in problems

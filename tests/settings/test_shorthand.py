@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import domainbert
+from domainbert.base.choices import named_files
 from domainbert.base.errors import Problems
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import load_stage
-from domainbert.settings.choices import named_files
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import read_config
 from domainbert.stages.pretrain import pretrain

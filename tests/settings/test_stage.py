@@ -12,6 +12,7 @@ import pytest
 
 import domainbert.stages
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.marks import PARTS, SPEED_ONLY, STREAM
 from domainbert.base.ranges import PositiveInt, Seeds
 from domainbert.base.validation import field_types
 from domainbert.corpus.config import CorpusConfig, Source
@@ -21,7 +22,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.schema import PARTS, SPEED_ONLY, STREAM, defaults_of, marked, settings_class
+from domainbert.settings.schema import defaults_of, marked, settings_class
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig

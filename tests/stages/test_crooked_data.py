@@ -16,13 +16,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import domainbert
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.labelled.sets import LabelledFile
 from domainbert.metrics.calibration import fit_temperature, with_temperature
 from domainbert.stages.distill_task import distill_task
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
-from domainbert.tasks.labelled_set import LabelledFile
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.training.optim_config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome

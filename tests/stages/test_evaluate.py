@@ -10,12 +10,13 @@ from seqeval.scheme import IOB2
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
 from domainbert.serving import cost
 from domainbert.stages.evaluate import _folders_of, evaluate
 from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.ner.config import Ner, NerFormat
-from domainbert.tasks.ner.conll import read_conll
-from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.words import TaggedWords
 
 TYPES = ("drug", "gene")

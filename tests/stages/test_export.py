@@ -13,6 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.crf import crf_of
+from domainbert.labelled.entities import read_conll
 from domainbert.models.folder import ModelFolder, load_model, open_model, save_model
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.onnx.parity import TOLERANCE
@@ -22,7 +23,6 @@ from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.task import Classifier
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tagger import Tagger
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -9,13 +9,13 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
+from domainbert.labelled.tag_schemes import find_violations, labels_of_types, to_iob2
 from domainbert.serving.by_name import load_tagger
 from domainbert.stages.distill_task import distill_task
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.ner.tags import find_violations, labels_of_types, to_iob2
 from domainbert.training.optim_config import OptimConfig
 
 TEXTS = ["Cash transfers raised school attendance of girls by 9 %.", "The farmers' co-operatives' incomes rose.", ""]

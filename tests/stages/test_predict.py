@@ -9,10 +9,10 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.tag_schemes import spans_from_tags
 from domainbert.stages.predict import predict
-from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.ner.tags import spans_from_tags
 from domainbert.tokenization.align import basic_words
 
 

@@ -15,10 +15,10 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.labelled.formats import NerFormat
 from domainbert.serving.texts import as_they_come
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
-from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 
 WAIT = 120  # seconds, on a busy machine

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from domainbert.labelled.entities import Sentence
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
 from domainbert.pretraining.config import MaskingConfig
@@ -14,7 +15,6 @@ from domainbert.pretraining.objectives.masked_lm import objective as masked_lm
 from domainbert.stages import warnings
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import NerTask
 from domainbert.training.optim_config import OptimConfig
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from domainbert.tasks.ner.config import NerFormat
+from domainbert.labelled.formats import NerFormat
 
 ODD = "\x00\x0b\x0c\x1c\x1d\x1e\x85\xa0\u2003\u2028\u2029\u200b\u3000\ufeff\r"
 TAGS = ["O", "B-org", "I-org", "E-org", "S-org", "L-x", "U-x"]

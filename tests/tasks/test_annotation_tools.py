@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.items import label_set
+from domainbert.labelled.sets import read_set
 from domainbert.tasks.config import prediction_writer
-from domainbert.tasks.labelled import label_set
-from domainbert.tasks.labelled_set import read_set
-from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Entity
 from domainbert.tasks.output import JsonlWriter

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.columns import read_words
+from domainbert.labelled.conll import read_words
+from domainbert.labelled.entities import read_conll
 from domainbert.serving.texts import read_texts
-from domainbert.tasks.ner.conll import read_conll
 
 
 @pytest.fixture

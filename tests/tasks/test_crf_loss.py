@@ -12,8 +12,8 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.crf import label_logits
+from domainbert.labelled.entities import Sentence
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 

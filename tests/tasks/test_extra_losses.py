@@ -22,6 +22,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
+from domainbert.labelled.entities import Sentence
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
@@ -31,7 +32,6 @@ from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.task import ParsingTask

@@ -14,9 +14,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import Source
 from domainbert.corpus.documents import clean
 from domainbert.corpus.readers import READERS
+from domainbert.labelled.formats import NerFormat
 from domainbert.serving.texts import read_texts
 from domainbert.tasks.classification.files import read_classification
-from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from tests.tasks.honest_reading import (
     honest_classes,

@@ -5,17 +5,18 @@ import re
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.items import check_labels_known, find_labels, label_set
+from domainbert.labelled.rows import read_words_or_texts
+from domainbert.labelled.sets import check_set_known, read_set
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText, read_classification
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import check_labels_known, find_labels, label_set
-from domainbert.tasks.labelled_set import check_set_known, read_set
 from domainbert.tasks.multi_label.config import MultiLabel
-from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.relations.config import Relations
-from domainbert.tasks.text_files import read_words_or_texts
 from domainbert.tasks.token_labels.config import TokenLabels
 
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import FileHashes
-from domainbert.corpus.json_values import is_unicode
+from domainbert.labelled.entities import read_conll
+from domainbert.labelled.row_values import is_unicode
+from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import node_of
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering
@@ -256,7 +256,7 @@ def test_settings_that_name_sets() -> None:
         settings, said = settings_with(train)
         assert said == [] and settings.arguments["train"] == wanted
         assert set(paths_of(files_of(wanted))) <= set(settings.inputs), "all are hashed and sealed"
-    assert settings.plain["train"][1] == as_mapping | {"path": None}
+    assert settings.plain["train"][1] == as_mapping | dict.fromkeys(["path", "hub_config", "hub_split"])
     again, said = settings_with(settings.plain["train"])
     assert said == [] and again.arguments == settings.arguments, "what the manifest says can be read again"
 

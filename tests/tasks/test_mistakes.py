@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
+from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.entities import error_kinds
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile
 from domainbert.tasks.classification.files import LabelledText as ClassifiedText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
-from domainbert.tasks.excerpt import AROUND, WHOLE, excerpt
-from domainbert.tasks.mistakes import Mark, Mistake
+from domainbert.tasks.mistakes import AROUND, WHOLE, Mark, Mistake, excerpt
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText, MultiLabelFile
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.scoring import EntityScoring
-from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import Sentence as Parsed
 from domainbert.tasks.parsing.files import Treebank
@@ -42,7 +42,6 @@ from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
 from domainbert.tasks.relations.marked import find_markers
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
-from domainbert.tasks.tagged_files import TaggedSentence
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import WordScoring
@@ -127,7 +126,7 @@ def test_entities(tmp_path: Path) -> None:
 
 
 def test_the_row_in_the_documentation(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/evaluation.md").read_text(encoding="utf-8")
     row = json.loads(page.split("```text")[1].split("```")[0])
     items = [Sentence(row["text"].split(), ["B-policy", "I-policy", "O", "B-outcome", "O"], 12, 0)]
     scoring = EntityScoring(Ner(), NerFile(PATH, items, "jsonl", "", [], "IOB2"), None)

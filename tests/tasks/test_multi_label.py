@@ -16,9 +16,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
+from domainbert.labelled.folds import split_folds
 from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.folds import split_folds
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import LabelledText, read_multi_label
 from domainbert.tasks.multi_label.task import MultiLabelTask

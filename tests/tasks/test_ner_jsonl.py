@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.items import label_set
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
-from domainbert.tasks.labelled import label_set
-from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend

@@ -14,6 +14,9 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate
 from domainbert.distillation.teachers import load_teachers
+from domainbert.labelled.contents import TextPair
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.rows import read_words_or_texts
 from domainbert.models.folder import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.early_checks import Given
@@ -23,15 +26,12 @@ from domainbert.tasks.classification.config import Classification, Classificatio
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.config import TASK_KEY
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import TextPair
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.regression.config import RegressionFormat
 from domainbert.tasks.regression.files import read_numbers
 from domainbert.tasks.task import encode_file
-from domainbert.tasks.text_files import read_words_or_texts
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from tests.tasks.tiny_folders import FAMILIES, PAIRS, Folders, tiny_model
 

@@ -14,7 +14,7 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
-from domainbert.tasks.labelled import TextPair
+from domainbert.labelled.contents import TextPair
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.encoding import BEHIND, ENDS, FIRST, STARTS, context_pieces
 from domainbert.tasks.question_answering.files import Answer, Question

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import TextPair
-from domainbert.tasks.labelled_set import read_set
+from domainbert.labelled.contents import TextPair
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.sets import read_set
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read_questions
 from domainbert.tasks.question_answering.scoring import AnswerScoring

@@ -13,8 +13,8 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.labelled.contents import TextPair
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.labelled import TextPair
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read_questions
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask

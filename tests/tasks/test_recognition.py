@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.file_sample import look_at
+from domainbert.labelled.sets import LabelledFile, Single
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledFile, Single
-from domainbert.tasks.recognition import Recognised, look_at, recognise
+from domainbert.tasks.recognition import Recognised, recognise
 from tests.samples.task_data import write_task_data
 
 CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]

@@ -21,6 +21,9 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.distillation.teachers import load_teachers
+from domainbert.labelled.contents import key_of_content, words_of_content
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.items import label_counts
 from domainbert.metrics.summary import Resampling
 from domainbert.models.added_tokens import add_tokens
 from domainbert.models.folder import load_model, save_model
@@ -29,8 +32,6 @@ from domainbert.stages.distill_task import DistillTask
 from domainbert.stages.early_checks import Given
 from domainbert.stages.evaluate import check_arguments, evaluate
 from domainbert.tasks.config import TASK_KEY
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import key_of_content, label_counts, words_of_content
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
 from domainbert.tasks.relations.marked import find_markers, marked_text, put_markers

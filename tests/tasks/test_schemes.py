@@ -12,11 +12,8 @@ import torch
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.encoders.crf import Crf
-from domainbert.tasks.decoding import decode_labels, valid_field
-from domainbert.tasks.ner.confidence import Lattice
-from domainbert.tasks.ner.conll import Sentence
-from domainbert.tasks.ner.pretokens import word_tags
-from domainbert.tasks.ner.tags import (
+from domainbert.labelled.entities import Sentence
+from domainbert.labelled.tag_schemes import (
     detect_scheme,
     find_violations,
     labels_of_types,
@@ -25,6 +22,9 @@ from domainbert.tasks.ner.tags import (
     tags_from_spans,
     to_iob2,
 )
+from domainbert.tasks.decoding import decode_labels, valid_field
+from domainbert.tasks.ner.confidence import Lattice
+from domainbert.tasks.ner.pretokens import word_tags
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 
 SCHEMES = ("IOB2", "BIOES")
@@ -220,8 +220,8 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
         task.update(metric, logits, batch, sentences)
         task.update(wrong, torch.zeros_like(logits).index_fill_(1, torch.tensor([0]), 9.0), batch, sentences)
     gold = sum(len(sentence.spans) for sentence in sentences)
-    assert metric.counts.sum(dim=0).tolist() == [gold, 0, 0]
-    assert wrong.counts.sum(dim=0).tolist()[0] == 0
+    assert metric.totals()[1].sum(axis=0).tolist() == [gold, 0, 0]
+    assert wrong.totals()[1].sum(axis=0).tolist()[0] == 0
 
 
 def test_places_of_pretokens_are_shown_with_their_word(tokenizer):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from domainbert.labelled.items import Labelled
 from domainbert.metrics.summary import Resampling
-from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.scoring import CountedScoring
 from mine.grade.config import Grade, GradedText
 from mine.grade.task import mean_error

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.ner.tags import (
+from domainbert.labelled.tag_schemes import (
     detect_scheme,
     entity_types,
     find_violations,

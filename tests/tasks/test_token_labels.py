@@ -19,15 +19,14 @@ from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.encoders.crf import Crf
-from domainbert.metrics.classification import count_class_ids
-from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.formats import TaggedFormat
+from domainbert.labelled.items import label_counts
+from domainbert.labelled.tagged_files import TaggedSentence
+from domainbert.metrics.meaningful import meaningful_scores
+from domainbert.metrics.modules import LabelScores
 from domainbert.metrics.summary import Resampling
-from domainbert.metrics.validation import ScoresOfCounts
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import label_counts
-from domainbert.tasks.tagged_files import TaggedFormat, TaggedSentence
-from domainbert.tasks.task import scores_of_counts
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring
@@ -169,11 +168,9 @@ def test_scores_are_those_of_scikit_learn(pairs: Any, outside: str | None) -> No
     gold, said = ([word[side] for word in words] for side in (0, 1))
     check_scores(scoring.scores(predicted, counts.sum(axis=0)), gold, said, outside)
 
-    metric = scores_of_counts(meaningful_scores, len(LABELS) + (outside not in LABELS), 3)
-    assert isinstance(metric, ScoresOfCounts)
-    for word in words:
-        ids = (np.array([LABELS.index(one)]) for one in word)
-        metric.update(meaningful(count_class_ids(*ids, len(LABELS)).sum(axis=0), LABELS, outside))
+    metric = LabelScores(LABELS, outside)
+    for one, other in words:
+        metric.update([other], [one])
     assert float(metric.compute()["macro_f1"]) == pytest.approx(
         scikit_learns(gold, said, outside)["macro_f1"], abs=1e-9
     )

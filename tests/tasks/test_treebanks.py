@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.formats import TaggedFormat
+from domainbert.labelled.items import label_set
 from domainbert.metrics.summary import Resampling
 from domainbert.stages.early_checks import Given
 from domainbert.stages.evaluate import check_arguments
-from domainbert.tasks.folds import split_folds
-from domainbert.tasks.labelled import label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.files import read_treebank
 from domainbert.tasks.parsing.parser import Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
-from domainbert.tasks.tagged_files import TaggedFormat
 from domainbert.tasks.token_labels.config import TokenLabels
 from tests.tasks.treebank import conllu, sentence, write
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.metrics.headline import Headline
 from domainbert.metrics.summary import Resampling
 from domainbert.report.evaluations import Evaluation, System
@@ -13,7 +14,6 @@ from domainbert.report.tables import systems_table
 from domainbert.runner.results_table import results_table
 from domainbert.stages.evaluated_cards import write_cards
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.regression.files import NumberFile

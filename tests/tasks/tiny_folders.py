@@ -18,8 +18,8 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.roberta.config import RobertaConfig
+from domainbert.labelled.contents import TextPair
 from domainbert.stages.vocab import vocab
-from domainbert.tasks.labelled import TextPair
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from hypothesis import strategies as st
 
+from domainbert.base.choices import choices_of
 from domainbert.data.parallel_encoding import split_text
-from domainbert.settings.choices import choices_of
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.words import WordCounter

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders
 
+from domainbert.base.choices import named_files
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import encode_words
-from domainbert.settings.choices import named_files
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from domainbert.settings.choices import choices_of
+from domainbert.base.choices import choices_of
 from domainbert.tokenization.align import align_text, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.load import DomainTokenizer

@@ -20,8 +20,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from domainbert.base.choices import named_files
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.choices import named_files
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add

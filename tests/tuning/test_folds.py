@@ -9,15 +9,15 @@ from typing import NamedTuple
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.folds import split_folds, write_folds
+from domainbert.labelled.formats import NerFormat, TaggedFormat
+from domainbert.labelled.sets import LabelledFile, read_set
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.folds import split_folds, write_folds
-from domainbert.tasks.labelled_set import LabelledFile, read_set
-from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.tagged_files import TaggedFormat
 from domainbert.tasks.token_labels.config import TokenLabels
 
 _KEYS = ("validation", "train")

@@ -22,6 +22,10 @@ class AlbertConfig(BertConfig):
     """An ALBERT encoder (Lan et al. 2020): BERT's, with narrow embeddings and layers that share their weights.
 
     The defaults are those of ALBERT-xxlarge v2, as in transformers.
+
+    >>> from domainbert import AlbertConfig
+    >>> AlbertConfig(embedding_size=64).embedding_size
+    64
     """
 
     model_type = "albert"

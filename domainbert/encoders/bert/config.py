@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BertConfig(EncoderConfig):
-    """A BERT encoder (Devlin et al. 2019); the defaults are BERT-base."""
+    """A BERT encoder (Devlin et al. 2019); the defaults are BERT-base.
+
+    >>> from domainbert import BertConfig
+    >>> BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024).max_length
+    512
+    """
 
     model_type = "bert"
     architectures: ClassVar[Architectures] = {**usual_classes("Bert"), "pretraining": ("BertForPreTraining",)}

@@ -24,6 +24,10 @@ class DebertaV2Config(BertConfig):
 
     The defaults are those of the class in transformers, and of its model for keys that the class lacks; they have
     absolute positions only. deberta-v3-base has relative ones only (`encoder: deberta-v3-base`).
+
+    >>> from domainbert import DebertaV2Config
+    >>> DebertaV2Config(num_hidden_layers=6).model_type
+    'deberta-v2'
     """
 
     model_type = "deberta-v2"

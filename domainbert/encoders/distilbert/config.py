@@ -15,7 +15,12 @@ _QA_DROPOUT = 0.1  # of transformers
 
 @dataclass(frozen=True)
 class DistilBertConfig(EncoderConfig):
-    """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019); the defaults are theirs."""
+    """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019); the defaults are theirs.
+
+    >>> from domainbert import DistilBertConfig
+    >>> DistilBertConfig(n_layers=3).dim
+    768
+    """
 
     model_type = "distilbert"
     architectures = usual_classes("DistilBert")

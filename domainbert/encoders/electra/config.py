@@ -22,6 +22,10 @@ class ElectraConfig(BertConfig):
 
     Generator and discriminator are both such encoders. A head for masked LM is the generator's, one for replaced
     tokens the discriminator's.
+
+    >>> from domainbert import ElectraConfig
+    >>> ElectraConfig().embedding_size, ElectraConfig().hidden_size
+    (128, 256)
     """
 
     model_type = "electra"

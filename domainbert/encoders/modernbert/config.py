@@ -35,6 +35,10 @@ class ModernBertConfig(EncoderConfig):
 
     The fields are the keys of transformers 4. Transformers 5 has `layer_types` and `rope_parameters` for three of them;
     a `config.json` may have either, and gets both.
+
+    >>> from domainbert import ModernBertConfig
+    >>> ModernBertConfig(num_hidden_layers=6, local_attention=64).max_length
+    8192
     """
 
     model_type = "modernbert"

@@ -36,6 +36,10 @@ class MPNetConfig(EncoderConfig):
 
     The defaults are those of the class in transformers; mpnet-base has 514 positions and an epsilon of 1e-5
     (`encoder: mpnet-base`).
+
+    >>> from domainbert import MPNetConfig
+    >>> MPNetConfig(num_hidden_layers=6).model_type
+    'mpnet'
     """
 
     model_type = "mpnet"

@@ -22,6 +22,10 @@ class RobertaConfig(BertConfig):
 
     The defaults are those of the class in transformers; roberta-base has 514 positions, 1 token type and an epsilon of
     1e-5 (`encoder: roberta-base`).
+
+    >>> from domainbert import RobertaConfig
+    >>> RobertaConfig(max_position_embeddings=514).max_length
+    512
     """
 
     model_type = "roberta"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, nearest
 from domainbert.base.files import write_text
 from domainbert.base.layout import printable
 from domainbert.base.paths import check_whole, resolve_path
@@ -20,7 +20,6 @@ from domainbert.runner.first_recipe.machine import Machine, this_machine
 from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import Typed
-from domainbert.settings.tree import nearest
 from domainbert.tasks.config import TaskConfig
 
 FLAGS = {
@@ -123,11 +122,13 @@ def _read_options(typed: Typed) -> dict[str, str]:
         raise DomainbertError(f"{name}: unknown to init; {nearest(name.removeprefix('--'), list(FLAGS))}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
-        raise DomainbertError("init: no --labelled; expected a labelled file or folder (docs/labelled-files.md)")
+        raise DomainbertError(
+            "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
+        )
     if "corpus" not in options and "model" not in options:
         raise DomainbertError(
             "init: neither --corpus nor --model; expected raw text to pretrain on, a general model to start from, or "
-            "both (docs/pretraining.md, When not to pretrain)"
+            "both (docs/explanation/when-not-to-pretrain.md)"
         )
     if "teacher" in options and "model" not in options:
         raise DomainbertError(

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from domainbert.corpus.files import format_suffix
+from domainbert.labelled.folds import hold_out
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import LabelledFile, Single, path_of, paths_of, read_file
 from domainbert.runner.first_recipe.splits import Splits
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.folds import hold_out
-from domainbert.tasks.labelled import Labelled
-from domainbert.tasks.labelled_set import LabelledFile, Single, path_of, paths_of, read_file
 
 _PARTS = 10  # one part is held out
 _SEED = 0

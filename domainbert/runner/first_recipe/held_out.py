@@ -8,9 +8,10 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import Source
 from domainbert.corpus.documents import clean_sides, excluded_texts
-from domainbert.tasks.labelled import Labelled, text_in
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.recognition import look_at
+from domainbert.labelled.contents import text_in
+from domainbert.labelled.file_sample import look_at
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import Single, path_of
 
 
 def as_sources(held_out: Iterable[tuple[Single, Labelled[Any]]]) -> list[str | dict[str, str]]:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.contents import words_of_content
+from domainbert.labelled.file_sample import look_at
+from domainbert.labelled.items import Labelled, check_labels_known, find_labels
+from domainbert.labelled.sets import Single, read_file
 from domainbert.runner.first_recipe.division import divide
 from domainbert.runner.first_recipe.splits import Splits, find_splits
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels, words_of_content
-from domainbert.tasks.labelled_set import Single, read_file
-from domainbert.tasks.recognition import Recognised, look_at, recognise
+from domainbert.tasks.recognition import Recognised, recognise
 
 _MAX_MEASURED = 20_000  # texts
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, listed
 from domainbert.base.paths import check_regular
-from domainbert.corpus.json_values import listed
-from domainbert.tasks.labelled_set import LabelledFile, Single, paths_of
+from domainbert.labelled.sets import LabelledFile, Single, paths_of
 
 Split = Literal["train", "validation", "test"]
 
@@ -53,7 +52,9 @@ def find_splits(path: Path) -> Splits:
             are in subfolders.
     """
     if not path.exists():
-        raise DomainbertError(f"{path}: no such file or folder; expected labelled files (docs/labelled-files.md)")
+        raise DomainbertError(
+            f"{path}: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
+        )
     if not path.is_dir():
         check_regular(path)
         return Splits(path)

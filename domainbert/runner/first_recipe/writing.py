@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.choices import as_plain, class_path
 from domainbert.base.layout import printable
+from domainbert.labelled.sets import Single, moved, paths_of
 from domainbert.runner.first_recipe.sizes import Chosen
-from domainbert.settings.choices import class_path
-from domainbert.settings.reader import as_plain
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import Single, moved, paths_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
 _COLUMN, _WIDTH = 34, 120

@@ -10,12 +10,14 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
+from domainbert.labelled.formats import TextFormat
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
-from domainbert.tasks.text_files import TextFormat, TextTaskConfig
+from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,12 @@ class ClassificationFormat(TextFormat):
 
 @dataclass(frozen=True)
 class Classification(TextTaskConfig):
-    """One of several classes for each text."""
+    """One of several classes for each text.
+
+    >>> from domainbert import Classification
+    >>> Classification().name, Classification().headline.name
+    ('classification', 'macro F1')
+    """
 
     title = "Text classifier"
     pipeline_tag = "text-classification"
@@ -66,8 +73,8 @@ class Classification(TextTaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """A name for each text, or a number, of which there are few."""
+        from domainbert.labelled.infer_columns import row_keys
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.row_keys import row_keys
 
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:

@@ -8,20 +8,12 @@ from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
+from domainbert.labelled.items import Notes, TextFile, TextItem, Unit, in_words, label_counts
+from domainbert.labelled.label_names import LabelReader
+from domainbert.labelled.row_values import parsed, refuse
+from domainbert.labelled.rows import placed, some_texts, text_fields, text_problems, text_rows
+from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.set_rows import placed
-from domainbert.tasks.text_files import (
-    LabelReader,
-    parsed,
-    refuse,
-    some_texts,
-    text_fields,
-    text_problems,
-    text_rows,
-)
-from domainbert.tasks.text_items import TextFile, TextItem
 
 
 @dataclass(frozen=True)
@@ -62,12 +54,12 @@ class ClassFile(TextFile[LabelledText]):
         return [Unit(text.line, frozenset(text.labels), text.label) for text in self.items]
 
 
-def read(config: Classification, file: Single) -> ClassFile:
+def read(config: Classification, file: Readable) -> ClassFile:
     """See `TaskConfig.read`."""
     return read_classification(file, config.format)
 
 
-def read_classification(file: Single, format: ClassificationFormat | None = None) -> ClassFile:
+def read_classification(file: Readable, format: ClassificationFormat | None = None) -> ClassFile:
     """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Classes are names, or numbers from 0 whose names `label_names` gives; without names they are called "0", "1", ...

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import all_class_scores, count_classes
 from domainbert.metrics.confusion import Pair
@@ -18,7 +19,6 @@ from domainbert.metrics.table import calibration_lines, classification_lines
 from domainbert.tasks.classification.calibration import summarize_calibration
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
-from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.mistakes import Mistake, label_marks
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import CountedScoring

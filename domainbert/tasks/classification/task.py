@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
-from domainbert.metrics.classification import class_scores, count_class_ids
+from domainbert.labelled.contents import Content
+from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATED
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
@@ -23,9 +24,8 @@ from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
-from domainbert.tasks.labelled import Content, Labelled, label_counts
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.task import ADVICE, Batch, scores_of_counts, scores_of_rows
+from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         """Macro F1 and accuracy; calibration and the temperature, if one is asked for."""
         if self.learning.calibrate:
             return scores_of_rows(calibrated_scores, 1 + len(self.labels))
-        return scores_of_counts(class_scores, len(self.labels), 3)
+        from domainbert.metrics.modules import ClassificationScores
+
+        return ClassificationScores(self.labels)
 
     @override
     def metric_of_slice(self) -> Metric:
@@ -123,7 +125,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         if self.learning.calibrate:
             metric.update(np.column_stack([gold, means]).astype(np.float64))
         else:
-            metric.update(count_class_ids(gold, means.argmax(axis=1), len(self.labels)).sum(axis=0))
+            metric.update(means.argmax(axis=1), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
         """The class of each text, which no temperature changes, and the probabilities of all."""

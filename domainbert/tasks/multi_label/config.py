@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.formats import TextFormat
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
-from domainbert.tasks.text_files import TextFormat, TextTaskConfig
+from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
@@ -40,7 +42,12 @@ class MultiLabelFormat(TextFormat):
 
 @dataclass(frozen=True)
 class MultiLabel(TextTaskConfig):
-    """Any number of labels for each text, or none."""
+    """Any number of labels for each text, or none.
+
+    >>> from domainbert import MultiLabel
+    >>> MultiLabel().name, MultiLabel().headline.name
+    ('multi_label', 'micro F1')
+    """
 
     title = "Multi-label text classifier"
     pipeline_tag = "text-classification"
@@ -65,8 +72,8 @@ class MultiLabel(TextTaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Whether each text has a list of labels; in a table, labels with the default separator."""
+        from domainbert.labelled.infer_columns import row_keys
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.row_keys import row_keys
 
         keys = row_keys(sample)
         if keys is None:

@@ -10,22 +10,12 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import is_whole_number, problem_with_list, shown
-from domainbert.tasks.label_names import as_whole, list_in
-from domainbert.tasks.labelled import Notes, Unit, in_words, label_counts
-from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.labelled.items import Notes, TextFile, TextItem, Unit, in_words, label_counts
+from domainbert.labelled.label_names import LabelReader, as_whole, list_in
+from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, refuse, shown
+from domainbert.labelled.rows import has_json_values, placed, some_texts, text_fields, text_problems, text_rows
+from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.set_rows import placed
-from domainbert.tasks.text_files import (
-    LabelReader,
-    parsed,
-    refuse,
-    some_texts,
-    text_fields,
-    text_problems,
-    text_rows,
-)
-from domainbert.tasks.text_items import TextFile, TextItem
 
 Given = tuple[dict[str, Any], list[Any]]  # the fields of a text, and its labels as they stand in the row
 
@@ -66,12 +56,12 @@ class MultiLabelFile(TextFile[LabelledText]):
         ]
 
 
-def read(config: MultiLabel, file: Single) -> MultiLabelFile:
+def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
     """See `TaskConfig.read`."""
     return read_multi_label(file, config.format)
 
 
-def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> MultiLabelFile:
+def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> MultiLabelFile:
     """Read texts with any number of labels each.
 
     Raises:
@@ -81,7 +71,7 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
     kind, names, rows = text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, Given]:
-        if kind != "jsonl":
+        if not has_json_values(kind):
             row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
         refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
         return line, (text_fields(row, format), row[format.label_key])
@@ -104,7 +94,7 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
 
 
 def _named(
-    found: Sequence[tuple[int, Given]], file: Single, reader: LabelReader, problems: Problems
+    found: Sequence[tuple[int, Given]], file: Readable, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
     """The texts with the names of their labels."""
     names = reader.names

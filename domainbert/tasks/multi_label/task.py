@@ -16,22 +16,18 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
+from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import (
-    THRESHOLDS,
-    count_thresholds,
-    f1_by_threshold,
     threshold_name,
-    threshold_scores,
 )
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
-from domainbert.tasks.labelled import Labelled, label_counts
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
+from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -127,11 +123,15 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
-        return scores_of_counts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
+        from domainbert.metrics.modules import MultiLabelScores
+
+        return MultiLabelScores(self.labels)
 
     def metric_of_slice(self) -> Metric:
         """Micro F1 at every threshold: which is taken is for the whole set to say."""
-        return scores_of_counts(f1_by_threshold, len(self.labels), 2, len(THRESHOLDS) + 1)
+        from domainbert.metrics.modules import MultiLabelScores
+
+        return MultiLabelScores(self.labels, every_threshold=True)
 
     @override
     def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
@@ -141,7 +141,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
         probabilities = torch.sigmoid(mean_over_windows(logits, batch))
-        metric.update(count_thresholds(gold, probabilities.cpu().numpy()))
+        metric.update(probabilities, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
         """The labels of each text, and the probabilities of all."""

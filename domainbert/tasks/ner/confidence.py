@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.encoders.crf import Crf
+from domainbert.labelled.tag_schemes import goes_on, spans_from_tags
 from domainbert.tasks.claims import Claim, log_probability
-from domainbert.tasks.ner.tags import goes_on, spans_from_tags
 
 Ints = NDArray[np.int64]
 

@@ -9,65 +9,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import listed
+from domainbert.base.errors import DomainbertError, listed
+from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
+from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.tagged_files import OF_A_CRF, TaggedColumns
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
-ENTITY_KEYS = ("entities", "spans", "ents")
-
-SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
-
-
-@dataclass(frozen=True)
-class NerFormat(TaggedColumns):
-    """Columns of words and entity tags in a CoNLL or JSONL file."""
-
-    scheme: SchemeChoice = "auto"
-    """Tag scheme of the file; "auto" detects and prints it."""
-
-    repair: bool = False
-    """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
-
-    kind: Literal["auto", "conll", "jsonl", "json", "label_studio", "brat"] = "auto"
-    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it. A folder is brat's."""
-
-    text_key: str = "text"
-    """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and
-    punctuation, as BERT does, so that an entity has to begin and end with words."""
-
-    entity_key: str | None = None
-    """The key of such entities: a list of objects with `start`, `end` and `label` (or `type`, as `predict` writes
-    them), or of lists of the three. null means the key "entities", "spans" (Prodigy) or "ents" (spaCy), where the first
-    row has it."""
-
-    trim: bool = False
-    """Leave out white space at the ends of such entities, as annotators mark by accident; the number of entities is
-    printed. Otherwise an entity has to begin and end with words."""
-
-    types: tuple[str, ...] | None = None
-    """The types of entities that are read, such as one layer of nested entities; those of others are left out and
-    counted, and in `evaluate` are left out of what models predict, too. null reads all."""
-
-    annotator: str | None = None
-    """Label Studio: whose annotations are read, by the number or the address under `completed_by`. null means that
-    several annotations of a text have to agree."""
-
-    def keeps(self, kind: str) -> bool:
-        """Whether entities of a type are read."""
-        return self.types is None or kind in self.types
 
 
 @dataclass(frozen=True)
 class Ner(TaskConfig):
-    """Named entities: a tag for each word."""
+    """Named entities: a tag for each word.
+
+    >>> from domainbert import Ner
+    >>> Ner().name, Ner().headline.name
+    ('ner', 'entity F1')
+    """
 
     title = "Token classifier"
     pipeline_tag = "token-classification"
@@ -103,9 +67,9 @@ class Ner(TaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Tags of a scheme, texts with lists of entities, exports of annotation tools."""
-        from domainbert.tasks.ner.tags import is_without_types
+        from domainbert.labelled.file_sample import tagged_sample
+        from domainbert.labelled.tag_schemes import is_without_types
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.tagged_samples import tagged_sample
 
         if (found := tagged_sample(sample)) is not None:
             typed = not set(found.tags) <= {"O"} and all(map(_TAG.fullmatch, found.tags))
@@ -127,7 +91,7 @@ class Ner(TaskConfig):
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""
-        from domainbert.tasks.ner.tags import entity_types
+        from domainbert.labelled.tag_schemes import entity_types
 
         return tuple(entity_types(outputs))
 

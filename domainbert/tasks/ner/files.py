@@ -13,23 +13,18 @@ from typing import Any, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
-from domainbert.corpus.json_values import problem_with_list, problem_with_text, shown
-from domainbert.tasks.labelled import Notes
-from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
-from domainbert.tasks.ner.config import ENTITY_KEYS, Ner, NerFormat
-from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
-from domainbert.tasks.ner.tags import tags_from_spans
-from domainbert.tasks.set_rows import accepted
-from domainbert.tasks.tagged_files import TaggedRows, list_keys, read_lists, sentence_rows
-from domainbert.tasks.text_files import (
-    Row,
-    Stretch,
-    file_kind,
-    refuse,
-    shown_stretch,
-    stretch_of,
-    words_inside,
-)
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool, tool_of
+from domainbert.labelled.entities import NerFile, read_conll, tagged_file
+from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
+from domainbert.labelled.items import Notes
+from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.rows import accepted, file_kind
+from domainbert.labelled.sets import path_of
+from domainbert.labelled.stretches import Stretch, shown_stretch, stretch_of, words_inside
+from domainbert.labelled.tag_schemes import tags_from_spans
+from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, rows_layout, sentence_rows
+from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")
 
@@ -55,18 +50,20 @@ class _Entity(NamedTuple):
         return self.start, self.end
 
 
-def read(config: Ner, path: Path) -> NerFile:
+def read(config: Ner, path: Path | Rows) -> NerFile:
     """See `TaskConfig.read`."""
     return read_ner(path, config.format)
 
 
-def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences from CoNLL, JSONL or a tool's export; `format.kind` says which, or the first lines do."""
+def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
+    """Read tagged sentences from CoNLL, JSONL, a tool's export or rows; `format.kind` or the first lines say which."""
     format = format or NerFormat()
     return _of_types(_read_any(path, format), format)
 
 
-def _read_any(path: Path, format: NerFormat) -> NerFile:
+def _read_any(path: Path | Rows, format: NerFormat) -> NerFile:
+    if isinstance(path, Rows):
+        return read_ner_jsonl(path, format)
     check_regular(path)
     if tool := tool_of(path, format):
         return read_export(path, tool, format)
@@ -112,7 +109,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     return _read_entities(path, found, keys, format, problems)
 
 
-def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
+def _read_entities(path: Path | Rows, found: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     """Texts with entities as sentences; problems of rows are noted, and raised at the end."""
     notes = Notes(found.left_out)
     rows = list(accepted(found.rows, notes.left_out))
@@ -131,16 +128,20 @@ def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, 
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    file = tagged_file(path, "jsonl", tagged, "IOB2", False, f"{found.layout}, {where}")
-    return replace(file, export="" if found.layout == "JSONL" else found.layout, notes=notes)
+    file = tagged_file(path_of(path), _kind(path), tagged, "IOB2", False, f"{found.layout}, {where}")
+    return replace(file, export="" if found.layout == rows_layout(path) else found.layout, notes=notes)
+
+
+def _kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
+    return "rows" if isinstance(path, Rows) else "jsonl"
 
 
 def _listed_place(row: str, key: str, number: int) -> str:
     return f"{row}: {key}[{number}]"
 
 
-def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
-    """Read a JSONL file of tagged sentences or texts; each line is a document of its own.
+def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
+    """Read a JSONL file, or rows in memory, of tagged sentences or texts; each row is a document of its own.
 
     A line is `{"tokens": ["A", ...], "tags": ["O", ...]}`, or `ner_tags`, or tags as numbers whose names `label_names`
     gives; or `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, what `predict` writes with the
@@ -157,10 +158,10 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     keys = _keys(f"{path}:{line}", first, format)
     if not keys.of_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
-        file = tagged_file(path, "jsonl", table.rows, format.scheme, format.repair, table.layout)
+        file = tagged_file(path_of(path), _kind(path), table.rows, format.scheme, format.repair, table.layout)
         file.notes.left_out.update(left_out)
         return file
-    return _read_entities(path, ToolRows("JSONL", rows, left_out), keys, format, problems)
+    return _read_entities(path, ToolRows(rows_layout(path), rows, left_out), keys, format, problems)
 
 
 def _keys(where: str, first: Row, format: NerFormat) -> _Keys:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from domainbert.tasks.ner.tags import Span, tags_from_spans, to_iob2
+from domainbert.labelled.tag_schemes import Span, tags_from_spans, to_iob2
 from domainbert.tokenization.align import AlignedWords
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
+from domainbert.labelled.entities import Sentence
+from domainbert.labelled.tag_schemes import Span, spans_from_tags, to_iob2
 from domainbert.metrics.counts import f1_of_sets
-from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, running_text

@@ -11,23 +11,22 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.items import label_set
+from domainbert.labelled.stretches import Stretch, joined_words
+from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import IntArray, micro_f1
 from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
 from domainbert.metrics.summary import Resampling, Summary, collapsed
 from domainbert.metrics.table import entity_lines, raw_text_line
-from domainbert.tasks.labelled import label_set
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.raw_text import raw_text_scores
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
-from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.tagged_scoring import TaggedScoring
-from domainbert.tasks.text_files import Stretch
 from domainbert.tasks.words import TaggedWords
 
 

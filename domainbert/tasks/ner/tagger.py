@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from domainbert.data.examples import encode_words
+from domainbert.labelled.contents import Content, as_contents
+from domainbert.labelled.tag_schemes import Span, spans_from_tags, to_iob2
 from domainbert.tasks.decoding import decode_labels
-from domainbert.tasks.labelled import Content, as_contents
-from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
 from domainbert.tokenization.align import AlignedWords, align_words

@@ -12,24 +12,23 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
-from domainbert.metrics.entities import count_entities, entity_scores
-from domainbert.tasks.claims import Claim
-from domainbert.tasks.decoding import decode_labels, valid_field
-from domainbert.tasks.labelled import Content, Labelled, label_set
-from domainbert.tasks.ner.confidence import Lattice, entity_claims
-from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import NerFile, Sentence
-from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
-from domainbert.tasks.ner.scoring import EntityScoring
-from domainbert.tasks.ner.tagger import Entity, Tagger
-from domainbert.tasks.ner.tags import (
+from domainbert.labelled.contents import Content
+from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.items import Labelled, label_set
+from domainbert.labelled.tag_schemes import (
     ModelScheme,
-    entity_types,
     labels_of_types,
     scheme_of_labels,
     spans_from_tags,
 )
-from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
+from domainbert.tasks.claims import Claim
+from domainbert.tasks.decoding import decode_labels, valid_field
+from domainbert.tasks.ner.confidence import Lattice, entity_claims
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
+from domainbert.tasks.ner.scoring import EntityScoring
+from domainbert.tasks.ner.tagger import Entity, Tagger
+from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.word_losses import word_loss
 from domainbert.tasks.words import TaggedWords, aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
@@ -137,7 +136,9 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     def metric(self) -> Metric:
         """Strict entity F1."""
-        return scores_of_counts(entity_scores, len(entity_types(self.labels)), 3)
+        from domainbert.metrics.modules import EntityF1
+
+        return EntityF1()
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
@@ -149,7 +150,7 @@ class NerTask(Task[Sentence, list[Entity]]):
             aligned = align_words(self._tokenizer, [sentence.words for sentence in sentences])
             tags = [word_tags(one, split_words(words)[1]) for one, words in zip(tags, aligned, strict=True)]
         gold, predicted = [sentence.spans for sentence in sentences], [spans_from_tags(one) for one in tags]
-        metric.update(count_entities(gold, predicted, entity_types(self.labels)).sum(axis=0))
+        metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The tag of each output, and the probability of the entity that it is in, or that it is in none."""

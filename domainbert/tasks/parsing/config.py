@@ -15,7 +15,8 @@ from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 Decoding = Literal["mst", "greedy"]
 DECODING = "domainbert_decode"  # key of config.json
@@ -36,7 +37,12 @@ class ParsingFormat:
 
 @dataclass(frozen=True)
 class Parsing(TaskConfig):
-    """Dependency trees: a head, or the root, for each word, and a label for the arc between them."""
+    """Dependency trees: a head, or the root, for each word, and a label for the arc between them.
+
+    >>> from domainbert import Parsing
+    >>> Parsing().name, Parsing().headline.name
+    ('parsing', 'LAS')
+    """
 
     title = "Dependency parser"
     headline = Headline("las", "LAS")

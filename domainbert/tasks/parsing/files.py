@@ -16,12 +16,12 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
-from domainbert.tasks.label_names import is_visible
-from domainbert.tasks.labelled import Unit, in_words, label_counts, label_set
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.items import SentenceFile, Unit, in_words, label_counts, label_set
+from domainbert.labelled.label_names import is_visible
+from domainbert.labelled.plain_items import PlainItem
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
-from domainbert.tasks.plain_items import PlainItem
-from domainbert.tasks.sentences import SentenceFile
 
 Line = tuple[int, str]
 Row = tuple[int, list[str]]  # the number of a line, and its columns
@@ -108,8 +108,10 @@ class Treebank(SentenceFile[Sentence]):
         )
 
 
-def read(config: Parsing, path: Path) -> Treebank:
+def read(config: Parsing, path: Path | Rows) -> Treebank:
     """See `TaskConfig.read`."""
+    if isinstance(path, Rows):
+        raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
     return read_treebank(path, config.format)
 
 

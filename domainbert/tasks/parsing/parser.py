@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from domainbert.labelled.contents import Content, as_contents
 from domainbert.metrics.attachment import Arc
-from domainbert.tasks.labelled import Content, as_contents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.words import aligned_contents, placed_words
 

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from domainbert.labelled.items import label_set
+from domainbert.labelled.stretches import joined_words
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import by_name
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import tree_lines
-from domainbert.tasks.labelled import label_set
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
 from domainbert.tasks.parsing.parser import Tree
-from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.scoring import CountedScoring
 
 _NONE = "_"

@@ -13,20 +13,20 @@ from torch.nn import functional
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import problem_with_strings
 from domainbert.data.examples import Example, Ints, Window, window_bounds
 from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
-from domainbert.metrics.attachment import attachment_scores, count_arcs
-from domainbert.tasks.labelled import Content, Labelled, label_set, text_of
+from domainbert.labelled.contents import Content, text_of
+from domainbert.labelled.items import Labelled, label_set
+from domainbert.labelled.row_values import problem_with_strings
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.parsing.spanning import best_tree, greedy_heads
-from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
+from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
@@ -144,14 +144,15 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     def metric(self) -> Metric:
         """The attachment scores."""
-        return scores_of_counts(attachment_scores, 3, 3)
+        from domainbert.metrics.modules import AttachmentScores
+
+        return AttachmentScores()
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         gold = [items[item] for item in batch["items"].tolist()]
         predicted = [tree.arcs for tree in self.decode(logits, batch)]
-        counts = count_arcs([one.arcs for one in gold], predicted, [one.punctuation for one in gold])
-        metric.update(counts.sum(axis=0))
+        metric.update(predicted, [one.arcs for one in gold], [one.punctuation for one in gold])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Tree]:
         """The tree of each sentence; all of them have words."""

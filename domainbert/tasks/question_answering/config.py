@@ -15,7 +15,8 @@ from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 _SPECIALS = 3  # tokens around a pair; some vocabularies have one more
 
@@ -37,7 +38,12 @@ ANSWERS = "domainbert_answers"
 
 @dataclass(frozen=True)
 class QuestionAnswering(TaskConfig):
-    """The answer to a question, as a span of its context, or none. A model folder keeps these settings."""
+    """The answer to a question, as a span of its context, or none. A model folder keeps these settings.
+
+    >>> from domainbert import QuestionAnswering
+    >>> QuestionAnswering().name, QuestionAnswering().headline.name
+    ('question_answering', 'F1')
+    """
 
     title = "Question answering model"
     pipeline_tag = "question-answering"

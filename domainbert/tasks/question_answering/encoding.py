@@ -13,8 +13,8 @@ from tokenizers import Encoding
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window, window_bounds
 from domainbert.data.types import IGNORED
-from domainbert.tasks.labelled import TextPair
-from domainbert.tasks.text_files import Stretch
+from domainbert.labelled.contents import TextPair
+from domainbert.labelled.stretches import Stretch
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]

@@ -18,13 +18,14 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, unreadable
-from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text, shown
-from domainbert.corpus.rows import json_rows
-from domainbert.tasks.labelled import Labelled, TextPair, Unit
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.corpus.rows import Rows, json_rows
+from domainbert.labelled.contents import TextPair
+from domainbert.labelled.items import Labelled, Unit
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.sets import path_of
 from domainbert.tasks.question_answering.config import QuestionAnswering, QuestionFormat
 from domainbert.tasks.question_answering.squad import read_squad
-from domainbert.tasks.text_files import parsed, refuse
 
 Row = dict[str, Any]
 
@@ -117,7 +118,7 @@ class QuestionFile(Labelled[Question]):
     def part(self, units: Sequence[int]) -> str:
         chosen = set(units)
         items = [item for n, item in zip(self.unit_numbers, self.items, strict=True) if n in chosen]
-        if self.kind == "jsonl":
+        if self.kind != "json":
             return "".join(f"{_json(_flat(item))}\n" for item in items)
         by_context = groupby(items, key=lambda item: item.context)
         paragraphs = [{"context": context, "qas": [_nested(one) for one in some]} for context, some in by_context]
@@ -138,12 +139,12 @@ def _json(value: Row) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read(config: QuestionAnswering, path: Path) -> QuestionFile:
+def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
     """See `TaskConfig.read`."""
     return read_questions(path, config.format)
 
 
-def read_questions(path: Path, format: QuestionFormat | None = None) -> QuestionFile:
+def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> QuestionFile:
     """Read questions from SQuAD's JSON (1.1 or 2.0), or from JSONL with the columns that it has in `datasets`.
 
     In JSONL empty lists say that there is no answer, and a question without an `id` is called by its line.
@@ -153,17 +154,21 @@ def read_questions(path: Path, format: QuestionFormat | None = None) -> Question
             context or answer; an answer that is not in the context where it is said to be; in JSON a question without
             an answer and without `is_impossible`, or with both; the same id twice.
     """
-    check_regular(path)
-    asked = (format or QuestionFormat()).kind
-    kind = _kind(path) if asked == "auto" else asked
-    problems = Problems(str(path))
-    rows: Iterable[tuple[int, Row]] = read_squad(path, problems) if kind == "json" else json_rows(path, problems)
+    asked, problems = (format or QuestionFormat()).kind, Problems(str(path))
+    rows: Iterable[tuple[int, Row]]
+    if isinstance(path, Rows):
+        kind: Literal["json", "jsonl", "rows"] = "rows"
+        rows = json_rows(path, problems)
+    else:
+        check_regular(path)
+        kind = _kind(path) if asked == "auto" else asked
+        rows = read_squad(path, problems) if kind == "json" else json_rows(path, problems)
     questions = parsed(rows, problems, _json_question if kind == "json" else _jsonl_question)
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:
         raise DomainbertError(f"{path}: no questions; expected at least one with its context")
-    return QuestionFile(path, questions, kind)
+    return QuestionFile(path_of(path), questions, kind)
 
 
 def _kind(path: Path) -> Literal["json", "jsonl"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from domainbert.tasks.labelled import Content, TextPair, UnreadableContents
+from domainbert.labelled.contents import Content, TextPair, UnreadableContents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.question_answering.spans import Spans
 

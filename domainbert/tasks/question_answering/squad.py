@@ -11,8 +11,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import read_text
-from domainbert.corpus.json_values import shown
 from domainbert.corpus.rows import without_repeats
+from domainbert.labelled.row_values import shown
 
 Row = dict[str, Any]
 

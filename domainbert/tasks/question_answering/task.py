@@ -7,24 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import Tensor
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import problem_with_text
 from domainbert.data.examples import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
-from domainbert.metrics.answers import score_answer, validation_scores
-from domainbert.tasks.labelled import Content, Labelled, TextPair
+from domainbert.labelled.contents import Content, TextPair
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.row_values import problem_with_text, refuse
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
 from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
 from domainbert.tasks.question_answering.scoring import AnswerScoring
 from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_numbers
-from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_rows
-from domainbert.tasks.text_files import refuse
+from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
@@ -150,17 +148,17 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     def metric(self) -> Metric:
         """F1 and exact match, at the best threshold where some questions have no answer."""
-        return scores_of_rows(validation_scores, 4)
+        from domainbert.metrics.modules import AnswerScores
+
+        return AnswerScores()
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
         version_2 = not all(item.answers for item in items)
         asked = [items[item] for item in batch["items"].tolist()]
-        rows = [
-            (*score_answer(_text(item, spans), item.texts, version_2), float(bool(item.answers)), spans.margin)
-            for item, spans in zip(asked, self.decode(logits, batch), strict=True)
-        ]
-        metric.update(np.asarray(rows, dtype=np.float64))
+        decoded = self.decode(logits, batch)
+        found = [_text(item, spans) for item, spans in zip(asked, decoded, strict=True)]
+        metric.update(found, [item.texts for item in asked], [spans.margin for spans in decoded], version_2)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
         """The best spans of each context."""

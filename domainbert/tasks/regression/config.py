@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from domainbert.labelled.formats import RowFormat
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.text_files import RowFormat, TextTaskConfig
+from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 PROBLEM_TYPE = "regression"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
@@ -28,7 +30,12 @@ class RegressionFormat(RowFormat):
 
 @dataclass(frozen=True)
 class Regression(TextTaskConfig):
-    """A number for each text, or for each pair: how alike two texts are, a grade, a year."""
+    """A number for each text, or for each pair: how alike two texts are, a grade, a year.
+
+    >>> from domainbert import Regression
+    >>> Regression().name, Regression().headline.name
+    ('regression', 'Pearson correlation')
+    """
 
     title = "Text regression"
     pipeline_tag = "text-classification"
@@ -47,8 +54,8 @@ class Regression(TextTaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """A number for each text, but for whole ones from 0, which are classes."""
+        from domainbert.labelled.infer_columns import row_keys
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.row_keys import row_keys
 
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_quantities:

@@ -8,17 +8,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import Problems, listed
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import listed, shown
-from domainbert.tasks.labelled import Notes
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.infer_columns import DECIMAL
+from domainbert.labelled.items import Notes, TextFile, TextItem
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import parsed, refuse, shown
+from domainbert.labelled.rows import has_json_values, placed, rows_of_texts, some_texts, text_fields, text_problems
+from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
-from domainbert.tasks.row_keys import DECIMAL
-from domainbert.tasks.set_rows import placed
-from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
-from domainbert.tasks.text_items import TextFile, TextItem
 
 _LARGEST = 1e30  # single precision ends at 3.4e38
 
@@ -48,12 +46,12 @@ class NumberFile(TextFile[NumberedText]):
         return f"{said}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
 
 
-def read(config: Regression, file: Single) -> NumberFile:
+def read(config: Regression, file: Readable) -> NumberFile:
     """See `TaskConfig.read`."""
     return read_numbers(file, config.format)
 
 
-def read_numbers(file: Single, format: RegressionFormat | None = None) -> NumberFile:
+def read_numbers(file: Readable, format: RegressionFormat | None = None) -> NumberFile:
     """Read texts with one number each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Raises:
@@ -64,7 +62,7 @@ def read_numbers(file: Single, format: RegressionFormat | None = None) -> Number
     kind, rows = rows_of_texts(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
-        if kind != "jsonl":
+        if not has_json_values(kind):
             row[format.label_key] = _in_digits(row[format.label_key])
         refuse(*text_problems(row, format), placed(_problem_with_number(row, format.label_key), file, line))
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)

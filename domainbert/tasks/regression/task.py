@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
+from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.regression.config import PROBLEM_TYPE
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.scoring import CountedScoring
-from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
+from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -179,12 +179,14 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     def metric(self) -> Metric:
         """Correlations, errors and R2, in the units of the files."""
-        return scores_of_rows(lambda rows: regression_scores(*rows.T), 2)
+        from domainbert.metrics.modules import RegressionScores
+
+        return RegressionScores()
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[NumberedText]) -> None:
         gold = [items[item].number for item in batch["items"].tolist()]
-        metric.update(np.column_stack([gold, self._numbers(logits, batch).cpu().numpy()]))
+        metric.update(self._numbers(logits, batch), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
         """The number of each text."""

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.formats import TextFormat
+from domainbert.labelled.label_names import is_visible
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.label_names import is_visible
 from domainbert.tasks.nothing import told_nothing
 from domainbert.tasks.relations.outputs import classes_of
-from domainbert.tasks.text_files import TextFormat
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 _MARKED = 0.95  # of the texts; the strict reader names the others
 
@@ -67,7 +68,12 @@ class RelationFormat(TextFormat):
 
 @dataclass(frozen=True)
 class Relations(TaskConfig):
-    """The relation between two entities of a text, one of several."""
+    """The relation between two entities of a text, one of several.
+
+    >>> from domainbert import Relations
+    >>> Relations().name, Relations().headline.name
+    ('relations', 'macro F1')
+    """
 
     reads_whole = True
     title = "Relation classifier"
@@ -107,8 +113,8 @@ class Relations(TaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Two entities of each text, by characters or by the usual markers."""
+        from domainbert.labelled.infer_columns import row_keys
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.row_keys import row_keys
 
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:

@@ -12,13 +12,14 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.tasks.labelled import Labelled, Notes, Unit, in_words, label_counts, label_set
-from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.plain_items import PlainItem
+from domainbert.labelled.items import Labelled, Notes, Unit, in_words, label_counts, label_set
+from domainbert.labelled.label_names import LabelReader
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import parsed, refuse
+from domainbert.labelled.rows import placed, problems_with_slices, slices_of, some_texts, text_rows
+from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
-from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class RelationFile(Labelled[RelatedEntities]):
         return [Unit(group[0].line, frozenset(label_set(group)), group[0].label) for group in groups]
 
 
-def read(config: Relations, file: Single) -> RelationFile:
+def read(config: Relations, file: Readable) -> RelationFile:
     """See `TaskConfig.read`. Relations are names, or numbers as classes are.
 
     Raises:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.json_values import problem_with_text, shown
+from domainbert.labelled.row_values import problem_with_text, refuse, shown
+from domainbert.labelled.stretches import Stretch, stretch_of, words_inside
 from domainbert.tasks.relations.config import RelationFormat
-from domainbert.tasks.text_files import Stretch, refuse, stretch_of, words_inside
 
 Markers = Sequence[str]
 """Four: before and after the first entity, the head; before and after the second, the tail."""

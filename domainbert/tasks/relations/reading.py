@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.labelled import UnreadableContents
+from domainbert.labelled.contents import UnreadableContents
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.marked import MarkedText, Markers
 from domainbert.tokenization.load import DomainTokenizer

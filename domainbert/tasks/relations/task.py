@@ -15,10 +15,9 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
-from domainbert.metrics.classification import count_class_ids
-from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.labelled.contents import Content, UnreadableContents, text_in
+from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.labelled import Content, Labelled, UnreadableContents, label_set, text_in
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
@@ -28,7 +27,7 @@ from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
 from domainbert.tasks.relations.reading import Reading
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.windows import places_of, relation_example
-from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
+from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
@@ -177,14 +176,14 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def metric(self) -> Metric:
         """Micro and macro F1 and accuracy."""
-        return scores_of_counts(meaningful_scores, len(self.classes) + (self.nothing not in self.classes), 3)
+        from domainbert.metrics.modules import LabelScores
+
+        return LabelScores(self.classes, self.nothing)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
-        predicted = self.class_logits(logits, batch).argmax(dim=-1).cpu().numpy()
-        counts = count_class_ids(gold, predicted, len(self.classes)).sum(axis=0)
-        metric.update(meaningful(counts, self.classes, self.nothing))
+        metric.update(self.class_logits(logits, batch).argmax(dim=-1), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Relation]:
         """The relation of each text, and the probabilities of all."""

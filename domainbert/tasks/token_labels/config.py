@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.formats import TaggedFormat
+from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.nothing import told_nothing
-from domainbert.tasks.tagged_files import OF_A_CRF, TaggedFormat
 
 if TYPE_CHECKING:
-    from domainbert.tasks.recognition import Recognised, Sample
+    from domainbert.labelled.file_sample import Sample
+    from domainbert.tasks.recognition import Recognised
 
 _MOST_LABELS = 200
 _UNTAGGED = "O"
@@ -23,7 +25,12 @@ _UNTAGGED = "O"
 
 @dataclass(frozen=True)
 class TokenLabels(TaskConfig):
-    """A label for each word, scored word by word: a prefix such as I- has no meaning, and no entities are made."""
+    """A label for each word, scored word by word: a prefix such as I- has no meaning, and no entities are made.
+
+    >>> from domainbert import TokenLabels
+    >>> TokenLabels().name, TokenLabels().headline.name
+    ('token_labels', 'mean token F1')
+    """
 
     title = "Token classifier"
     pipeline_tag = "token-classification"
@@ -65,8 +72,8 @@ class TokenLabels(TaskConfig):
     @override
     def recognises(cls, sample: Sample) -> Recognised | None:
         """Any tags, and rather than entities those of which none begins one (EBM-NLP)."""
+        from domainbert.labelled.file_sample import tagged_sample
         from domainbert.tasks.recognition import Recognised
-        from domainbert.tasks.tagged_samples import tagged_sample
 
         found = tagged_sample(sample)
         labels = set(found.tags) if found else set()

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domainbert.base.errors import Problems
-from domainbert.corpus.json_values import shown
-from domainbert.tasks.label_names import is_visible
-from domainbert.tasks.labelled import Notes, in_words, label_counts
-from domainbert.tasks.tagged_files import (
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.items import Notes, in_words, label_counts
+from domainbert.labelled.label_names import is_visible
+from domainbert.labelled.row_values import shown
+from domainbert.labelled.rows import file_kind
+from domainbert.labelled.sets import path_of
+from domainbert.labelled.tagged_files import (
     TaggedFile,
     TaggedRows,
     TaggedSentence,
@@ -20,7 +23,6 @@ from domainbert.tasks.tagged_files import (
     read_lists,
     sentence_rows,
 )
-from domainbert.tasks.text_files import file_kind
 from domainbert.tasks.token_labels.config import TokenLabels
 
 
@@ -35,7 +37,7 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
         return f"{self.path}: {self.sizes}; {len(counts)} labels ({in_words(counts)})"
 
 
-def read(config: TokenLabels, path: Path) -> TokenLabelFile:
+def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     """See `TaskConfig.read`.
 
     Raises:
@@ -45,7 +47,7 @@ def read(config: TokenLabels, path: Path) -> TokenLabelFile:
     format = config.format
     kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
     problems, notes = Problems(str(path)), Notes()
-    if kind == "jsonl":
+    if kind != "conll" or isinstance(path, Rows):
         rows = sentence_rows(path, problems, notes.left_out)
         table = read_lists(path, rows, problems, list_keys(f"{path}:{rows[0][0]}", rows[0][1], format), format)
     else:
@@ -55,10 +57,10 @@ def read(config: TokenLabels, path: Path) -> TokenLabelFile:
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
     lines, names = [mark.line for mark in table.marks], [mark.name for mark in table.marks]
-    return TokenLabelFile(path, sentences, kind, table.layout, lines, mark_names=names, notes=notes)
+    return TokenLabelFile(path_of(path), sentences, kind, table.layout, lines, mark_names=names, notes=notes)
 
 
-def _check_labels(path: Path, rows: Sequence[TaggedRows], problems: Problems) -> None:
+def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Problems) -> None:
     for row in rows:
         for label, line in zip(row.tags, row.lines, strict=True):
             if not is_visible(label):
@@ -66,7 +68,7 @@ def _check_labels(path: Path, rows: Sequence[TaggedRows], problems: Problems) ->
                 problems.add(f"{path}:{line}: label {shown(label)}; {expected}")
 
 
-def _check_marks(path: Path, table: TaggedTable, outside: str | None, problems: Problems) -> None:
+def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
     """The `-DOCSTART-` lines are no words, so that a label there would be lost."""
     known = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks if outside is not None else ():

@@ -17,20 +17,21 @@ from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
-from domainbert.metrics.classification import count_class_ids, count_classes
+from domainbert.labelled.contents import Content, as_contents
+from domainbert.labelled.items import Labelled, label_counts, label_set
+from domainbert.labelled.stretches import joined_words
+from domainbert.labelled.tagged_files import TaggedSentence
+from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.metrics.meaningful import meaningful
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
-from domainbert.tasks.labelled import Content, Labelled, as_contents, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
-from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.tagged_files import TaggedSentence
 from domainbert.tasks.tagged_scoring import TaggedScoring
-from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
+from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_losses import word_loss
 from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
@@ -180,15 +181,16 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     def metric(self) -> Metric:
         """Mean F1 of the labels that mean something, micro F1 and accuracy."""
-        return scores_of_counts(meaningful_scores, len(self.labels) + (self.nothing not in self.labels), 3)
+        from domainbert.metrics.modules import LabelScores
+
+        return LabelScores(self.labels, self.nothing)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
         number = {label: index for index, label in enumerate(self.labels)}
         gold = np.array([number[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
         predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
-        counts = count_class_ids(gold, predicted, len(self.labels)).sum(axis=0)
-        metric.update(meaningful(counts, self.labels, self.nothing))
+        metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The label of each word, and its probability."""

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedLM(ObjectiveConfig):
-    """Predict hidden tokens (Devlin et al. 2019, section 3.1)."""
+    """Predict hidden tokens (Devlin et al. 2019, section 3.1).
+
+    >>> from domainbert import MaskedLM
+    >>> MaskedLM().masking.mlm_probability
+    0.15
+    """
 
     masking: MaskingConfig = MaskingConfig()
     """Choice of the tokens that are hidden and predicted."""

@@ -51,7 +51,12 @@ class GeneratorConfig:
 @dataclass(frozen=True)
 class ReplacedTokens(ObjectiveConfig):
     """Tell which tokens a generator, which learns masked LM, has put in place of the text's own (Clark et al. 2020,
-    arXiv:2003.10555). The defaults are those of DeBERTa-v3 (He et al. 2021, arXiv:2111.09543)."""
+    arXiv:2003.10555). The defaults are those of DeBERTa-v3 (He et al. 2021, arXiv:2111.09543).
+
+    >>> from domainbert import ReplacedTokens
+    >>> ReplacedTokens().name
+    'replaced-token detection'
+    """
 
     generator: GeneratorConfig | None = None
     """The generator; None is that of the folder to go on from, or has half of the encoder's layers."""

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SentencePairs(MaskedLM):
     """Predict hidden tokens, and how the second of two segments belongs to the first (Devlin et al. 2019, section 3.1;
-    Lan et al. 2020, section 3.1)."""
+    Lan et al. 2020, section 3.1).
+
+    >>> from domainbert import SentencePairs
+    >>> SentencePairs().name
+    'masked LM and sentence order prediction'
+    """
 
     relation: Literal["order", "next"] = "order"
     """Question that each pair asks. `order`: do the two follow each other, or is the second one first (ALBERT)?

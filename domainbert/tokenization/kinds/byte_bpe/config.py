@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ByteBPE(TokenizerKindConfig):
-    """RoBERTa's: merges of bytes, so that nothing is ever unknown; the space before a word belongs to its piece."""
+    """RoBERTa's: merges of bytes, so that nothing is ever unknown; the space before a word belongs to its piece.
+
+    >>> from domainbert import ByteBPE
+    >>> ByteBPE().special_tokens[0], ByteBPE().build().name
+    ('<s>', 'byte-level BPE')
+    """
 
     special_tokens: list[str] = field(default_factory=lambda: ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     """Special tokens in the order of their ids; ... stands for all other entries, which come last unless it does."""

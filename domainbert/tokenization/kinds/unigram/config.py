@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unigram(TokenizerKindConfig):
-    """Sentencepiece's: of all ways to spell a word the most probable one; "▁" stands for the space before a word."""
+    """Sentencepiece's: of all ways to spell a word the most probable one; "▁" stands for the space before a word.
+
+    >>> from domainbert import Unigram
+    >>> Unigram().special_tokens[:2], Unigram().build().name
+    (['<pad>', '<unk>'], 'Unigram')
+    """
 
     special_tokens: list[str] = field(default_factory=lambda: ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
     """Special tokens in the order of their ids; ... stands for all other entries, which come last unless it does."""

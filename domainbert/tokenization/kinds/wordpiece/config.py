@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WordPiece(TokenizerKindConfig):
-    """BERT's: pieces that continue a word begin with "##", and a word with an unknown character is [UNK]."""
+    """BERT's: pieces that continue a word begin with "##", and a word with an unknown character is [UNK].
+
+    >>> from domainbert import WordPiece
+    >>> WordPiece(keep_accents=True).build().name
+    'WordPiece'
+    """
 
     keep_accents: bool = False
     """Keep accents in a lowercased vocabulary."""

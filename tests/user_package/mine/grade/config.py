@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domainbert.base.errors import Problems
-from domainbert.corpus.json_values import problem_with_text, shown
 from domainbert.corpus.rows import json_rows
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.row_values import problem_with_text, shown
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled
 
 
 @dataclass(frozen=True)

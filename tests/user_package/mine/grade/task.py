@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
+from domainbert.labelled.items import Labelled
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.text_task import TextTask
 from mine.grade.config import Grade, GradedText

@@ -1,0 +1,1 @@
+"""Labelled files as items: columns, tags, rows, JSON, exports of annotation tools, splits; without torch."""

@@ -1,0 +1,64 @@
+"""Labelled sets from Python: paths, data sets of Hugging Face `datasets`, lists of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.dataset_rows import dataset_rows
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import FileTask, LabelledFile, read_file, read_set
+
+LabelledSource = str | os.PathLike[str] | LabelledFile | Rows | Mapping[str, Any] | Iterable[Any]
+"""See `read_labelled`."""
+
+_EXPECTED = "expected a path, hub:NAME, a datasets.Dataset or a list of rows"
+
+
+def read_labelled(
+    task: FileTask,
+    source: LabelledSource,
+    *,
+    name: str = "rows",
+    hub_config: str | None = None,
+    hub_split: str | None = None,
+) -> Labelled[Any]:
+    """The items of a labelled set, whose rows are read like rows of JSONL.
+
+    >>> from domainbert.tasks.classification.config import Classification
+    >>> rows = [{"text": "Prices rose.", "label": "up"}, {"text": "Prices fell.", "label": "down"}]
+    >>> [item.label for item in read_labelled(Classification(), rows).items]
+    ['up', 'down']
+
+    Args:
+        task: the settings of the task, such as `Ner()`.
+        source: a file, or a `LabelledFile`; a folder that `save_to_disk` has written; `hub:NAME` for a data set of the
+            Hugging Face hub; a list of these, which are one set; a `datasets.Dataset`, or a `DatasetDict` with
+            `hub_split`; or rows, each a mapping of columns to values. For a pandas table pass
+            `datasets.Dataset.from_pandas(table)`.
+        name: stands for rows in memory in messages: the third row is `NAME:3`.
+        hub_config: the configuration of a data set of the hub.
+        hub_split: the split of a data set that has several.
+
+    Raises:
+        DomainbertError: the source is none of these; anything wrong with a file or row, with its place.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        on_hub = hub_config is not None or hub_split is not None
+        path = Path(source)
+        return read_file(task, LabelledFile(path, hub_config=hub_config, hub_split=hub_split) if on_hub else path)
+    if hasattr(source, "with_format"):
+        return read_file(task, dataset_rows(source, name, hub_split))
+    if isinstance(source, (LabelledFile, Rows)):
+        return read_file(task, source)
+    if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)) or hasattr(source, "iloc"):
+        advice = " (datasets.Dataset.from_pandas(table) for a pandas table)" if hasattr(source, "iloc") else ""
+        raise DomainbertError(f"{name}: found {type(source).__name__}; {_EXPECTED}{advice}")
+    given: list[Any] = list(source)
+    if given and all(isinstance(one, (str, os.PathLike, LabelledFile)) for one in given):
+        return read_set(task, [one if isinstance(one, LabelledFile) else Path(one) for one in given])
+    return read_file(task, Rows(name, given))

@@ -1,0 +1,254 @@
+"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from typing_extensions import override
+
+from domainbert.base.errors import DomainbertError, Problems, listed
+from domainbert.corpus.rows import Rows, json_rows
+from domainbert.labelled.conll import read_table
+from domainbert.labelled.formats import TaggedColumns
+from domainbert.labelled.items import SentenceFile, Unit, label_set
+from domainbert.labelled.label_names import label_names, refuse_other_names
+from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, refuse, shown
+from domainbert.labelled.rows import accepted
+
+_TAG_KEYS = ("tags", "ner_tags")
+_NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """Words with one tag each."""
+
+    words: list[str]
+    tags: list[str]
+    line: int
+    """The line of the file where the sentence begins, from 1."""
+    document: int
+    """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
+    text: str | None = None
+    """The text of the file that was split into the words; None if the file has words."""
+
+    @property
+    def content(self) -> list[str]:
+        """The words."""
+        return self.words
+
+    @property
+    def labels(self) -> list[str]:
+        """The tags."""
+        return self.tags
+
+
+OF_A_CRF = "the tags of a CRF depend on one another; expected head: linear, or no r_drop"
+"""The reason why `r_drop` cannot compare them."""
+
+AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
+
+
+@dataclass(frozen=True)
+class TaggedFile(SentenceFile[AnySentence]):
+    """Contents of a tagged file, and how it was read."""
+
+    layout: str
+    """Kind of file, and how the columns were found, in words."""
+    marks: list[int]
+    """The lines that say where documents begin; empty if none does."""
+    mark_names: list[str] = field(default_factory=list, kw_only=True)
+    """The text behind the mark in each of these lines, such as the number of an abstract."""
+
+    @property
+    @override
+    def marks_documents(self) -> bool:
+        return bool(self.marks)
+
+    def units(self) -> list[Unit]:
+        """The documents; one begins where it is marked."""
+        units: list[Unit] = []
+        for _, group in groupby(self.items, key=lambda one: one.document):
+            document = list(group)
+            begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
+            first = min(self.marks, default=begin)
+            units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
+        return units
+
+    @override
+    def plain_item(self, item: AnySentence) -> PlainItem:
+        name = self._document_names.get(bisect(self.marks, item.line) - 1, "")
+        text, document = " ".join(item.words), item.document if self.marks else None
+        return PlainItem((text,), tuple(item.labels), tuple(item.tags), document=document, document_name=name)
+
+    @cached_property
+    def _document_names(self) -> dict[int, str]:
+        """The names of documents by the numbers of their marks; of all or none, for what stands twice is no name."""
+        different = len(set(self.mark_names)) == len(self.mark_names) and all(self.mark_names)
+        return dict(enumerate(self.mark_names)) if different else {}
+
+    @property
+    def sizes(self) -> str:
+        """Sentences, documents and words, and the layout, for a person."""
+        return f"{self.counted}; {self.layout}"
+
+    @property
+    def fits_columns(self) -> bool:
+        """Whether `write` can write every sentence so that `read_columns` reads the same words; a sentence without
+        words, or a word with a tab or a line break, as JSONL may hold them, has no place in columns."""
+        return all(item.words and not any(map(_NO_COLUMN.search, item.words)) for item in self.items)
+
+    def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
+        """The columns that conlleval reads: word, gold, predicted, with documents where the file marks them."""
+        document = -1
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            for sentence, tags in zip(self.items, predicted, strict=True):
+                if self.marks and sentence.document != document:
+                    document = sentence.document
+                    stream.write("-DOCSTART-\tO\tO\n\n")
+                for row in zip(sentence.words, sentence.tags, tags, strict=True):
+                    stream.write("\t".join(row) + "\n")
+                stream.write("\n")
+
+
+class TaggedRows(NamedTuple):
+    """One sentence as it stands in the file; `lines` are those of its words."""
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+    line: int
+    document: int
+    text: str | None = None
+
+
+class Mark(NamedTuple):
+    """A line that begins a document, what it has in the column of the tags, if it has that column, and its rest."""
+
+    line: int
+    tag: str | None
+    name: str
+
+
+class TaggedTable(NamedTuple):
+    """The sentences of a file, the marks of its documents, and how it is laid out, in words."""
+
+    rows: list[TaggedRows]
+    marks: list[Mark]
+    layout: str
+
+
+def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> TaggedTable:
+    """Read a CoNLL file; for the columns see `TaggedColumns`.
+
+    They are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
+    control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
+
+    Raises:
+        DomainbertError: the file cannot be read, or has no words; a line has another number of columns than the first;
+            a line break of Unicode outside of a word.
+    """
+    table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
+    token, tag = table.column_index(token_column), table.column_index(tag_column)
+    if token == tag:
+        raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
+    table.check_breaks(token)
+    marks = [
+        Mark(row.line, row.columns[tag] if len(row.columns) == table.width else None, " ".join(row.columns[1:]))
+        for row in table.marks
+    ]
+    rows = [
+        TaggedRows(
+            [row.columns[token] for row in block.rows],
+            [row.columns[tag] for row in block.rows],
+            [row.line for row in block.rows],
+            block.line,
+            block.document,
+        )
+        for block in table.blocks
+    ]
+    layout = (
+        f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
+        + (f", {table.left_out:,} lines of CoNLL-U that are no words left out" if table.left_out else "")
+    )
+    return TaggedTable(rows, marks, layout)
+
+
+def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
+    """The rows of sentences of a JSONL file or in memory, see `accepted`; `DomainbertError` if it has none."""
+    rows = list(accepted(json_rows(path, problems), left_out))
+    if not rows:
+        problems.raise_if_any()
+        raise DomainbertError(f"{path}: no sentences; expected words with tags")
+    return rows
+
+
+def rows_layout(path: Path | Rows) -> str:
+    """The layout of rows with typed values, in words."""
+    return "rows" if isinstance(path, Rows) else "JSONL"
+
+
+def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
+    """The keys of words and tags in JSONL, by the first row unless the format names them."""
+    words = format.token_column if isinstance(format.token_column, str) else "tokens"
+    if isinstance(format.tag_column, str):
+        return words, format.tag_column
+    tags = [key for key in _TAG_KEYS if key in first]
+    if len(tags) > 1:
+        raise DomainbertError(f"{where}: both {listed(tags)}; expected one of them, or tag_column to name it")
+    return words, tags[0] if tags else _TAG_KEYS[0]
+
+
+def read_lists(
+    path: Path | Rows, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
+) -> TaggedTable:
+    """The sentences of JSONL, whose rows have been read, one or more: each a document of its own.
+
+    A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with other `keys` perhaps, or has tags as numbers whose names
+    `label_names` gives. `DomainbertError` names broken rows.
+    """
+    line, first = rows[0]
+    names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
+
+    def parse(row: Row, line: int) -> tuple[int, list[str], list[str]]:
+        refuse_other_names(row, first)
+        return line, *_words_and_tags(row, *keys, names)
+
+    found = parsed(rows, problems, parse)
+    problems.raise_if_any()
+    sentences = [
+        TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)
+    ]
+    return TaggedTable(sentences, [], f"{rows_layout(path)}, words in {keys[0]!r}, tags in {keys[1]!r}")
+
+
+def _words_and_tags(
+    row: Row, words_key: str, tags_key: str, names: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    tags: Any = row.get(tags_key)
+    numbered = isinstance(tags, list) and any(map(is_whole_number, tags))
+    wrong = _problem_with_numbers(tags, tags_key, names) if numbered else problem_with_strings(row, tags_key)
+    refuse(problem_with_strings(row, words_key), wrong)
+    words = row[words_key]
+    if len(words) != len(tags):
+        refuse(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected as many")
+    return words, [(names or ())[number] for number in tags] if numbered else tags
+
+
+def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
+    if names is None:
+        first = next(filter(is_whole_number, numbers))
+        return f"{key!r} holds the number {first}; expected names of tags (label_names says what numbers stand for)"
+    for number in numbers:
+        if not is_whole_number(number) or not 0 <= number < len(names):
+            return f"{key!r} holds {shown(number)}; expected numbers from 0 to {len(names) - 1} (label_names)"
+    return ""

@@ -1,0 +1,295 @@
+"""Scores of every kind of labels as `torchmetrics.Metric`: they sum over batches and ranks, and start anew on reset.
+
+`update` takes predictions first, then gold. `compute` gives scalars by name, for `log_dict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+from typing_extensions import override
+
+from domainbert.base.errors import DomainbertError
+from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
+from domainbert.metrics.answers import score_answer, validation_scores
+from domainbert.metrics.attachment import Trees, attachment_scores, count_arcs
+from domainbert.metrics.classification import (
+    THRESHOLDS,
+    class_scores,
+    count_class_ids,
+    count_thresholds,
+    f1_by_threshold,
+)
+from domainbert.metrics.classification import threshold_scores as best_threshold_scores
+from domainbert.metrics.counts import IntArray, by_name
+from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
+from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.metrics.regression import regression_scores
+from domainbert.metrics.validation import KeptRows, SummedCounts, as_tensors
+
+Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
+"""For each sentence its tags (any of IOB1, IOB2, BIOES, BILOU), or its spans (start, end, type), `end` exclusive."""
+
+Classes = Sequence[str] | ArrayLike | Tensor
+"""Names of classes, or their numbers."""
+
+
+class EntityF1(Metric):
+    """Entity precision, recall and F1: strict, and on request by type and lenient.
+
+    Strict micro scores are those of seqeval with `mode="strict"`; tags that a scheme forbids are read as `conlleval`
+    reads them. `macro_f1` is the mean over the types that occur. The types need not be known beforehand.
+
+    >>> from domainbert import EntityF1
+    >>> f1 = EntityF1(per_type=True, lenient=True)
+    >>> f1.update([["B-court", "I-court", "O"]], [["B-court", "I-court", "B-law"]])  # predicted, gold
+    >>> f1.update([[(0, 1, "law")]], [[(0, 2, "law")]])  # spans
+    >>> {name: round(float(score), 2) for name, score in f1.compute().items() if name.endswith(("f1", "f1/law"))}
+    {'f1': 0.4, 'macro_f1': 0.5, 'lenient_f1': 0.8, 'partial_f1': 0.6, 'f1/law': 0.0}
+
+    Args:
+        per_type: add `precision/TYPE`, `recall/TYPE` and `f1/TYPE`.
+        lenient: add `lenient_` scores, for which an overlap with the same type is right, and `partial_` scores, for
+            which an overlap that is not exact counts half.
+    """
+
+    records: list[Tensor]
+
+    def __init__(self, per_type: bool = False, lenient: bool = False) -> None:
+        super().__init__()
+        self.per_type, self.lenient = per_type, lenient
+        # Flat records: number of characters of a type, these, its tp, fp, fn and lenient matches. So ranks need not
+        # know each other's types.
+        self.add_state("records", [], dist_reduce_fx="cat")
+
+    @property
+    @override
+    def dtype(self) -> torch.dtype:
+        """The type of what a rank without sentences sends; it must be that of the other ranks."""
+        return torch.int64
+
+    def update(self, predicted: Entities, gold: Entities) -> None:
+        """Add sentences, given by their tags or spans.
+
+        Raises:
+            DomainbertError: different numbers of sentences or tags, or a tag of no known scheme.
+        """
+        if len(predicted) != len(gold):
+            raise DomainbertError(f"predicted: {len(predicted):,} sentences; expected {len(gold):,}, as many as gold")
+        for number, (one, other) in enumerate(zip(predicted, gold, strict=True)):
+            if len(one) != len(other) and _are_tags(one) and _are_tags(other):
+                raise DomainbertError(f"predicted[{number}]: {len(one)} tags; expected {len(other)}, as gold has")
+        found, wanted = ([_spans(sentence) for sentence in side] for side in (predicted, gold))
+        types = sorted({kind for side in (found, wanted) for spans in side for _, _, kind in spans})
+        counts = count_entities(wanted, found, types).sum(axis=0)
+        matches = count_lenient(wanted, found, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
+        for kind, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
+            record = [len(kind), *map(ord, kind), *row, matched]
+            self.records.append(torch.tensor(record, dtype=torch.int64, device=self.device))
+
+    def compute(self) -> dict[str, Tensor]:
+        """The scores of everything seen since the last reset."""
+        types, counts, matched = self.totals()
+        scores: dict[str, Any] = entity_scores(counts)
+        if self.lenient:
+            for name, found in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
+                scores |= {f"{name}_{key}": value for key, value in found.as_dict().items()}
+        if self.per_type:
+            for kind, row in by_name(types, counts).items():
+                scores |= {f"{key}/{kind}": value for key, value in row.items() if key != "support"}
+        return as_tensors(scores)
+
+    def totals(self) -> tuple[list[str], IntArray, IntArray]:
+        """The types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
+        flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
+        rows: dict[str, NDArray[np.int64]] = {}
+        place = 0
+        while place < len(flat):
+            begin, end = place + 1, place + 1 + int(flat[place])
+            kind, place = "".join(map(chr, flat[begin:end])), end + 4
+            rows[kind] = rows.get(kind, np.zeros(4, dtype=np.int64)) + np.asarray(flat[end:place], dtype=np.int64)
+        types = sorted(rows)
+        counts = np.stack([rows[kind] for kind in types]) if types else np.zeros((0, 4), dtype=np.int64)
+        return types, counts[:, :3], counts[:, 3]
+
+
+def _are_tags(sentence: Sequence[Any]) -> bool:
+    return bool(sentence) and isinstance(sentence[0], str)
+
+
+def _spans(sentence: Sequence[Any]) -> list[Span]:
+    if not _are_tags(sentence):
+        return sorted((int(start), int(end), kind) for start, end, kind in sentence)
+    for tag in set(sentence):
+        split_tag(tag)
+    return spans_from_tags(sentence)
+
+
+class ClassificationScores(SummedCounts):
+    """Macro F1 (`f1`) over the classes that occur, and accuracy, of texts with one class each.
+
+    >>> from domainbert import ClassificationScores
+    >>> scores = ClassificationScores(["civil", "criminal"])
+    >>> scores.update(["civil", "civil", "criminal"], ["civil", "criminal", "criminal"])
+    >>> {name: round(float(score), 3) for name, score in scores.compute().items()}
+    {'f1': 0.667, 'accuracy': 0.667}
+    """
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        super().__init__(class_scores, len(labels), 3)
+        self.labels = tuple(labels)
+
+    def update(self, predicted: Classes, gold: Classes) -> None:
+        """Add texts, given by the names or the numbers of their classes (N,)."""
+        self.add(_class_counts(predicted, gold, self.labels))
+
+
+class LabelScores(SummedCounts):
+    """Macro and micro F1 of the classes that mean something, and accuracy, of words or of pairs of entities.
+
+    >>> from domainbert import LabelScores
+    >>> scores = LabelScores(["O", "date"], nothing="O")
+    >>> scores.update(["date", "O", "O", "O"], ["date", "date", "O", "O"])
+    >>> {name: round(float(score), 3) for name, score in scores.compute().items()}
+    {'macro_f1': 0.667, 'micro_f1': 0.667, 'accuracy': 0.75}
+
+    Args:
+        labels: names of the classes.
+        nothing: the class that means nothing, such as `O` or `no_relation`; None if all mean something.
+    """
+
+    def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
+        super().__init__(meaningful_scores, len(labels) + (nothing not in labels), 3)
+        self.labels, self.nothing = tuple(labels), nothing
+
+    def update(self, predicted: Classes, gold: Classes) -> None:
+        """Add words, given by the names or the numbers of their classes (N,)."""
+        self.add(meaningful(_class_counts(predicted, gold, self.labels), self.labels, self.nothing))
+
+
+class MultiLabelScores(SummedCounts):
+    """Micro F1, precision and recall, and macro F1, at the threshold with the highest micro F1, and the threshold.
+
+    >>> from domainbert import MultiLabelScores
+    >>> scores = MultiLabelScores(["tax", "work"])
+    >>> scores.update([[0.9, 0.2], [0.1, 0.4]], [[1, 0], [0, 1]])
+    >>> {name: round(float(score), 2) for name, score in scores.compute().items() if name in ("f1", "threshold")}
+    {'f1': 1.0, 'threshold': 0.4}
+
+    Args:
+        labels: names of the labels.
+        every_threshold: give micro F1 at each threshold ("0.01" to "0.99") instead.
+    """
+
+    def __init__(self, labels: Sequence[str], every_threshold: bool = False) -> None:
+        scores = f1_by_threshold if every_threshold else best_threshold_scores
+        super().__init__(scores, len(labels), 2, len(THRESHOLDS) + 1)
+
+    def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
+        """Add texts: the probabilities of the labels (N, labels), and whether each holds (N, labels)."""
+        self.add(count_thresholds(_array(gold).astype(np.int64), _array(predicted)))
+
+
+class AttachmentScores(SummedCounts):
+    """Labelled and unlabelled attachment of dependency trees, with and without punctuation, and exact trees.
+
+    >>> from domainbert import AttachmentScores
+    >>> scores = AttachmentScores()
+    >>> scores.update([[(2, "det"), (0, "root")]], [[(2, "amod"), (0, "root")]])
+    >>> float(scores.compute()["las"]), float(scores.compute()["uas"])
+    (0.5, 1.0)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(attachment_scores, 3, 3)
+
+    def update(self, predicted: Trees, gold: Trees, punctuation: Sequence[Sequence[bool]] | None = None) -> None:
+        """Add sentences: the head (from 1, or 0 for the root) and label of each word; which words are punctuation."""
+        ignored = [[False] * len(tree) for tree in gold] if punctuation is None else punctuation
+        self.add(count_arcs(gold, predicted, ignored).sum(axis=0))
+
+
+class AnswerScores(KeptRows):
+    """Exact match and F1 of answers to questions, as the official scripts of SQuAD count them.
+
+    >>> from domainbert import AnswerScores
+    >>> scores = AnswerScores()
+    >>> scores.update(["the high court", "1996"], [["High Court"], ["in 1997", "1997"]])
+    >>> float(scores.compute()["exact"]), float(scores.compute()["f1"])
+    (0.5, 0.5)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(validation_scores, 4)
+
+    def update(
+        self,
+        predicted: Sequence[str],
+        gold: Sequence[Sequence[str]],
+        margins: Sequence[float] | None = None,
+        version_2: bool = False,
+    ) -> None:
+        """Add questions, each with an answer and gold answers.
+
+        Where questions without gold answers are scored, as in `version_2` of SQuAD, `margins` say how much better no
+        answer is than the predicted one, and the scores are those at the best threshold.
+        """
+        margins = [0.0 if answer else 1.0 for answer in predicted] if margins is None else margins
+        rows = [
+            (*score_answer(answer, texts, version_2), float(bool(texts)), margin)
+            for answer, texts, margin in zip(predicted, gold, margins, strict=True)
+        ]
+        self.add(np.asarray(rows, dtype=np.float64).reshape(-1, 4))
+
+
+class RegressionScores(KeptRows):
+    """Pearson's and Spearman's correlation, errors and R2 of numbers.
+
+    >>> from domainbert import RegressionScores
+    >>> scores = RegressionScores()
+    >>> scores.update([1.0, 2.0, 4.0], [1.0, 2.0, 3.0])
+    >>> {name: round(float(score), 3) for name, score in scores.compute().items() if name in ("spearman", "mae")}
+    {'spearman': 1.0, 'mae': 0.333}
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_regression_scores, 2)
+
+    def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
+        """Add texts with their numbers (N,)."""
+        self.add(np.column_stack([_array(gold), _array(predicted)]).astype(np.float64))
+
+
+def _regression_scores(rows: NDArray[np.float64]) -> Mapping[str, float]:
+    return regression_scores(*rows.T)
+
+
+def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:
+    found, wanted = (_class_ids(side, labels) for side in (predicted, gold))
+    if len(found) != len(wanted):
+        raise DomainbertError(f"predicted: {len(found):,} classes; expected {len(wanted):,}, as many as gold")
+    return count_class_ids(wanted, found, len(labels)).sum(axis=0)
+
+
+def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
+    values = _array(classes)
+    if values.dtype.kind != "U":
+        return values.astype(np.int64)
+    number = {label: index for index, label in enumerate(labels)}
+    if unknown := sorted(set(values.tolist()).difference(number)):
+        raise DomainbertError(f"labels: found {unknown[0]!r}; expected one of {', '.join(labels)}")
+    return np.array([number[label] for label in values.tolist()], dtype=np.int64)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()  # NumPy has no bfloat16
+    return np.asarray(values)

@@ -1,0 +1,74 @@
+"""Training of a tokenizer on texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from domainbert.base.choices import choices_of, find_choice
+from domainbert.base.errors import DomainbertError, nearest
+from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.train import TrainingWords
+from domainbert.tokenization.words import WordCounter
+
+
+def train_tokenizer(
+    texts: Iterable[str] | WordCounter,
+    kind: str | TokenizerKindConfig = "wordpiece",
+    vocab_size: int = 16384,
+    *,
+    lowercase: bool | None = None,
+    min_frequency: int = 2,
+    min_character_count: int = 10,
+    sample_bytes: int = 1_000_000_000,
+    on_selected: Callable[[TrainingWords], None] | None = None,
+) -> DomainTokenizer:
+    """Train a tokenizer, as the stage `vocab` does; the vocabulary depends on the set of texts, not on their order.
+
+    >>> from domainbert import train_tokenizer
+    >>> texts = ["the court of appeal", "courts of law", "the high court and the lower courts"]
+    >>> tokenizer = train_tokenizer(texts, vocab_size=128, min_frequency=1)
+    >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The court"])[0]]
+    ['the', 'court']
+
+    Args:
+        texts: documents, or their words if they are counted already. They are read once, in bounded memory.
+        kind: `wordpiece`, `byte_bpe`, `unigram`, or a configuration such as `WordPiece(keep_accents=True)`.
+        vocab_size: number of entries, special tokens included; rounded up to a multiple of 64.
+        lowercase: lowercase all text and strip accents; None is the kind's default (true for WordPiece).
+        min_frequency: occurrences that a pair of pieces, or in Unigram a string, needs to become a piece.
+        min_character_count: occurrences that a character beyond printable ASCII needs to get a piece.
+        sample_bytes: bytes of the texts that are counted at most; a hash of the texts chooses them.
+        on_selected: called with the words before the training begins.
+
+    Raises:
+        DomainbertError: an unknown kind, no text, or too little text for the size.
+    """
+    trainable = _kind_config(kind).build()
+    counter = texts if isinstance(texts, WordCounter) else _count(texts, sample_bytes)
+    uncased = trainable.lowercases if lowercase is None else lowercase
+    words = trainable.select(counter, uncased, min_character_count)
+    if on_selected is not None:
+        on_selected(words)
+    return DomainTokenizer(trainable.train(words, vocab_size, uncased, min_frequency))
+
+
+def _kind_config(kind: str | TokenizerKindConfig) -> TokenizerKindConfig:
+    if isinstance(kind, TokenizerKindConfig):
+        return kind
+    chosen = find_choice(TokenizerKindConfig, kind)
+    if chosen is None:
+        raise DomainbertError(f"kind: found {kind!r}; {nearest(kind, list(choices_of(TokenizerKindConfig)))}")
+    config: TokenizerKindConfig = chosen()
+    return config
+
+
+def _count(texts: Iterable[str], sample_bytes: int) -> WordCounter:
+    if isinstance(texts, str):
+        raise DomainbertError("texts: found a single string; expected an iterable of documents, such as a list")
+    counter = WordCounter(sample_bytes)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DomainbertError(f"texts[{number}]: found {type(text).__name__}; expected a string")
+        counter.add(text)
+    return counter

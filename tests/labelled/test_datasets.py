@@ -1,0 +1,381 @@
+"""Labelled data of Hugging Face `datasets`, of the hub and from lists: read as JSONL is, with names of class labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import FileHashes
+from domainbert.corpus.rows import Rows
+from domainbert.labelled.folds import split_folds
+from domainbert.labelled.formats import NerFormat, TaggedFormat
+from domainbert.labelled.read import read_labelled
+from domainbert.labelled.sets import LabelledFile, read_set
+from domainbert.runner.manifest import make_seal
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.yaml_files import node_of
+from domainbert.stages.check import check
+from domainbert.stages.finetune import Finetune
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.regression.config import Regression
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.token_labels.config import TokenLabels
+
+PAGE = Path(__file__).parents[2] / "docs/labelled-files.md"
+TEXT = Value("string")
+UP_DOWN = ClassLabel(names=["up", "down"])
+TAGS = ClassLabel(names=["O", "B-gene", "I-gene"])
+ROWS = [{"text": "Prices rose.", "label": 0}, {"text": "Prices fell.", "label": 1}, {"text": "Wages rose.", "label": 0}]
+CLASSES = Dataset.from_list(ROWS, features=Features({"text": TEXT, "label": UP_DOWN}))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`datasets` opens a local folder by the same call as a data set of the hub, without the network."""
+    folder = tmp_path / "hub"
+    for config, words in {"news": ("rose", "fell"), "tweets": ("up", "down")}.items():
+        for split, count in {"train": 2, "test": 1}.items():
+            rows = [{"text": f"{split} {word}", "label": word} for word in words[:count]]
+            (folder / config).mkdir(parents=True, exist_ok=True)
+            (folder / config / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    configs = [f"- config_name: {config}\n  data_dir: {config}" for config in ("news", "tweets")]
+    (folder / "README.md").write_text("---\nconfigs:\n" + "\n".join(configs) + "\n---\n")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return "hub:hub"
+
+
+def problem_of(task: TaskConfig, source: Any, **options: Any) -> str:
+    with pytest.raises(DomainbertError) as error:
+        read_labelled(task, source, **options)
+    return str(error.value)
+
+
+def classes(items: Any) -> list[tuple[str, str, int]]:
+    return [(item.text, item.label, item.line) for item in items.items]
+
+
+NAMED = [("Prices rose.", "up", 1), ("Prices fell.", "down", 2), ("Wages rose.", "up", 3)]
+
+SETS: list[tuple[TaskConfig, Features, list[dict[str, Any]], dict[str, Any]]] = [
+    (
+        Classification(),
+        Features({"text": TEXT, "label": UP_DOWN}),
+        [{"text": "rose", "label": 0}, {"text": "fell", "label": 1}],
+        {"label": ["up", "down"]},
+    ),
+    (
+        Classification(ClassificationFormat(text_key="premise", text_pair_key="hypothesis", by=("year",))),
+        Features({"premise": TEXT, "hypothesis": TEXT, "year": Value("int32"), "label": UP_DOWN}),
+        [{"premise": "a", "hypothesis": "b", "year": 1999, "label": 1}],
+        {"label": ["down"]},
+    ),
+    (
+        MultiLabel(),
+        Features({"text": TEXT, "labels": List(UP_DOWN)}),
+        [{"text": "both", "labels": [0, 1]}, {"text": "none", "labels": []}],
+        {"labels": [["up", "down"], []]},
+    ),
+    (
+        Regression(),
+        Features({"text": TEXT, "label": Value("float32")}),
+        [{"text": "half", "label": 0.5}, {"text": "one", "label": 1.0}],
+        {},
+    ),
+    (
+        Ner(),
+        Features({"tokens": List(TEXT), "pos_tags": List(TAGS), "ner_tags": List(TAGS)}),
+        [{"tokens": ["the", "BRCA", "1"], "pos_tags": [0, 0, 0], "ner_tags": [0, 1, 2]}],
+        {"ner_tags": [["O", "B-gene", "I-gene"]]},
+    ),
+    (
+        Ner(),
+        Features({"text": TEXT, "entities": List({"start": Value("int32"), "end": Value("int32"), "label": UP_DOWN})}),
+        [{"text": "it went up", "entities": [{"start": 8, "end": 10, "label": 0}]}, {"text": "no", "entities": []}],
+        {"entities": [[{"start": 8, "end": 10, "label": "up"}], []]},
+    ),
+    (
+        TokenLabels(format=TaggedFormat(tag_column="upos")),
+        Features({"tokens": List(TEXT), "upos": List(ClassLabel(names=["NOUN", "VERB"]))}),
+        [{"tokens": ["prices", "rose"], "upos": [0, 1]}],
+        {"upos": [["NOUN", "VERB"]]},
+    ),
+    (
+        Relations(),
+        Features({"text": TEXT, "label": UP_DOWN}),
+        [{"text": "<<rates>> move [[prices]]", "label": 1}],
+        {"label": ["down"]},
+    ),
+    (
+        QuestionAnswering(),
+        Features(
+            {
+                "id": TEXT,
+                "question": TEXT,
+                "context": TEXT,
+                "answers": {"text": List(TEXT), "answer_start": List(Value("int32"))},
+            }
+        ),
+        [{"id": "q", "question": "who?", "context": "Ada did", "answers": {"text": ["Ada"], "answer_start": [0]}}],
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "features", "rows", "named"), SETS, ids=lambda one: type(one).__name__)
+def test_rows_of_a_data_set_are_those_of_jsonl_with_names(
+    task: TaskConfig, features: Features, rows: list[dict[str, Any]], named: dict[str, Any]
+) -> None:
+    written = [{**row, **{key: values[number] for key, values in named.items()}} for number, row in enumerate(rows)]
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in written))
+    expected = read_labelled(task, "rows.jsonl")
+    dataset = Dataset.from_list(rows, features=features)
+    dataset.save_to_disk("saved")
+    assert len(expected.items) == len(rows)
+    for source in (dataset, dataset.to_iterable_dataset(), written, iter(written), Path("saved"), "saved"):
+        found = read_labelled(task, source)
+        assert found.items == expected.items
+        assert [found.place(number) for number in range(len(rows))] == [
+            f"{found.path}:{n}" for n in range(1, len(rows) + 1)
+        ]
+    assert "JSONL" in expected.describe() and "JSONL" not in found.describe() and "rows" in found.describe()
+
+
+def test_a_list_of_rows_may_hold_arrays_tuples_and_numbers_of_numpy() -> None:
+    rows = [{"tokens": ("a", "b"), "tags": np.array(["O", "B-x"])}]
+    assert read_labelled(Ner(), rows).items[0].tags == ["O", "B-x"]
+    format = NerFormat(label_names=("O", "B-x"))
+    assert read_labelled(Ner(format=format), [{"tokens": ["a", "b"], "tags": np.array([0, 1])}]).items[0].tags == [
+        "O",
+        "B-x",
+    ]
+    found = read_labelled(Classification(), [{"text": "a", "label": np.int64(1)}, {"text": "b", "label": np.int64(0)}])
+    assert classes(found) == [("a", "1", 1), ("b", "0", 2)] and found.nameless
+
+
+def test_a_pandas_table_comes_by_way_of_datasets() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": ["a", "b"], "label": ["up", None]})
+    assert problem_of(Classification(), table).startswith(
+        "rows: found DataFrame; expected a path, hub:NAME, a datasets.Dataset"
+    )
+    assert problem_of(Classification(), Dataset.from_pandas(table), name="train").startswith(
+        "train:2: 'label' is null; expected a string or whole number"
+    )
+    assert classes(read_labelled(Classification(), Dataset.from_pandas(table[:1]))) == [("a", "up", 1)]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "problem"),
+    [
+        (Classification(), [{"text": "a", "label": "x"}, {"text": "b"}], "rows:2: no key 'label'; found 'text'"),
+        (
+            Classification(),
+            [{"text": "a", "label": "x"}, ["b"]],
+            "rows:2: found list; expected a mapping of columns to values",
+        ),
+        (
+            Classification(),
+            [{"text": "a", "label": {1}}],
+            "rows:1: 'label' is \"a set\"; expected a string or whole number",
+        ),
+        (Classification(), [], "rows: no texts; expected at least one with 'text' and 'label'"),
+        (Ner(), [], "rows: no sentences; expected words with tags"),
+        (Ner(), [{"tokens": ["a"], "tags": ["O", "O"]}], "rows:1: 1 tokens but 2 tags; expected as many"),
+        (
+            Ner(NerFormat(scheme="IOB2")),
+            [{"tokens": ["a"], "tags": ["I-x"]}],
+            "rows:1: I-x begins the sentence, which IOB2 forbids",
+        ),
+        (
+            Ner(),
+            [{"text": "abc", "entities": [{"start": 0, "end": 2, "label": "x"}]}],
+            "rows:1: entities[0]: 'ab' (0-2) is not",
+        ),
+        (QuestionAnswering(), [{"question": "a"}], "rows:1: no key 'answers'"),
+        (Parsing(), [{"tokens": ["a"]}], "rows: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X"),
+        (Classification(), 5, "rows: found int; expected a path, hub:NAME, a datasets.Dataset or a list of rows"),
+        (Classification(), {"text": ["a"]}, "rows: found dict; expected a path"),
+    ],
+)
+def test_errors_name_the_row(task: TaskConfig, rows: Any, problem: str) -> None:
+    assert problem_of(task, rows).startswith(problem)
+
+
+def test_a_class_of_minus_one_is_no_label() -> None:
+    rows = [{"text": "a", "label": 0}, {"text": "b", "label": -1}]
+    dataset = Dataset.from_list(rows, features=Features({"text": TEXT, "label": UP_DOWN}))
+    assert problem_of(Classification(), dataset, name="test").startswith(
+        "test:2: 'label' is null; expected a string or whole number"
+    )
+
+
+def test_of_several_splits_one_has_to_be_named() -> None:
+    both = DatasetDict({"train": CLASSES, "test": CLASSES.select([1])})
+    assert problem_of(Classification(), both).startswith(
+        "rows: expected hub_split to name one of its splits: 'train', 'test'"
+    )
+    assert problem_of(Classification(), both, hub_split="dev").startswith(
+        "rows: no split 'dev'; expected hub_split to name one of its splits: "
+    )
+    assert classes(read_labelled(Classification(), both, hub_split="test")) == [("Prices fell.", "down", 1)]
+    assert classes(read_labelled(Classification(), DatasetDict({"train": CLASSES}))) == NAMED
+    both.save_to_disk("saved")
+    assert problem_of(Classification(), "saved").startswith(
+        "saved: expected hub_split to name one of its splits: 'train', 'test'"
+    )
+    for source in ("saved/train", LabelledFile(Path("saved"), hub_split="train")):
+        assert classes(read_labelled(Classification(), source)) == NAMED
+    assert len(read_labelled(Classification(), ["saved/train", "saved/test"]).items) == 4
+
+
+def test_a_formatted_or_filtered_data_set_is_read_as_it_is() -> None:
+    chosen = CLASSES.filter(lambda row: row["label"] == 0).with_format("numpy")
+    assert classes(read_labelled(Classification(), chosen)) == [("Prices rose.", "up", 1), ("Wages rose.", "up", 2)]
+
+
+def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_labelled(Classification(), hub, hub_config="news", hub_split="train")
+    assert classes(found) == [("train rose", "rose", 1), ("train fell", "fell", 2)]
+    assert found.describe() == "hub:hub: 2 texts; rows; 2 classes (fell 1, rose 1)"
+    assert problem_of(Classification(), hub).startswith("hub:hub: the data set cannot be read: Config name is missing")
+    assert problem_of(Classification(), hub, hub_config="news").startswith(
+        "hub:hub: expected hub_split to name one of its splits: 'train', 'test'"
+    )
+    assert problem_of(Classification(), "hub:hub/absent").startswith("hub:hub/absent: the data set cannot be read: ")
+    assert problem_of(Classification(), "hub:../secret").startswith("hub:../secret: is no name on the Hugging Face hub")
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **rest: asked.append((names, rest)) or CLASSES)
+    assert classes(read_labelled(Classification(), "hub:me/data@v1")) == NAMED
+    assert asked == [(("me/data", None), {"revision": "v1"})]
+
+
+def test_slices_of_a_data_set(hub: str) -> None:
+    task = Classification(ClassificationFormat(by=("source",)))
+    files = [
+        LabelledFile(Path(hub), hub_config=one, hub_split="train", by={"source": one}) for one in ("news", "tweets")
+    ]
+    found = read_set(task, files)
+    assert [(item.label, item.by["source"]) for item in found.items] == [
+        ("rose", "news"),
+        ("fell", "news"),
+        ("up", "tweets"),
+        ("down", "tweets"),
+    ]
+    assert problem_of(Ner(), files[0]) == "hub:hub: is said to be in slices by source; expected keys of format.by"
+
+
+def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
+    problems = Problems("finetune")
+    given = {"task": {"class_path": "Classification"}, "model": "model", **values}
+    return read_settings(Finetune, node_of(given, "finetune"), problems), problems.messages
+
+
+def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
+    Path("model").mkdir()
+    CLASSES.save_to_disk("saved")
+    given = {"train": {"path": hub, "hub_config": "news", "hub_split": "train"}, "validation": "saved"}
+    found, problems = settings_of(given)
+    assert problems == []
+    assert found.instance.train == LabelledFile(Path(hub), hub_config="news", hub_split="train")
+    assert read_set(found.instance.task, found.instance.train).items[1].label == "fell"
+    assert classes(read_set(found.instance.task, found.instance.validation)) == NAMED
+    assert found.inputs == [Path("model"), Path("saved")]
+    assert found.plain["train"] == {
+        "path": "hub:hub",
+        "text": None,
+        "label": None,
+        "by": {},
+        "hub_config": "news",
+        "hub_split": "train",
+    }
+    found, _ = settings_of({**given, "train": hub})
+    assert found.plain["train"] == "hub:hub"
+    seals = []
+    for rows in (CLASSES, CLASSES.select([0])):
+        Path("saved").rename(f"saved-{len(seals)}")
+        rows.save_to_disk("saved")
+        seals.append(make_seal(load_stage("finetune"), found, FileHashes(), {})["inputs"]["saved"])
+    assert seals[0] != seals[1]
+
+
+@pytest.mark.parametrize(
+    ("train", "problem"),
+    [
+        ("hub:../a", "train: hub:../a: is no name on the Hugging Face hub"),
+        ("me/data", "train: me/data does not exist; expected a file or folder, or hub:me/data for a data set of the"),
+        ({"path": "rows.jsonl", "hub_config": "a"}, "train.hub_config: found 'a' beside rows.jsonl; expected hub:NAME"),
+    ],
+)
+def test_settings_that_name_no_data_set(train: Any, problem: str) -> None:
+    Path("rows.jsonl").write_text('{"text": "a", "label": "x"}\n')
+    Path("model").mkdir()
+    _, problems = settings_of({"train": train, "validation": "rows.jsonl"})
+    assert [one for one in problems if one.startswith(f"finetune: {problem}")] == problems != []
+
+
+def test_a_split_beside_a_file_is_refused() -> None:
+    Path("rows.jsonl").write_text('{"text": "a", "label": "x"}\n')
+    assert problem_of(Classification(), "rows.jsonl", hub_split="train").startswith(
+        "rows.jsonl: hub_split: found 'train' beside a file; expected hub:NAME, or"
+    )
+
+
+def test_folds_of_a_data_set_are_jsonl_with_names() -> None:
+    rows = [{"text": f"text {number}", "label": number % 2} for number in range(8)]
+    Dataset.from_list(rows, features=CLASSES.features).save_to_disk("saved")
+    folds = split_folds(Path("saved"), Classification(), 2, seed=0)
+    for fold in folds:
+        parts = [[json.loads(line) for line in one.splitlines()] for one in (fold.train[0], fold.validation[0])]
+        assert [len(part) for part in parts] == [4, 4]
+        assert all(row["label"] == ("up", "down")[int(row["text"][-1]) % 2] for part in parts for row in part)
+    assert sorted(folds[0].train[0].splitlines()) == sorted(folds[1].validation[0].splitlines())
+
+
+def test_a_stage_reads_a_data_set(tmp_path: Path) -> None:
+    DatasetDict({"train": CLASSES, "test": CLASSES.select([1])}).save_to_disk("saved")
+    found = check(
+        tmp_path / "out",
+        task=Classification(),
+        labelled={"train": Path("saved/train"), "test": LabelledFile(Path("saved"), hub_split="test")},
+    )
+    assert found["errors"] == []
+    report = json.loads((tmp_path / "out/check.json").read_text())
+    rare = next(one for one in report["findings"] if one["rule"] == "rare-label")
+    place = {"path": "saved/train", "line": 2, "text": "Prices fell."}
+    assert "down 1, up 2" in rare["message"] and rare["places"][0] == place
+
+
+def test_the_block_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out.strip() == block.rpartition("# ")[2].strip() == "[('rise', 1), ('fall', 2)]"
+
+
+def test_rows_are_read_anew_and_copied() -> None:
+    rows = [{"text": "a", "label": 1.0}]
+    source = Rows("rows", rows)
+    for _ in range(2):
+        found = read_labelled(Classification(), source)
+        assert classes(found) == [("a", "1", 1)]
+        assert found.notes.changed == {"labels such as 1.0, read as 1": 1}
+    assert rows == [{"text": "a", "label": 1.0}]

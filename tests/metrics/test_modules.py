@@ -1,0 +1,111 @@
+"""Scores as torchmetrics: their input, their errors, and the same numbers on two ranks as on one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from seqeval.metrics import classification_report
+from seqeval.scheme import IOB2
+from torch import distributed, multiprocessing
+
+from domainbert.base.errors import DomainbertError
+from domainbert.metrics.modules import (
+    AnswerScores,
+    AttachmentScores,
+    ClassificationScores,
+    EntityF1,
+    LabelScores,
+    MultiLabelScores,
+    RegressionScores,
+)
+
+PREDICTED = [["B-law", "I-law", "O", "B-court"], ["O", "B-court"], ["B-law", "O"], ["B-person"]]
+GOLD = [["B-law", "I-law", "I-law", "B-court"], ["B-court", "B-court"], ["B-law", "O"], ["O"]]
+CASES: dict[str, tuple[Any, Any, Any]] = {  # metric, predictions, gold
+    "entities": (EntityF1(per_type=True, lenient=True), PREDICTED, GOLD),
+    "classes": (ClassificationScores(["a", "b"]), ["a", "a", "b", "b"], ["a", "b", "b", "b"]),
+    "labels": (LabelScores(["O", "b"], "O"), [1, 0, 0, 1], [1, 1, 0, 0]),
+    "multi-label": (MultiLabelScores(["a"]), [[0.9], [0.4], [0.2], [0.7]], [[1], [1], [0], [0]]),
+    "trees": (
+        AttachmentScores(),
+        [[(2, "x"), (0, "root")]] * 4,
+        [[(2, "y"), (0, "root")], [(0, "root"), (1, "x")]] * 2,
+    ),
+    "answers": (AnswerScores(), ["the law", "x", "a b", ""], [["law"], ["y"], ["b"], ["z", "w"]]),
+    "regression": (RegressionScores(), [1.0, 2.0, 2.5, 4.0], torch.tensor([1.0, 3.0, 2.0, 5.0])),
+}
+
+
+def scores_of(name: str, places: slice) -> dict[str, float]:
+    metric, predicted, gold = CASES[name]
+    metric.reset()
+    for place in range(4)[places]:
+        metric.update(predicted[place : place + 1], gold[place : place + 1])
+    return {key: float(value) for key, value in metric.compute().items()}
+
+
+def one_rank(rank: int, folder: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    found = {name: scores_of(name, slice(3, 4) if rank else slice(0, 3)) for name in CASES}
+    found["nothing"] = scores_of("entities", slice(4) if rank else slice(0))
+    torch.save(found, f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_two_ranks_have_the_scores_of_one(tmp_path: Path) -> None:
+    multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=2)
+    whole = {name: scores_of(name, slice(4)) for name in CASES}
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert found.pop("nothing") == whole["entities"], "a rank without sentences"
+        assert found == whole
+    assert whole["entities"]["f1"] == pytest.approx(2 * 3 / (5 + 5))
+    assert whole["classes"]["accuracy"] == 0.75 and whole["answers"]["exact"] == 0.5
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_entities_by_type_are_those_of_seqeval() -> None:
+    metric = EntityF1(per_type=True)
+    metric.update(PREDICTED, GOLD)
+    found = metric.compute()
+    theirs = classification_report(GOLD, PREDICTED, mode="strict", scheme=IOB2, output_dict=True, zero_division=0)
+    for kind in ("court", "law", "person"):
+        for ours, name in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
+            assert float(found[f"{ours}/{kind}"]) == pytest.approx(theirs[kind][name])
+    assert float(found["macro_f1"]) == pytest.approx(theirs["macro avg"]["f1-score"])
+
+
+def test_tags_of_any_scheme_and_spans_are_the_same_input() -> None:
+    for gold in ([["I-a", "I-a", "O", "I-b"]], [["B-a", "E-a", "O", "S-b"]], [[(3, 4, "b"), (0, 2, "a")]]):
+        metric = EntityF1()
+        metric.update([["B-a", "L-a", "O", "U-b"]], gold)
+        assert {float(score) for score in metric.compute().values()} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("metric", "predicted", "gold", "message"),
+    [
+        (EntityF1(), [["O"]], [["O"], ["O"]], "predicted: 1 sentences; expected 2, as many as gold"),
+        (EntityF1(), [["O", "O"]], [["O"]], r"predicted\[0\]: 2 tags; expected 1, as gold has"),
+        (EntityF1(), [["X-a"]], [["O"]], "unknown tag 'X-a'; expected O, B-TYPE or I-TYPE"),
+        (ClassificationScores(["a", "b"]), ["c"], ["a"], "labels: found 'c'; expected one of a, b"),
+        (ClassificationScores(["a", "b"]), ["a"], ["a", "b"], "predicted: 1 classes; expected 2, as many as gold"),
+    ],
+)
+def test_input_that_does_not_fit_is_one_sentence(metric: Any, predicted: Any, gold: Any, message: str) -> None:
+    with pytest.raises(DomainbertError, match=message):
+        metric.update(predicted, gold)
+
+
+def test_questions_without_an_answer_are_scored_at_the_best_threshold() -> None:
+    metric = AnswerScores()
+    metric.update(["x", "y", "z"], [["x"], [], ["w"]], margins=np.array([-3.0, 2.0, 4.0]), version_2=True)
+    found = {name: float(score) for name, score in metric.compute().items()}
+    assert found == {"f1": pytest.approx(2 / 3), "exact": pytest.approx(2 / 3), "threshold": -0.5}
