@@ -121,10 +121,7 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
-    """Return an error that states the used and the free bytes, or None if the disk is not full.
-
-    Incomplete output files are removed if the stage can be resumed.
-    """
+    """Return an error with the written and free bytes, None if the disk is not full; delete incomplete files."""
     reason = "" if isinstance(error, DomainbertError) else disk_full(error)
     if not reason:
         return None
@@ -173,11 +170,8 @@ def _lock(marker: TextIO, job: Job) -> None:
 
 
 def _check_manifest_unchanged(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
-    """Raise `FolderFinished` if another process finished the folder before this process got the lock.
-
-    A process that finishes removes the file that it has locked. Its output must not be cleared.
-    """
-    try:
+    """Raise `FolderFinished` if another process finished the folder before this process got the lock."""
+    try:  # a process that finishes removes the file that it has locked; its output must not be cleared
         same_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
     except FileNotFoundError:
         same_file = False

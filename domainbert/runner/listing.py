@@ -139,10 +139,7 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _stage_functions(path: Path, required_key: str) -> dict[str, str]:
-    """Return the stage function of each stage in a recipe's file.
-
-    Empty if the file cannot be read, or has no `required_key`: then another program wrote it.
-    """
+    """Return the stage function of each stage in a recipe's file; empty if it is broken or has no `required_key`."""
     try:
         content = read_json(path, "the stages of a recipe")
         stages = content["stages"] if required_key in content else {}
@@ -210,7 +207,6 @@ def _progress(folder: Path) -> str:
 
 
 def _inspect_search(folder: Path) -> StageSeen:
-    """Return the state of a search, as its summary file describes it."""
     state, why, validation, seconds = "unfinished", "no trial is finished yet", {}, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")

@@ -51,7 +51,6 @@ def perform(typed: Typed) -> int:
 
 
 def _as_json(run: Run) -> dict[str, Any]:
-    """Return a run as plain values, with times in UTC."""
     stages = [
         {
             **asdict(stage),

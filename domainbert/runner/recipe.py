@@ -138,8 +138,6 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
 
 @dataclass
 class _Reading:
-    """State of reading the stages of a recipe."""
-
     out: Path
     hashes: FileHashes
     problems: Problems

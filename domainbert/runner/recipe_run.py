@@ -265,10 +265,7 @@ def _write_recipe(recipe: Recipe, command: str, without: Collection[str], forced
 
 
 def _still_forced(recipe: Recipe) -> list[str]:
-    """Return the stages that an earlier command forced but did not finish, because it was stopped or failed.
-
-    They may include stages that the recipe no longer has.
-    """
+    """Return the stages, perhaps removed since, that an earlier command forced but did not finish."""
     path = recipe.out / RECIPE
     names: list[str] = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
     return names
@@ -281,10 +278,7 @@ def _selected(recipe: Recipe, selection: Selection) -> list[str]:
 
 
 def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
-    """Return the recipe with new keys for the stages that run again and for their dependents.
-
-    Keys that an older version wrote into their folders are not taken over.
-    """
+    """Return the recipe with new keys for these stages and their dependents; keys in their folders are not used."""
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
         keys = {other: earlier.key for other, earlier in jobs.items()}

@@ -101,7 +101,6 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
 
 
 def _default_at(stage: Stage, key: str) -> Any:
-    """Return the stage's default at a dotted key, or None."""
     first, *rest = key.split(".")
     value = defaults_of(stage.settings).get(first)
     for part in rest:
@@ -196,10 +195,7 @@ def _holds_report(job: Job, state: FolderState) -> bool:
 
 
 def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
-    """Raise `DomainbertError` if the folder holds files that only --force may replace.
-
-    Such files are, for example, the predictions that a failed stage kept and that cannot be resumed.
-    """
+    """Raise `DomainbertError` if only --force may replace the folder, for example predictions of a failed stage."""
     out, kept_output = job.out, not job.trains and read_status(job.out).get("state") == "failed"
     if state.changed:
         raise DomainbertError(

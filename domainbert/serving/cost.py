@@ -69,7 +69,6 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
 
 
 def _folder_bytes(folder: Path | ModelFolder) -> int:
-    """Return the size of a model folder without unused ONNX files."""
     opened = open_model(folder)
     files = [path for path in opened.path.iterdir() if path.is_file()]
     if opened.onnx is not None:

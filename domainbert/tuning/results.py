@@ -124,8 +124,8 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
     if summary["pruned"] and saved:
         lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
-    if (left := summary["asked"] - summary["trials"]) > 0:
-        total = summary["asked"]
+    total = summary["asked"]
+    if (left := total - summary["trials"]) > 0:
         lines.append(f"{left} of {total} trials are left: max_hours is exceeded; run the same command to resume")
     best = summary["best"]
     if best is None:

@@ -62,7 +62,7 @@ class Search:
             "stage": config.stage,
             "objective": dict(zip(config.objective, config.directions, strict=True)),
             "k_folds": None if config.k_folds is None else {"number": config.k_folds, "seed": config.seed},
-            "space": {one.key: {**as_plain(one.parameter), "integer": one.integer} for one in self.space.dimensions},
+            "space": {dim.key: {**as_plain(dim.parameter), "integer": dim.integer} for dim in self.space.dimensions},
             "enqueue": list(config.enqueue),
             "settings": redact(self.space.base.plain()),
             "inputs": {str(path): hashes.of(path)[:_DIGITS] for path in self.space.inputs},
@@ -171,7 +171,6 @@ def warn_unfair_comparison(search: Search) -> None:
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
-    """Raise `DomainbertError` if the stage does not support the search."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
@@ -205,7 +204,6 @@ def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, proble
 
 
 def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
-    """Check that the sampler supports the space, and that it is installed."""
     from domainbert.tuning.methods import build_sampler
 
     for dimension in space.dimensions:

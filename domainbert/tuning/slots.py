@@ -30,7 +30,7 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
     if not {"", os.getcwd()} & set(sys.path):
         environment["PYTHONSAFEPATH"] = "1"  # otherwise `python -m` imports modules from the current folder
     if gpus:
-        visible, number = _visible(os.environ), gpus[slot % len(gpus)]
+        visible, number = _visible_gpus(os.environ), gpus[slot % len(gpus)]
         environment[_VISIBLE] = str(number) if visible is None else visible[number]
     if num_slots > 1:
         environment.setdefault(THREADS, str(max(1, num_cores() // num_slots)))
@@ -39,15 +39,14 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
 
 def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.environ) -> None:
     """Raise `DomainbertError` if an index is outside CUDA_VISIBLE_DEVICES, which a scheduler may have set."""
-    visible = _visible(environment)
+    visible = _visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(
             f"gpus: found {max(gpus)}; {_VISIBLE} has {len(visible)} GPUs, expected indices below {len(visible)}"
         )
 
 
-def _visible(environment: Mapping[str, str]) -> list[str] | None:
-    """Return the entries of CUDA_VISIBLE_DEVICES; None if it is not set."""
+def _visible_gpus(environment: Mapping[str, str]) -> list[str] | None:
     if _VISIBLE not in environment:
         return None
     names = [name.strip() for name in environment[_VISIBLE].split(",")]

@@ -50,7 +50,6 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
 
 
 def _read_url(text: str) -> sqlalchemy.URL:
-    """Parse the URL of a database; PostgreSQL uses psycopg 3."""
     if text.partition("://")[2].count("@") > 1:  # the text after the first @ would be taken for the host, and printed
         raise DomainbertError("storage: the password in the URL contains @; expected %40 instead")
     url = None

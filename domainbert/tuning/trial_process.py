@@ -83,11 +83,7 @@ def make_plan(
 
 
 def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
-    """Write the YAML of a run of the stage, and return its command.
-
-    The command resumes an earlier run in the folder, or replaces it if its settings or inputs differ (after `--extend`,
-    or from a deleted study).
-    """
+    """Write the YAML of a run of the stage; return its command, which resumes or replaces an earlier run."""
     out.parent.mkdir(parents=True, exist_ok=True)
     config = out.with_suffix(".yaml")
     config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
@@ -108,10 +104,7 @@ class TrialProcess:
         self._process = self._start()
 
     def poll(self) -> int | None:
-        """Start the next process if the current one is done; return the exit code of the last or a failed process.
-
-        None while processes run.
-        """
+        """Start the next process if one has ended; return the exit code of the last or a failed process, else None."""
         code = self._process.poll()
         if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
             self.kill()

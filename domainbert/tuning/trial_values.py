@@ -29,13 +29,13 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
     Raises:
         NoSuchMetric: the objective was not measured.
     """
-    kind, _, name = objective.partition("/")
+    prefix, _, name = objective.partition("/")
     if objective.startswith(COST):
         rows = [read_json(cost_file, "what a model costs")]
     else:
         rows = [row for out in stage_outs for row in _validations(out)]
     if not rows or any(name not in row for row in rows):
-        raise NoSuchMetric(objective, [f"{kind}/{key}" for row in rows[:1] for key in row if key != "step"])
+        raise NoSuchMetric(objective, [f"{prefix}/{key}" for row in rows[:1] for key in row if key != "step"])
     return sum(float(row[name]) for row in rows) / len(rows)
 
 

@@ -114,10 +114,7 @@ class Worker:
         return True
 
     def _next(self) -> tuple[Trial, dict[str, Any]] | None:
-        """Return the next trial and its values, or None.
-
-        None is also returned while a process of a lost worker still writes the folder of a waiting trial.
-        """
+        """Return the next trial and its values; None at the end, or while a lost worker still writes the folder."""
         with folder_lock(self.search.out):  # prevents workers from starting too many trials, or a point twice
             existing = self.study.get_trials(deepcopy=False)
             waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
@@ -171,7 +168,6 @@ class Worker:
                 self.log.ended(self._recorded(running.trial.number))
 
     def _beat(self, running: RunningTrial) -> None:
-        """Record a heartbeat if the interval has passed."""
         if time.monotonic() - running.last_heartbeat > self.config.storage.heartbeat:
             trials.record_heartbeat(self.storage, running.trial)
             running.last_heartbeat = time.monotonic()

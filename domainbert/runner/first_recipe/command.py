@@ -104,8 +104,8 @@ def write_recipe(typed: Typed) -> str:
     for file in labelled.splits.files:
         _check_nameable(str(file))
     corpus = corpus_facts(options["corpus"], options.get("corpus_text_key")) if "corpus" in options else None
-    found = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
-    facts = _facts(found, out, options.get("run_folder", str(Path("runs") / out.stem)))
+    findings = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
+    facts = _facts(findings, out, options.get("run_folder", str(Path("runs") / out.stem)))
     for path, text in labelled.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -113,11 +113,10 @@ def write_recipe(typed: Typed) -> str:
         facts["excluded"] = _excluded(labelled)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
-    return _summary(found, facts, out, options.get("allow_import"))
+    return _summary(findings, facts, out, options.get("allow_import"))
 
 
 def _read_options(typed: Typed) -> dict[str, str]:
-    """Return the options; raise `DomainbertError` for an unknown or a missing option."""
     for name in [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]:
         raise DomainbertError(f"{name}: unknown to init; {nearest(name.removeprefix('--'), list(FLAGS))}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
@@ -142,7 +141,6 @@ def _read_options(typed: Typed) -> dict[str, str]:
 
 
 def _check_nameable(path: str, option: str = "") -> None:
-    """Raise `DomainbertError` if a recipe cannot contain the path."""
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
             f"{option}{path}: is a variable or a reference in a recipe; expected a path without '${{' and initial '@'"
@@ -199,31 +197,31 @@ def _check_new(out: Path, parts: Path) -> None:
         raise DomainbertError(f"{existing}: already exists; expected another --out, or --force to replace it")
 
 
-def _fine_tuning(found: _Findings, model: str, passes: int) -> str:
+def _fine_tuning(findings: _Findings, model: str, passes: int) -> str:
     """Return a line with the estimated time of `passes` over the training set; long texts count with all windows."""
-    lengths, _ = _lengths(found.labelled, model)
-    tokens = len(found.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
+    lengths, _ = _lengths(findings.labelled, model)
+    tokens = len(findings.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
     layers, hidden, _ = _sizes_of_model(model)
-    return sizes.fine_tuning_duration(tokens * passes, layers, hidden, found.machine)
+    return sizes.fine_tuning_duration(tokens * passes, layers, hidden, findings.machine)
 
 
-def _facts(found: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
+def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
     """Return the variables of the template."""
-    labelled, corpus, machine = found.labelled, found.corpus, found.machine
+    labelled, corpus, machine = findings.labelled, findings.corpus, findings.machine
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
     encoder, named = sizes.encoder(words, size, machine)
-    hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)[1:]
+    hidden, longest = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
     items = len(labelled.read["train"].items)
-    window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=labelled.task.reads_whole)
+    window = sizes.window(*_lengths(labelled, findings.model), longest=longest, whole=labelled.task.reads_whole)
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
-        "title": in_comment(_title(found)),
+        "title": in_comment(_title(findings)),
         "file": in_comment(shlex.quote(str(out))),
-        "found": _found_lines(found),
+        "found": _found_lines(findings),
         "out": run_folder,
-        "model": found.model,
-        "teacher": found.teacher,
+        "model": findings.model,
+        "teacher": findings.teacher,
         "task": task_in_yaml(labelled.task),
         "reads_training": labelled.task.reads_training,
         "seen": Chosen(file_in_yaml(data.train), "to score entities seen in training and unseen entities separately"),
@@ -238,9 +236,9 @@ def _facts(found: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
     }
-    if found.teacher is not None:
-        return facts | _teaching(found.teacher, labelled, facts["seeds"].value)
-    return facts if corpus is None else facts | _pretraining(corpus, named, hidden, found)
+    if findings.teacher is not None:
+        return facts | _teaching(findings.teacher, labelled, facts["seeds"].value)
+    return facts if corpus is None else facts | _pretraining(corpus, named, hidden, findings)
 
 
 def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
@@ -261,9 +259,9 @@ def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> di
     }
 
 
-def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Findings) -> dict[str, Any]:
+def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, findings: _Findings) -> dict[str, Any]:
     """Return the variables of the stages that read the corpus."""
-    machine, words = found.machine, corpus.words
+    machine, words = findings.machine, corpus.words
     few = corpus.documents < _FEW_DOCUMENTS
     micro = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LITTLE_MEMORY)
     facts = {
@@ -284,7 +282,7 @@ def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Find
         "micro_batch": Chosen("auto", "as many rows at a time as fit in memory") if micro else None,
         "validation_fraction": Chosen(0.1, f"{corpus.documents:,} documents: 2 % are too few") if few else None,
     }
-    if found.model is not None:
+    if findings.model is not None:
         rate = 3e-4 if hidden <= 384 else 1e-4
         measured = "as for 6 x 384 in docs/results.md" if hidden <= 384 else "lower for a larger model; not measured"
         facts |= {
@@ -313,36 +311,36 @@ def _lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], boo
     return [len(ids) for ids in tokenizer.encode([" ".join(words) for words in labelled.texts])], True
 
 
-def _title(found: _Findings) -> str:
-    name = found.labelled.path
-    if found.model is None:
+def _title(findings: _Findings) -> str:
+    name = findings.labelled.path
+    if findings.model is None:
         return f"{name}: an encoder pretrained on the corpus, compared with the same encoder from random weights."
-    if found.teacher is not None:
+    if findings.teacher is not None:
         return f"{name}: a small general model, alone and distilled from a large model."
-    dapt = "" if found.corpus is None else ", alone and after further pretraining on the corpus"
+    dapt = "" if findings.corpus is None else ", alone and after further pretraining on the corpus"
     return f"{name}: a general model{dapt}."
 
 
-def _found_lines(found: _Findings) -> list[tuple[str, str]]:
+def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
     """Return name and text of each finding, for the comment at the top of the recipe and for the terminal."""
-    first, *more = found.labelled.describe()
+    first, *more = findings.labelled.describe()
     lines = [("labelled", first), *(("", line) for line in more)]
-    lines += [("corpus", found.corpus.describe())] if found.corpus else []
-    lines += [("model", found.model)] if found.model else []
-    lines += [("teacher", found.teacher)] if found.teacher else []
-    return [*lines, ("machine", found.machine.describe())]
+    lines += [("corpus", findings.corpus.describe())] if findings.corpus else []
+    lines += [("model", findings.model)] if findings.model else []
+    lines += [("teacher", findings.teacher)] if findings.teacher else []
+    return [*lines, ("machine", findings.machine.describe())]
 
 
-def _summary(found: _Findings, facts: Mapping[str, Any], out: Path, allowed: str | None) -> str:
-    lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(found)), f"wrote {out}"]
-    lines += [f"wrote {path}" for path in found.labelled.files]
-    if found.corpus is not None and found.model is None:
+def _summary(findings: _Findings, facts: Mapping[str, Any], out: Path, allowed: str | None) -> str:
+    lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
+    lines += [f"wrote {path}" for path in findings.labelled.files]
+    if findings.corpus is not None and findings.model is None:
         times = (facts["passes"].value, facts["encoder"].value, facts["window"].value)
-        lines.append(sizes.duration(sizes.estimated_tokens(found.corpus.words), *times, found.machine))
-    if found.model is not None:
-        lines.append(_fine_tuning(found, found.model, facts["epochs"].value * len(facts["seeds"].value)))
-    if found.teacher is not None:
+        lines.append(sizes.duration(sizes.estimated_tokens(findings.corpus.words), *times, findings.machine))
+    if findings.model is not None:
+        lines.append(_fine_tuning(findings, findings.model, facts["epochs"].value * len(facts["seeds"].value)))
+    if findings.teacher is not None:
         passes = facts["teacher_epochs"].value * len(facts["seeds"].value)
-        lines.append(f"teacher, {_fine_tuning(found, found.teacher, passes)}")
+        lines.append(f"teacher, {_fine_tuning(findings, findings.teacher, passes)}")
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"

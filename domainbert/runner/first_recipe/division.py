@@ -83,7 +83,6 @@ def _moved(file: Single, temporary: Path, folder: Path) -> Single:
 
 
 def _reason(splits: Splits, folder: Path, num_test: int) -> str:
-    """Return a sentence that states the split and its reason."""
     if splits.test is not None:
         name = path_of(splits.test).name
         return (

@@ -103,11 +103,7 @@ def rows(words: int) -> Chosen:
 def window(lengths: Sequence[int], measured: bool, longest: int, whole: bool = False) -> Chosen:
     """Choose the smallest usual window, in tokens, that holds 99 % of the texts, or all texts if `whole`.
 
-    Args:
-        lengths: tokens of each training text.
-        measured: whether a tokenizer has counted the lengths, or they are estimated.
-        longest: maximum length of the encoder.
-        whole: whether the task rejects texts that are longer than a window.
+    `lengths` are counted by a tokenizer if `measured`, otherwise estimated; `longest` is the limit of the encoder.
     """
     share = 1 if whole else 0.99
     length = sorted(lengths)[int(share * (len(lengths) - 1))]
@@ -182,7 +178,7 @@ def fine_tuning_duration(tokens: float, layers: int, hidden: int, machine: Machi
     if not _is_measured(machine):
         return "no estimate of the time: docs/speed.md has no fine-tuning rate for this kind of machine"
     rate = FINE_TUNING_RATE * 6 * 384**2 / (layers * hidden**2)
-    return f"fine-tuning: {_about(tokens / rate)} at {rate:,.0f} tokens/s (docs/speed.md: two cores, fast bf16)"
+    return f"fine-tuning: {_rounded(tokens / rate)} at {rate:,.0f} tokens/s (docs/speed.md: two cores, fast bf16)"
 
 
 def duration(tokens: int, passes: float, name: str, length: int, machine: Machine) -> str:
@@ -190,7 +186,7 @@ def duration(tokens: int, passes: float, name: str, length: int, machine: Machin
     rate = RATES.get((name, 128 if length == 128 else 512))
     if rate is None or not _is_measured(machine):
         return "no estimate of the time: docs/speed.md has no rate for this encoder on this kind of machine"
-    about = _about(tokens * passes / rate)
+    about = _rounded(tokens * passes / rate)
     return f"pretraining: {about} at the {rate:,} tokens/s of docs/speed.md (two cores, fast bf16), plus fine-tuning"
 
 
@@ -198,8 +194,7 @@ def _is_measured(machine: Machine) -> bool:
     return machine.gpu is None and machine.bf16 and machine.cores >= 2
 
 
-def _about(seconds: float) -> str:
-    """Format a rounded duration."""
+def _rounded(seconds: float) -> str:
     for unit, length in (("days", 86400), ("hours", 3600)):
         if seconds >= 1.5 * length:
             return f"about {seconds / length:.0f} {unit}"

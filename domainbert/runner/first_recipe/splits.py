@@ -98,7 +98,6 @@ def _one_set(folder: Path, split: str, files: list[Path]) -> Single:
 
 
 def _describe_missing(entries: Iterable[Path]) -> str:
-    """Describe a folder without a training set."""
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
         return f"no training set, but sets in its subfolders {listed(folders)}: name one of them"

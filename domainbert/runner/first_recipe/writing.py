@@ -72,7 +72,6 @@ def file_in_yaml(file: Single) -> Any:
 
 
 def _changed_fields(config: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from the defaults, recursively."""
     default, changed = type(config)(), {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
