@@ -168,7 +168,7 @@ def test_a_users_family_vocabulary_objective_and_task_go_through_every_stage(tmp
     the_task(run, printed)
     shown = json.loads(python(tmp_path, str(USER / "predict.py")))
     assert shown["grade"] == pytest.approx(rows(run / "said/predictions.jsonl")[0]["predicted_grade"], abs=1e-6)
-    assert shown["refused"].endswith("is a model with the outputs grade; load_predictor reads it")
+    assert shown["refused"].endswith("is a model with the outputs grade; load it with load_predictor")
 
 
 def the_vocabulary(run: Path) -> None:

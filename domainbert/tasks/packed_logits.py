@@ -1,4 +1,4 @@
-"""Logits of examples, packed, in batches by a budget of tokens; a long text in parts."""
+"""Compute the logits of examples in packed batches with a token budget; long texts in several parts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tokenization.load import DomainTokenizer
 
-_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # of a batch; those of a CPU stay in its caches
-_OF_OUTPUTS = ("example", "outputs", "targets")  # what a task reads of a batch beside `items`, see `examples.collate`
+_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # of a batch; a small batch stays in the caches of a CPU
+_OUTPUT_FIELDS = ("example", "outputs", "targets")  # read by tasks, together with `items`
 
 Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at its positions
 
@@ -26,10 +26,10 @@ Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at it
 def compute_in_parts(
     compute: Callable[[Sequence[Example]], Computed], examples: Sequence[Example], max_tokens: int
 ) -> Computed:
-    """Compute the values of a batch that a task reads, and the logits (N, C); a single example of more than
-    `max_tokens` tokens is computed in several parts of its windows.
+    """Return the batch, reduced to the fields that tasks read, and the logits (N, C).
 
-    The rows of a part have at most `max_tokens` with padding, unless a window alone has more.
+    If a single example has more than `max_tokens` tokens, its windows are computed in several parts of at most
+    `max_tokens` tokens, including padding, but at least one window.
     """
     parts = [examples]
     if len(examples) == 1 and examples[0].num_tokens > max_tokens:
@@ -41,13 +41,13 @@ def compute_in_parts(
     whole, end = list[Tensor](), 0
     for part in parts:
         batch, logits = compute(part)
-        values = [*(batch[name] for name in _OF_OUTPUTS), logits]
-        # the results of thousands of parts, kept one by one, would fragment the memory of the next part's layers
+        values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
+        # allocated once: thousands of small results would fragment the memory
         whole = whole or [value.new_empty(positions, *value.shape[1:]) for value in values]
         for joined, value in zip(whole, values, strict=True):
             joined[end : end + len(value)] = value
         end += len(logits)
-    return {"items": batch["items"], **dict(zip(_OF_OUTPUTS, whole, strict=False))}, whole[-1]
+    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, whole, strict=False))}, whole[-1]
 
 
 def packed_logits(
@@ -57,10 +57,10 @@ def packed_logits(
     device: torch.device,
     dtype: torch.dtype | None = None,
 ) -> Iterator[tuple[dict[str, Any], Tensor]]:
-    """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
+    """Yield each packed batch with the logits (N, C) at its positions; batches are not in order.
 
-    A batch is yielded when the next one has been queued, so that a GPU computes while the caller decodes. The model is
-    in eval mode, on the device. `dtype` is the `torch.autocast` dtype of its encoder, None full precision.
+    A batch is yielded after the next batch has been queued, so that a GPU computes while the caller decodes. The model
+    has to be in eval mode, on the device. `dtype` is the `torch.autocast` dtype of the encoder; None is full precision.
     """
     max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
@@ -71,7 +71,7 @@ def packed_logits(
         with torch.inference_mode():
             with cast:
                 states = model.head_input(Packed.of(moved), moved["positions"])
-            return moved, model.read(states.float())  # logits rounded to 8 bits would change labels
+            return moved, model.read(states.float())  # bf16 logits (8 bits) would change predictions
 
     queued: list[Computed] = []
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
@@ -82,5 +82,5 @@ def packed_logits(
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; a copy from pinned memory does not wait for what a GPU still computes."""
+    """Move a tensor to the device; copies from pinned memory are asynchronous."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
