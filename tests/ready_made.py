@@ -16,9 +16,10 @@ from domainbert.distillation.on_task import TaskDistillation
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.pretraining.module import Pretraining, RowsModule
+from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import Built, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import Task

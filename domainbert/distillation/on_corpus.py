@@ -34,8 +34,8 @@ from domainbert.models.tensors import predicts_entries
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.data_module import PretrainingData
-from domainbert.pretraining.module import RowsModule
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.rows_module import RowsModule
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
