@@ -178,7 +178,8 @@ def test_lines_of_plain_text_are_looked_for_and_files_of_other_kinds_are_counted
     assert [one.text for one in documents] == ["Before it. Behind it all."]
     assert report.exclusion == {"texts": [known], "looked_for": 2, "too_short": 1, "files_ignored": 2}
     assert (
-        f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 of fewer than 8 words" in report.lines()[-1]
+        f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 texts of fewer than 8 words"
+        in report.lines()[-1]
     )
     whole = Source(known, documents="blank_line")
     _, report = read(CorpusConfig([Source(str(corpus))], 1, exclude=[whole]))

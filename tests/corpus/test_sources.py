@@ -91,7 +91,7 @@ def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest
             )
             for name in NO_NAMES
         ),
-        ({"path": "hub:me/data@v1"}, "path: found hub:me/data@v1; expected hub:me/data (revisions are not supported)"),
+        ({"path": "hub:me/data@v1"}, "path: found hub:me/data@v1; expected hub:me/data .revisions are not supported"),
     ],
 )
 def test_a_wrong_source_is_refused(arguments: dict[str, object], message: str) -> None:

@@ -60,7 +60,7 @@ def test_files_with_unequal_lines_are_refused_with_both_counts(tmp_path: Path) -
     with pytest.raises(DomainbertError, match=r"en.txt: found 5 lines, and 7 lines in .*fr.txt; expected the same"):
         documents(source)
     (tmp_path / "fr.txt").write_text("Une seule ligne.\n")
-    with pytest.raises(DomainbertError, match=r"en.txt: 5 lines, and 1 in .*fr.txt"):
+    with pytest.raises(DomainbertError, match=r"en.txt: found 5 lines, and 1 lines in .*fr.txt"):
         documents(source)
 
 
