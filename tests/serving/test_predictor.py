@@ -376,7 +376,9 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
 def test_the_wrong_folder_is_named(runs):
     with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
         load_tagger(runs / "classification-pretrained", "32-true")
-    with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load it with load_tagger"):
+    with pytest.raises(
+        DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load it with load_tagger"
+    ):
         load_classifier(runs / "ner-pretrained", "32-true")
     for load in (load_tagger, load_classifier, load_predictor):
         with pytest.raises(DomainbertError, match="the model has no head for a task; expected one that finetune wrote"):
