@@ -374,7 +374,9 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
 
 
 def test_the_wrong_folder_is_named(runs):
-    with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
+    with pytest.raises(
+        DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load it with load_classifier"
+    ):
         load_tagger(runs / "classification-pretrained", "32-true")
     with pytest.raises(
         DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load it with load_tagger"
