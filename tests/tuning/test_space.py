@@ -61,7 +61,10 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             "optim.name: found 'sgd'; expected one of 'adamw', 'muon'",
         ),
         ({"space": {"epochs": {"low": 0.5, "high": 2}}}, "tune.yaml:6: epochs: found 0.5; expected an integer"),
-        ({"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}}, "space.epochs.step: found 0.5; expected an integer"),
+        (
+            {"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}},
+            "space.epochs.step: found 0.5; expected an integer",
+        ),
         ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected a value above low, 1.0"),
         (
             {"space": {"x": {"low": 0, "high": 1, "log": True}}},
