@@ -96,8 +96,8 @@ class FineTuned:
         for batch, logits in batches:
             if not logits.isfinite().all():
                 remedy = "train or export the model again" if self.dtype is None else "try precision: 32-true"
-                cause = f"its weights are damaged or too large; {remedy}"
-                raise DomainbertError(f"{self.file}: the model computes logits that are nan or inf: {cause}")
+                cause = f"its weights are damaged or too large, {remedy}"
+                raise DomainbertError(f"{self.file}: the model computes logits that are nan or inf; {cause}")
             yield batch, logits
 
 

@@ -197,7 +197,7 @@ def test_the_same_check_runs_again_after_files_or_settings_have_changed(
     assert main([*words, "--strict", "true"]) == 1
     (out / "notes.txt").write_text("mine")
     assert main(words) == 2 and (out / "notes.txt").read_text() == "mine"
-    assert "holds other work (strict was True, is now False)" in capsys.readouterr().err
+    assert "holds other output (strict was True, is now False)" in capsys.readouterr().err
     (out / "notes.txt").unlink()
     (out / "check.json").write_text("{}")
     assert main(words) == 2 and (out / "check.json").read_text() == "{}"

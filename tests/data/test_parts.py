@@ -408,7 +408,7 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
     assert {path.parent.name for path in every.keys() - left.keys()} == {"00006"}
     assert {path.parent.name for path in left if left[path] != every[path]} == {"00005"}
     assert main([*words, "--corpus.min_characters", "2"]) == 2
-    assert "holds other work (corpus.min_characters was 1, is now 2)" in capsys.readouterr().err
+    assert "holds other output (corpus.min_characters was 1, is now 2)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["prepared.json", "train/data-00000.arrow", "plans/train-16.arrow"])

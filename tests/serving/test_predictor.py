@@ -22,9 +22,9 @@ from domainbert.labelled.tag_schemes import to_iob2
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
-from domainbert.serving.predictor import load_predictor
+from domainbert.serving.parts import compute_in_parts
+from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.packed_logits import compute_in_parts, packed_logits
 from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_text
 from domainbert.training import precision
@@ -257,7 +257,7 @@ def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural
     classifier, tagger = (load_predictor(runs / f"{task}-pretrained", "32-true") for task in ("classification", "ner"))
     texts = [" ".join(10 * natural), natural[0], " ".join(4 * natural)]
     wanted = [one.predict(texts) for one in (classifier, tagger)]
-    monkeypatch.setattr("domainbert.tasks.packed_logits._MAX_TOKENS_ON_CPU", 400)
+    monkeypatch.setattr("domainbert.serving.predictor._MAX_TOKENS_ON_CPU", 400)
     most, windows = [], []
     for one in (classifier, tagger):
         one.runtime.model.encoder.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))
@@ -374,9 +374,13 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
 
 
 def test_the_wrong_folder_is_named(runs):
-    with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
+    with pytest.raises(
+        DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load it with load_classifier"
+    ):
         load_tagger(runs / "classification-pretrained", "32-true")
-    with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; .*load_tagger"):
+    with pytest.raises(
+        DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load it with load_tagger"
+    ):
         load_classifier(runs / "ner-pretrained", "32-true")
     for load in (load_tagger, load_classifier, load_predictor):
         with pytest.raises(DomainbertError, match="the model has no head for a task; expected one that finetune wrote"):

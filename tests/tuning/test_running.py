@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from domainbert.base import choices
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
-from domainbert.settings import choices
 from domainbert.tuning.trial_process import RunningTrial, make_plan
 
 

@@ -21,7 +21,7 @@ from domainbert.tuning.storages import open_storage
         ("postgresql://me:first:tail@nohost.invalid:54x/db", "storage: the URL is invalid; expected dialect://"),
         (
             "postgresql://me:first/tail@nohost.invalid/db",
-            "storage: postgresql+psycopg://me:***@nohost.invalid/db cannot",
+            "storage: cannot open postgresql+psycopg://me:***@nohost.invalid/db",
         ),
         ("postgresql://me@nohost.invalid/db?password=first-tail", "storage: cannot open"),
         ("first-tail", "storage: the URL is invalid"),
