@@ -119,7 +119,7 @@ def test_json_of_spacy(tmp_path, value, indent):
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
     assert read_ner(path).describe().startswith(f"{path}: 1 sentences, 2 words; JSON, texts in 'text'")
-    with pytest.raises(DomainbertError, match="JSON is not divided into folds; expected CoNLL or JSONL"):
+    with pytest.raises(DomainbertError, match="JSON cannot be divided into folds; expected CoNLL or JSONL"):
         read_ner(path).units()
 
 
@@ -183,7 +183,7 @@ SMILING = "\U0001f600 A loan"
     [
         (
             [task(by(1, result(5, 9, "x", text="loan")), text=SMILING)],
-            "result[0]: 'loan' (5-9) is there by UTF-16 code",
+            "result[0]: the offsets 5-9 of 'loan' count UTF-16 code",
         ),
         ([task(by(1, result(2, 6, "x", "y")))], "result[0]: labels a JSON list; expected a list of one"),
         ([task(by(1, result("/p[1]", "/p[1]", "x")))], 'entities[0]: start "/p[1]", end "/p[1]"; expected numbers'),
@@ -261,7 +261,8 @@ def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, mes
 def test_documents_of_brat_have_two_files(tmp_path):
     folder = brat(tmp_path / "b", one="")
     (folder / "more.txt").write_text("A")
-    with pytest.raises(DomainbertError, match=r"more.txt: no more.ann beside it"):
+    with pytest.raises(DomainbertError, match=r"more.txt: the folder has no more.ann
+"):
         read_ner(folder)
     (tmp_path / "c").mkdir()
     with pytest.raises(DomainbertError, match=r"is a folder without .ann files"):
