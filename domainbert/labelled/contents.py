@@ -40,7 +40,6 @@ class TextPair:
     second: str
 
     def __post_init__(self) -> None:
-        """Validate the types."""
         if not (isinstance(self.first, str) and isinstance(self.second, str)):
             raise DomainbertError(f"TextPair: found {self.first!r:.80} and {self.second!r:.80}; expected two strings")
 

@@ -78,7 +78,7 @@ def test_columns_by_number(write):
     assert list(read_words(path, token_column=1)) == [["A", "cat"]]
     with pytest.raises(DomainbertError, match="no column 3; the file has 3"):
         read_conll(path, tag_column=3)
-    with pytest.raises(DomainbertError, match="column 2 would hold both"):
+    with pytest.raises(DomainbertError, match="column 2 is set for both"):
         read_conll(path, token_column=2)
 
 
@@ -94,7 +94,7 @@ def test_columns_by_number(write):
         ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
         ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
         ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
-        ("A\u00a0O\n", ": column 0 would hold both words and tags; expected two columns"),
+        ("A\u00a0O\n", ": column 0 is set for both words and tags; expected two columns"),
         ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
         ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
         ("A O\n\ufeffb O\n", ":2: a byte order mark; expected it only at the beginning of the file"),
@@ -198,7 +198,7 @@ def test_tags_without_types_are_entities_of_one_type(write, tags):
 def test_a_tag_that_leaves_its_entity_open_is_named_itself(write):
     with pytest.raises(DomainbertError) as error:
         read_conll(write("A S-x\nb B-x\nc O\nd S-x\n"))
-    said = ":2: B-x stands before O, which BIOES forbids; expected S-x (`repair: true` rewrites it)"
+    said = ":2: B-x is followed by O, which BIOES forbids; expected S-x (`repair: true` rewrites it)"
     assert str(error.value).endswith(said)
     assert read_conll(write("A S-x\nb B-x\nc O\n"), repair=True).repairs[0].endswith("BIOES forbids; read as S-x")
 
