@@ -164,15 +164,15 @@ def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
     return {label: FoundLabel(first[label], count) for label, count in label_counts(items).items()}
 
 
-def check_labels_known(found: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
+def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
     """Raise `DomainbertError` if a file has labels that are not in training: the model cannot predict them."""
     problems, known = Problems(str(path)), sorted(known)
     by_nfc = {normalize("NFC", label): label for label in known}
-    for label in sorted(set(found) - set(known)):
-        seen = f"label {label!r} ({found[label].count:,} times, first here)"
+    for label in sorted(set(labels) - set(known)):
+        seen = f"label {label!r} ({labels[label].count:,} times, first here)"
         same = by_nfc.get(normalize("NFC", label))
         expected = f"expected one of {', '.join(known)}" if same is None else _other_form(label, same)
-        problems.add(f"{path}:{found[label].first_line}: {seen} was not in training; {expected}")
+        problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
 

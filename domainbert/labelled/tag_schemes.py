@@ -42,11 +42,11 @@ def split_tag(tag: str) -> tuple[str, str]:
     """Split `B-outcome` into `("B", "outcome")` and `O` into `("O", "")`; raise `DomainbertError` for other strings."""
     if tag == "O":
         return "O", ""
-    found = f"tag {reprlib.repr(tag)}; expected"
+    message = f"tag {reprlib.repr(tag)}; expected"
     if len(tag) < 3 or tag[1] != "-" or tag[0] not in _WITH_TYPE:
-        raise DomainbertError(f"unknown {found} O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
+        raise DomainbertError(f"unknown {message} O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
     if not is_visible(tag[2:]):
-        raise DomainbertError(f"{found} a type of visible characters without white space around it")
+        raise DomainbertError(f"{message} a type of visible characters without white space around it")
     return tag[0], tag[2:]
 
 
@@ -131,8 +131,8 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
             previous = (prefix, entity_type)
     bioes, bilou = prefixes & set("ES"), prefixes & set("LU")
     if bioes and bilou:
-        found = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
-        raise DomainbertError(f"tags with {found} in one file; expected one scheme (BIOES or BILOU)")
+        mixed = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
+        raise DomainbertError(f"tags with {mixed} in one file; expected one scheme (BIOES or BILOU)")
     if bioes or bilou:
         return "BIOES" if bioes else "BILOU"
     return "IOB1" if starts["I"] > starts["B"] else "IOB2"

@@ -62,13 +62,13 @@ class SentenceMarks(NamedTuple):
         is_start = np.zeros(len(ids), dtype=np.bool_)
         if len(ids) <= _CONTEXT:
             return is_start
-        one, two, three, here = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
-        closes = self.closes[one]
+        before1, before2, before3, here = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
+        closes = self.closes[before1]
         ended, ended_wide = (
-            ends[one] | (closes & ends[two]) | (closes & self.closes[two] & ends[three])
+            ends[before1] | (closes & ends[before2]) | (closes & self.closes[before2] & ends[before3])
             for ends in (self.ends, self.wide)
         )
-        number = self.ends[one] & self.digits[two] & self.first_digit[here]
+        number = self.ends[before1] & self.digits[before2] & self.first_digit[here]
         is_start[_CONTEXT:] = (ended & self.begins[here] & ~number) | (ended_wide & self.begins_wide[here])
         return is_start
 
