@@ -85,7 +85,7 @@ class UnreadableContents(DomainbertError):
     """Invalid inputs of a model: a message for each, by its index."""
 
     def __init__(self, problems: Mapping[int, str]) -> None:
-        self.problems_by_index = problems
+        self.found = problems
         first, count = min(problems), len(problems)
         more = f" (and {count - 1:,} more like this)" if count > 1 else ""
         super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
@@ -98,7 +98,7 @@ def told_where(where: Callable[[int], str]) -> Iterator[None]:
         yield
     except UnreadableContents as error:
         problems = Problems("texts")
-        for number, problem in error.problems_by_index.items():
+        for number, problem in error.found.items():
             problems.add(f"{where(number)}: {problem}")
         problems.raise_if_any()
 
