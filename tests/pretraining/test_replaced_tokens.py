@@ -273,7 +273,7 @@ def test_no_better_than_the_base_rate_is_a_warning() -> None:
     assert entropy(0.15) == pytest.approx(0.4227091) and entropy(0.0) == entropy(1.0) == 0
     assert warnings(0.30, 0.4227) == [] and warnings(0.95 * 0.4227 - 1e-6, 0.4227) == []
     (said,) = warnings(0.95 * 0.4227, 0.4227)
-    assert said.startswith("the discriminator's loss is 0.4016, and 0.4227 is reached by saying the same of each token")
+    assert said.startswith("the discriminator's loss is 0.4016, but 0.4227 is reached by a constant prediction")
 
 
 def test_losses_are_means_over_the_global_batch_in_their_weights(made: Any, monkeypatch: Any) -> None:
@@ -482,7 +482,7 @@ def test_what_cannot_be_shared_or_is_said_twice_is_an_error(toy_tokenizer: Any) 
     with pytest.raises(DomainbertError, match=expected):
         narrow.build(toy_tokenizer).build(Start(toy_tokenizer, BERT, None))
     dataclasses.replace(narrow, sharing="none").check(BERT)
-    with pytest.raises(DomainbertError, match="generator: encoder beside size or layers; expected either, not both"):
+    with pytest.raises(DomainbertError, match="generator: encoder with size or layers; expected either, not both"):
         GeneratorConfig(size=0.5, encoder=BERT)
     for name, value in {"discriminator_weight": 0.0, "temperature": 0.0, "mlm_probability": 1.0}.items():
         with pytest.raises(DomainbertError, match=f"{name}: found {value}"):

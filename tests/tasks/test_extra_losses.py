@@ -290,7 +290,7 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
             Finetune(task=config, r_drop=RDropConfig(), **files)
         assert Finetune(task=config, **files).r_drop is None
     said = refused(CrfNerTask(TAGS), "crf")
-    assert said == "r_drop: the tags of a CRF depend on one another; expected head: linear, or no r_drop"
+    assert said == "r_drop: the tags of a CRF depend on each other; expected head: linear, or no r_drop"
     parser = build_model(CONFIG, VocabularyFacts(30, 0), "biaffine", 3, {"arc_size": 4, "label_size": 5})
     with pytest.raises(DomainbertError, match=r"^r_drop: parsing says no divergence of its outputs"):
         fine_tuning(parser, ParsingTask(CLASSES), r_drop=RDropConfig())
