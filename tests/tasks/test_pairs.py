@@ -137,10 +137,10 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
     with pytest.raises(
         DomainbertError,
         match=r"a.jsonl:3: a pair of 4 and 4 tokens, for which a window \(max_length\) has room for 7; expected a "
-        "first text of at most 3, as it stands whole beside each part of the second",
+        "first text of at most 3 tokens, because each window contains all of it",
     ):
         encode_file(task, file, tokenizer, 10)
-    with pytest.raises(DomainbertError, match="max_length: 3; the vocabulary puts 3 special tokens around a text"):
+    with pytest.raises(DomainbertError, match="max_length: 3; expected more than the 3 special tokens of a text"):
         encode_file(task, file, tokenizer, 3)
 
 
