@@ -1,4 +1,4 @@
-"""Files of a prepared corpus, on disk or at a URL, from which fsspec copies them to a cache as they are needed.
+"""Files of a prepared corpus, on disk or at a URL, from which fsspec copies them to a cache on demand.
 
 s3fs and gcsfs retry failed requests; fsspec's HTTP file system does not, so requests are retried here.
 """
@@ -45,8 +45,8 @@ class CacheConfig:
     files are deleted first."""
 
     url: str | None = None
-    """Override the URL of the parts that `merge` stored (null), if they have moved. An interrupted run can resume from
-    the new URL."""
+    """URL of the parts if they have moved; null uses the URL that `merge` stored. An interrupted run can resume from a
+    new URL."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -63,7 +63,7 @@ def bootstrap_interval(
         counts: counts of each document (documents, labels, 3) from `count_entities` or `count_classes`; or a list of
             such arrays, one per seed.
         statistic: maps counts to a score, such as `micro_f1` or `macro_f1`.
-        baseline: counts of another system on the same documents; the interval is that of the paired difference.
+        baseline: counts of another system on the same documents, to return the interval of the paired difference.
         resamples: number of draws.
         confidence: confidence level.
         seed: seed of the draws.

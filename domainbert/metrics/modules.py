@@ -72,7 +72,7 @@ class EntityF1(Metric):
     @property
     @override
     def dtype(self) -> torch.dtype:
-        """Type of the empty tensor of a rank without sentences; it must be that of the other ranks."""
+        """Type of the empty tensor of a rank without sentences, equal on all ranks."""
         return torch.int64
 
     def update(self, predicted: Entities, gold: Entities) -> None:

@@ -51,7 +51,7 @@ class StoredRows(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the empty tensor of a rank without items; it must be that of the other ranks."""
+        """Type of the empty tensor of a rank without items, equal on all ranks."""
         return torch.float64
 
     def add(self, rows: NDArray[np.float64]) -> None:

@@ -9,14 +9,9 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.special_tokens import NAMES
 
-SPECIAL_TOKENS = {  # by role, in the order of their ids 0-4
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+SPECIAL_TOKENS = {role: name for role, (name, _) in NAMES.items()}  # in the order of their ids 0-4
 PREFIX = "##"  # of a piece that continues a word
 MAX_WORD_CHARACTERS = 100  # a longer word becomes [UNK], in BERT and in transformers
 

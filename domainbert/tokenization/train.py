@@ -42,6 +42,21 @@ class TrainingWords:
         return rare / max(rare + sum(len(word) * count for word, count in self.counts.items()), 1)
 
 
+def choose_alphabet(
+    characters: Mapping[str, int], lowercase: bool, min_count: int, limit: int | None = None
+) -> tuple[frozenset[str], dict[str, int]]:
+    """Return the alphabet, and the counts of all other characters, the most frequent first.
+
+    The alphabet is printable ASCII, so that no ASCII word is unknown, and up to `limit` of the most frequent other
+    characters (ties: the smaller code point) that occur `min_count` times.
+    """
+    ascii_characters = {character.lower() if lowercase else character for character in map(chr, range(33, 127))}
+    ranked = sorted(characters.keys() - ascii_characters, key=lambda character: (-characters[character], character))
+    frequent = [character for character in ranked if characters[character] >= min_count][:limit]
+    rare = {character: characters[character] for character in ranked[len(frequent) :]}
+    return frozenset(ascii_characters.union(frequent)), rare
+
+
 def most_frequent(words: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Return the 400,000 most frequent words, sorted by word, and the number of occurrences of the other words."""
     ranked = sorted(words, key=lambda word: (-words[word], word))

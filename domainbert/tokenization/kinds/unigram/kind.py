@@ -21,10 +21,9 @@ from domainbert.tokenization.kind import Bools, TokenizerKind
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
 from domainbert.tokenization.special_tokens import NAMES, ids_in_order, special_roles
 from domainbert.tokenization.template import Template, template_of, usual_template
-from domainbert.tokenization.train import TrainingWords, VocabularySize, most_frequent
+from domainbert.tokenization.train import TrainingWords, VocabularySize, choose_alphabet, most_frequent
 from domainbert.tokenization.words import WordCounter, count_words
 
-_ASCII = frozenset(map(chr, range(33, 127)))
 _MAX_WORD = 32  # characters of a training string, so that its probability does not underflow in float64
 _NEVER = -1000.0  # score of special tokens, so that "<s>" in a text becomes "<", "s" and ">"
 _WITHOUT_SPACES = [  # first and last character of scripts without spaces between words
@@ -89,20 +88,13 @@ class UnigramKind(TokenizerKind):
         return isinstance(backend.model, Unigram)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Select words. The alphabet is printable ASCII and all other characters that are frequent enough; a word is
-        split at rare characters."""
+        """Select words; a word is split at characters that are not in the alphabet."""
         cut = counter.words(self.cutter(self._backend([], lowercase)))
         characters = count_words(cut, list)
-        usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
-        ranked = sorted(characters.keys() - usual - {" "}, key=lambda character: (-characters[character], character))
-        alphabet = usual.union(character for character in ranked if characters[character] >= min_character_count)
+        del characters[" "]
+        alphabet, rare = choose_alphabet(characters, lowercase, min_character_count)
         counts, infrequent = most_frequent(count_words(cut, lambda word: _known_parts(self.entry(word), alphabet)))
-        return TrainingWords(
-            counts,
-            sorted(alphabet),
-            rare_characters={character: characters[character] for character in ranked if character not in alphabet},
-            infrequent_words=infrequent,
-        )
+        return TrainingWords(counts, sorted(alphabet), rare, infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
         """Train; ids are in the order of probability, and a string must occur `min_frequency` times to be a piece."""

@@ -2,7 +2,7 @@
 
 Initially every string that occurs often enough is a piece. Expectation maximisation estimates the probabilities over
 all segmentations of the words; then the tenth of the pieces with the lowest loss is removed, and so on. Constants are
-those of sentencepiece, unless noted.
+as in sentencepiece, unless noted.
 
 The trainers of `tokenizers` and sentencepiece sum in the order of hash tables and threads, so results vary from run to
 run. Here all sums are in float64 and in the order of the words.

@@ -23,11 +23,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import bert_template, template_of
-from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, learn, most_frequent
+from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, choose_alphabet, learn, most_frequent
 from domainbert.tokenization.words import WordCounter, count_words, normalized_words
 
 _BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"})
-_ASCII = frozenset(map(chr, range(33, 127)))
 
 
 class _WordPieces(Pieces):
@@ -84,24 +83,17 @@ class WordPieceKind(TokenizerKind):
         return isinstance(backend.model, WordPiece)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Select words that are not too long and contain only characters of the alphabet.
-
-        The alphabet is printable ASCII, so that no ASCII word is unknown, and the up to 1,000 most frequent other
-        characters (ties: the smaller code point) that are frequent enough.
-        """
+        """Select words that are not too long and contain only characters of the alphabet."""
         words = counter.words(self.cutter(self._backend({}, lowercase)))
         characters = count_words(words, list)
-        usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
-        ranked = sorted(characters.keys() - usual, key=lambda character: (-characters[character], character))
-        frequent = [character for character in ranked if characters[character] >= min_character_count][:MAX_ALPHABET]
-        alphabet = usual.union(frequent)
+        alphabet, rare_characters = choose_alphabet(characters, lowercase, min_character_count, MAX_ALPHABET)
         long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
         rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}
         counts, infrequent = most_frequent({word: words[word] for word in words.keys() - long - rare})
         return TrainingWords(
             counts=counts,
             alphabet=sorted(alphabet),
-            rare_characters={character: characters[character] for character in ranked[len(frequent) :]},
+            rare_characters=rare_characters,
             rare_words=sum(words[word] for word in rare),
             infrequent_words=infrequent,
             long_words=sum(words[word] for word in long),
