@@ -44,12 +44,13 @@ def train_tokenizer(
     Raises:
         DomainbertError: unknown kind, no text, or too little text for the vocabulary size.
     """
-    if isinstance(kind, str):
-        config_class = find_choice(TokenizerKindConfig, kind)
-        if config_class is None:
-            raise DomainbertError(f"kind: found {kind!r}; {nearest(kind, list(choices_of(TokenizerKindConfig)))}")
-        kind = config_class()
-    trainable = kind.build()
+    if isinstance(kind, TokenizerKindConfig):
+        config = kind
+    elif (config_class := find_choice(TokenizerKindConfig, kind)) is not None:
+        config = config_class()
+    else:
+        raise DomainbertError(f"kind: found {kind!r}; {nearest(kind, list(choices_of(TokenizerKindConfig)))}")
+    trainable = config.build()
     counter = texts if isinstance(texts, WordCounter) else _count(texts, sample_bytes)
     uncased = trainable.lowercases if lowercase is None else lowercase
     words = trainable.select(counter, uncased, min_character_count)
