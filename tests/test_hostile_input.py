@@ -280,11 +280,11 @@ DEEP = "[" * 100_000
         ("special_tokens_map.json", DEEP, "not valid JSON"),
         ("tokenizer.json", DEEP, "not a tokenizer.json that tokenizers can read"),
         ("tokenizer.json", "{}", "not a tokenizer.json that tokenizers can read"),
-        ("special_tokens_map.json", '{"pad_token": {"class_path": "canary.X"}}', "pad_token: .*expected the token"),
-        ("special_tokens_map.json", '{"pad_token": ["[PAD]"]}', "pad_token: .*expected the token"),
-        ("tokenizer_config.json", '{"model_max_length": "512"}', "model_max_length in tokenizer_config.json: '512'"),
-        ("tokenizer_config.json", '{"model_max_length": -1}', "model_max_length in tokenizer_config.json: -1"),
-        ("tokenizer_config.json", '{"model_max_length": NaN}', "model_max_length in tokenizer_config.json: nan"),
+        ("special_tokens_map.json", '{"pad_token": {"class_path": "canary.X"}}', "pad_token: .*expected a string"),
+        ("special_tokens_map.json", '{"pad_token": ["[PAD]"]}', "pad_token: .*expected a string"),
+        ("tokenizer_config.json", '{"model_max_length": "512"}', "tokenizer_config.json: model_max_length: '512'"),
+        ("tokenizer_config.json", '{"model_max_length": -1}', "tokenizer_config.json: model_max_length: -1"),
+        ("tokenizer_config.json", '{"model_max_length": NaN}', "tokenizer_config.json: model_max_length: nan"),
     ],
 )
 def test_json_that_is_refused(model_folder: Path, name: str, content: str, message: str) -> None:

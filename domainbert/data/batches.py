@@ -1,4 +1,4 @@
-"""Batches of labelled examples as a pure function of (seed, step), sliced by rank."""
+"""Batches of labelled examples. A training batch is a pure function of (seed, step), divided between ranks."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 class LabelledTrainBatches(Dataset[Batch]):
-    """Micro-batch i of fine-tuning: whole examples, packed, of this rank's share. The order says which examples belong
-    to which optimiser step. These are numbered from 0; a resumed training begins further on."""
+    """Micro-batches of packed, whole examples of this rank's share; `order` assigns examples to optimiser steps.
+    `steps` are the steps of this training, numbered from 0; a resumed training does not begin with 0."""
 
     def __init__(
         self, examples: Sequence[Example], tokenizer: DomainTokenizer, order: GlobalOrder, share: Share, steps: range
     ) -> None:
         self.examples, self.tokenizer = examples, tokenizer
         self.order, self.share, self.steps = order, share, steps
-        self._num_targets = np.asarray([sum(len(window.targets) for window in one.windows) for one in examples])
+        self._num_targets = np.asarray([sum(len(window.targets) for window in item.windows) for item in examples])
 
     def __len__(self) -> int:
-        """Micro-batches of all the steps."""
+        """Number of micro-batches of all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`, as `collate` makes it: `step` and `micro_batch` say which; `num_examples` and
-        `num_targets` are those of the *global* batch."""
+        """Return micro-batch `index` from `collate`, with `step`, `micro_batch`, and `num_examples` and `num_targets`
+        of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        everything = self.order.batch(step)[1]
-        items = self.share.of(everything, micro_batch).tolist()
-        targets = int(self._num_targets[everything].sum())
-        places = self.share.places(len(everything), micro_batch)
+        global_batch = self.order.batch(step)[1]
+        items = self.share.of(global_batch, micro_batch).tolist()
+        targets = int(self._num_targets[global_batch].sum())
+        places = self.share.places(len(global_batch), micro_batch)
         batch = collate([self.examples[i] for i in items], items, self.tokenizer, places)
-        counts = {"num_examples": len(everything), "num_targets": targets}
+        counts = {"num_examples": len(global_batch), "num_targets": targets}
         return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
 class LabelledBatches(Dataset[Batch]):
-    """Every example once over all ranks, longest first, in batches of at most `max_tokens` tokens."""
+    """All examples once, divided between ranks, longest first, in batches of at most `max_tokens` tokens."""
 
     def __init__(self, examples: Sequence[Example], tokenizer: DomainTokenizer, max_tokens: int, share: Share) -> None:
         by_length = sorted(range(len(examples)), key=lambda i: (-examples[i].num_tokens, i))
@@ -51,11 +51,11 @@ class LabelledBatches(Dataset[Batch]):
         self.batches = _by_budget(by_length[share.rank :: share.world_size], examples, max_tokens)
 
     def __len__(self) -> int:
-        """Batches of this rank."""
+        """Number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Batch `index`."""
+        """Return batch `index`."""
         items = self.batches[index]
         return collate([self.examples[i] for i in items], items, self.tokenizer)
 
@@ -67,11 +67,11 @@ def packed_loader(
     batch_tokens: int = 8192,
     num_workers: int = 0,
 ) -> DataLoader[Batch]:
-    """Packed batches of texts: several texts back to back in a row, without padding between them.
+    """Return a DataLoader of packed batches of texts: several texts per row, without padding between them.
 
-    A batch has `input_ids`, `position_ids` and `segment_ids` (rows, length), which `Packed.of` takes for an encoder;
-    `items` (texts,), the numbers of its texts; `positions` (windows,), where the flattened tokens have the [CLS] of
-    each window, and `example` (windows,), the text in `items` that the window is of.
+    A batch has `input_ids`, `position_ids` and `segment_ids` (rows, length), the inputs of `Packed.of`; `items`
+    (texts,), the numbers of its texts; `positions` (windows,), the index of the [CLS] of each window in the flattened
+    tokens; and `example` (windows,), the index of the text of each window in `items`.
 
     >>> from domainbert import packed_loader, train_tokenizer
     >>> texts = ["The court of appeal.", "Courts of law.", "The high court and the lower courts."]
@@ -81,14 +81,13 @@ def packed_loader(
     (1, [2, 0, 1])
 
     Args:
-        texts: longer ones are read in overlapping windows.
-        tokenizer: the encoder's.
-        max_length: tokens of a window, special tokens included.
-        batch_tokens: tokens of a batch at most, unless a single text has more.
+        texts: texts longer than `max_length` are read in overlapping windows.
+        tokenizer: tokenizer of the encoder.
+        max_length: maximum tokens of a window, special tokens included.
+        batch_tokens: maximum tokens of a batch, unless a single text has more.
         num_workers: processes that build batches.
     """
-    words = align_text(tokenizer, list(texts))
-    examples = [text_example(one, IGNORED, max_length) for one in words]
+    examples = [text_example(words, IGNORED, max_length) for words in align_text(tokenizer, list(texts))]
     batches = LabelledBatches(examples, tokenizer, batch_tokens, Share())
     return DataLoader(batches, batch_size=None, num_workers=num_workers)
 

@@ -1,4 +1,4 @@
-"""The order of training: global batch t is a fixed list of items, given (seed, t)."""
+"""The order of training: global batch t is a pure function of (seed, t)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing_extensions import override
 from domainbert.base.counter_random import permutation, permuted, random_bits
 
 Ints = NDArray[np.int64]
-_ORDER = 0  # stream of random numbers; masking has the others
-_WINDOWS = 1 << 22  # stream of the order of parts, and of the rows of each window
-_CLASSES = 1 << 21  # stream of the seeds of classes, far from those of order, masking and dropout
+_ORDER = 0  # stream of random numbers; masking uses other streams
+_WINDOWS = 1 << 22  # stream for the order of parts and of the rows of each window
+_CLASSES = 1 << 21  # stream for the seeds of classes, distinct from order, masking and dropout
 
 
 class GlobalOrder:
-    """An endless sequence of passes over `size` items, each pass in an order of its own, cut into global batches.
+    """An endless sequence of passes over `size` items, each pass in a new random order, cut into global batches.
 
-    Batch t does not depend on what was drawn before, on workers or on ranks, so training resumes at any step at once.
-    A batch, that of all ranks and accumulated micro-batches, may span the end of a pass: nothing is dropped and nothing
-    is repeated within a pass. Batch `first_step` begins the pass numbered `first_pass`.
+    Batch t does not depend on earlier batches, workers or ranks, so training resumes at any step immediately. A global
+    batch (all ranks and accumulated micro-batches) may extend over the end of a pass: within a pass no item is dropped
+    or repeated. Batch `first_step` begins pass number `first_pass`.
     """
 
     def __init__(self, size: int, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> None:
@@ -29,36 +29,40 @@ class GlobalOrder:
         self.first_step, self.first_pass = first_step, first_pass
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
-        """The pass each item of global batch `step` belongs to, and the item; both (batch_size,)."""
-        epochs, ranks = self._places(step)
-        items = np.empty_like(ranks)
+        """Return the pass number of each item of global batch `step`, and the item; both (batch_size,)."""
+        epochs, positions = self._positions(step)
+        items = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
-            items[here] = self.whole_pass(epoch)[ranks[here]]
+            items[here] = self._items(epoch, positions[here])
         return epochs, items
 
     def whole_pass(self, epoch: int) -> Ints:
-        """The items of a pass, in its order: (size,)."""
+        """Return the items of a pass in order: (size,)."""
         return _pass(self.size, self.seed, epoch)
 
-    def _places(self, step: int) -> tuple[Ints, Ints]:
-        """The pass of each item of a global batch, and its place in it; both (batch_size,)."""
+    def _items(self, epoch: int, positions: Ints) -> Ints:
+        """Items at some positions of a pass."""
+        return self.whole_pass(epoch)[positions]
+
+    def _positions(self, step: int) -> tuple[Ints, Ints]:
+        """Pass number of each item of a global batch, and its position in the pass; both (batch_size,)."""
         first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
-        epochs, places = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
-        return epochs, places
+        epochs, positions = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
+        return epochs, positions
 
 
 class WindowedOrder(GlobalOrder):
-    """Passes over a corpus of parts that may be too large for a list of its items.
+    """Passes over a corpus in parts that may be too large for a list of its items.
 
-    A pass takes the parts in an order of its own, a window of so many at a time, and mixes the items of a window. Any
-    place of a pass is found without the others (see `permuted`), so memory does not grow with the items, and only the
-    files of one window, or two where a batch spans them, have to be at hand.
+    A pass shuffles the parts and takes `window` parts at a time, whose items are mixed. Each position of a pass is
+    computed independently (see `permuted`), so memory does not grow with the number of items, and only the files of one
+    window, or of two for a batch that extends over both, are needed.
 
     Args:
-        sizes: (parts,) items of each part; they are numbered part by part.
-        window: parts that are mixed.
-        batch_size, seed, first_step, first_pass: as of `GlobalOrder`.
+        sizes: (parts,) number of items of each part; items are numbered part by part.
+        window: number of parts to mix.
+        batch_size, seed, first_step, first_pass: see `GlobalOrder`.
     """
 
     def __init__(
@@ -66,56 +70,47 @@ class WindowedOrder(GlobalOrder):
     ) -> None:
         super().__init__(int(sizes.sum()), batch_size, seed, first_step, first_pass)
         self.sizes, self.window = sizes, window
-        self.firsts = np.cumsum(sizes) - sizes  # (parts,) the first item of each
-        self._drawn: dict[int, tuple[Ints, Ints]] = {}  # windows of the last two passes: a batch may span them
-
-    @override
-    def batch(self, step: int) -> tuple[Ints, Ints]:
-        epochs, places = self._places(step)
-        items = np.empty_like(places)
-        for epoch in np.unique(epochs).tolist():
-            here = epochs == epoch
-            items[here] = self._items(epoch, places[here])
-        return epochs, items
+        self.firsts = np.cumsum(sizes) - sizes  # (parts,) first item of each part
+        self._cache: dict[int, tuple[Ints, Ints]] = {}  # windows of the last two passes: a batch may contain both
 
     @override
     def whole_pass(self, epoch: int) -> Ints:
-        """All items of a pass, in order; for tests, since it holds them in memory."""
+        """Return all items of a pass in order; for tests, as they may not fit in memory."""
         return self._items(epoch, np.arange(self.size))
 
-    def _items(self, epoch: int, places: Ints) -> Ints:
+    @override
+    def _items(self, epoch: int, positions: Ints) -> Ints:
         parts, starts = self._windows(epoch)
-        windows = np.searchsorted(starts, places, side="right") - 1
-        items = np.empty_like(places)
+        windows = np.searchsorted(starts, positions, side="right") - 1
+        items = np.empty_like(positions)
         for number in np.unique(windows).tolist():
             here = windows == number
             members = parts[self.window * number : self.window * (number + 1)]
             stops = np.cumsum(self.sizes[members])
-            mixed = permuted(places[here] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1)
+            mixed = permuted(positions[here] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1)
             owners = np.searchsorted(stops, mixed, side="right")
             items[here] = self.firsts[members][owners] + mixed - (stops - self.sizes[members])[owners]
         return items
 
     def _windows(self, epoch: int) -> tuple[Ints, Ints]:
-        """The parts in the order of a pass (parts,), and the place in it where each window begins (windows,)."""
-        if epoch not in self._drawn:
+        """Parts in the order of a pass (parts,), and the position in the pass where each window begins (windows,)."""
+        if epoch not in self._cache:
             parts = permutation(len(self.sizes), self.seed, _WINDOWS, epoch, 0)
             totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))
-            drawn = {epoch: (parts, np.cumsum(totals) - totals)}
-            self._drawn = {**dict(list(self._drawn.items())[-1:]), **drawn}
-        return self._drawn[epoch]
+            self._cache = {**dict(list(self._cache.items())[-1:]), epoch: (parts, np.cumsum(totals) - totals)}
+        return self._cache[epoch]
 
 
 class SharesOrder(GlobalOrder):
-    """Passes of as many items as there are, in which each class is drawn in a share of its own.
+    """Passes of `size` draws in which each class has a fixed share.
 
-    A pass has each class exactly so often, but for rounding. Each class goes through passes of its own: after any
-    number of batches that end a pass, items of one class have come equally often, but for one time.
+    The number of draws of a class is the same in each pass. The items of a class are drawn in passes over that class:
+    at the end of each pass, the numbers of draws of two items of a class differ by at most 1.
 
     Args:
-        classes: (size,) the class of each item, numbered from 0 without a gap.
+        classes: (size,) class of each item, numbered from 0 without gaps.
         shares: (classes,) in any unit.
-        batch_size, seed, first_step, first_pass: as of `GlobalOrder`.
+        batch_size, seed, first_step, first_pass: see `GlobalOrder`.
     """
 
     def __init__(
@@ -129,41 +124,39 @@ class SharesOrder(GlobalOrder):
     ) -> None:
         super().__init__(len(classes), batch_size, seed, first_step, first_pass)
         self.members = [np.flatnonzero(classes == number) for number in range(len(shares))]
-        self.draws = whole_shares(shares, self.size)  # (classes,) of each in a pass
-        self._drawn: dict[int, Ints] = {}  # the last two passes: a batch may span them
+        self.draws = whole_shares(shares, self.size)  # (classes,) draws per pass
+        self._cache: dict[int, Ints] = {}  # the last two passes: a batch may contain both
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
-        """The pass over its class that each item of global batch `step` belongs to, and the item; both (batch_size,).
-
-        So what is drawn twice in a pass over all has another number each time, and other tokens are hidden in it.
-        """
-        _, drawn = super().batch(step)
-        epochs, items = np.divmod(drawn, self.size)
+        """Return the number of the pass *over its class* of each item of global batch `step`, and the item; both
+        (batch_size,). So an item that is drawn twice in a pass has two numbers, and is masked differently."""
+        _, draws = super().batch(step)
+        epochs, items = np.divmod(draws, self.size)
         return epochs, items
 
     def whole_pass(self, epoch: int) -> Ints:
-        """The items of a pass, in its order, with `size` added for each pass over their class: (size,)."""
-        if epoch not in self._drawn:
-            self._drawn = {**dict(list(self._drawn.items())[-1:]), epoch: self._draw(epoch)}
-        return self._drawn[epoch]
+        """Return item + `size` x (number of the pass over its class) for each draw of a pass, in order: (size,)."""
+        if epoch not in self._cache:
+            self._cache = {**dict(list(self._cache.items())[-1:]), epoch: self._draw(epoch)}
+        return self._cache[epoch]
 
     def _draw(self, epoch: int) -> Ints:
         parts = []
         for number, (members, draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
             seed = int(random_bits(self.seed, _CLASSES, number))
-            epochs, places = GlobalOrder(len(members), draws, seed).batch(epoch)
-            parts.append(epochs * self.size + members[places])
+            epochs, indices = GlobalOrder(len(members), draws, seed).batch(epoch)
+            parts.append(epochs * self.size + members[indices])
         return np.concatenate(parts)[_pass(self.size, self.seed, epoch)]
 
 
 class BalancedOrder(SharesOrder):
-    """Passes in which each class is drawn in proportion to its count to a power.
+    """Passes in which the share of each class is proportional to count ** power.
 
-    With the power 0 all classes are drawn equally often, with 1 as often as they occur; Conneau and Lample (2019,
-    section 3.1) draw languages so, and take 0.5.
+    Power 0 draws all classes equally often, power 1 as often as they occur. Conneau and Lample (2019, section 3.1)
+    sample languages with power 0.5.
 
     Args:
-        classes, batch_size, seed: as of `SharesOrder`.
+        classes, batch_size, seed: see `SharesOrder`.
         power: from 0 to 1.
     """
 
@@ -172,12 +165,12 @@ class BalancedOrder(SharesOrder):
 
 
 def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:
-    """Whole numbers in proportion to `shares`, with the sum `total`: the largest remainders are rounded up."""
+    """Return integers proportional to `shares` with the sum `total` (largest remainder method)."""
     exact = shares * (total / shares.sum())
-    found = np.floor(exact).astype(np.int64)
-    largest = np.argsort(found - exact, kind="stable")[: total - int(found.sum())]
-    found[largest] += 1
-    return found
+    counts = np.floor(exact).astype(np.int64)
+    largest = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
+    counts[largest] += 1
+    return counts
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""Packing: several texts back to back in rows of fixed length, so that next to nothing is computed for padding."""
+"""Packing: several texts back to back in rows of fixed length, with almost no padding."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from domainbert.tokenization.template import Template
 
 Ints = NDArray[np.int64]
 Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]  # ids without special tokens, or a pair
-_MOST_TEXTS = 1 << 32  # in a row or an example
+_MAX_TEXTS = 1 << 32  # of a row or an example
 
 
 def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
-    """The row of each item (items,) when items are packed, longest first, each into the fullest row that takes it.
+    """Return the row of each item (items,) when items are packed longest first, each in the fullest row with room.
 
-    Items of equal length keep their order, and of equally full rows the one that was filled last is taken. Rows are
-    numbered in the order they were opened. No length may exceed the capacity.
+    Ties: items of equal length in order; of equally full rows the row that was filled last. Rows are numbered in the
+    order in which they are opened. No length may exceed the capacity.
     """
     assert lengths.size == 0 or lengths.max() <= capacity
     rows = np.empty(len(lengths), dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
-    # What leaves no room for the shortest has its row to itself: in a corpus of long documents, nearly everything.
+    # An item that leaves no room for the shortest item is alone in its row: most items if documents are long.
     shortest = int(lengths.min(initial=capacity))
     alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
     rows[order[:alone]] = np.arange(alone)
-    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space, the one filled last at the end
-    spaces: list[int] = []  # those of which there are rows, ascending
+    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space; the row filled last at the end
+    spaces: list[int] = []  # free spaces that occur, ascending
     count = alone
     for item in order[alone:].tolist():
         length = int(lengths[item])
-        place = bisect_left(spaces, length)
-        if place == len(spaces):
+        index = bisect_left(spaces, length)
+        if index == len(spaces):
             row, free = count, capacity
             count += 1
         else:
-            free = spaces[place]
+            free = spaces[index]
             row = open_rows[free].pop()
             if not open_rows[free]:
-                del spaces[place]
+                del spaces[index]
         rows[item] = row
         if not open_rows[free - length]:
             insort(spaces, free - length)
@@ -55,35 +55,35 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Plan of the rows: which stretches of the token stream stand in each."""
+    """Plan of the rows: the pieces of the token stream in each row."""
 
-    starts: Ints  # (pieces,) where each piece begins in the stream; pieces of a row are neighbours
-    lengths: Ints  # (pieces,) in tokens, without special ones
-    maskable: Ints  # (pieces,) how many of those tokens masked LM may hide: all but [UNK]
-    row_offsets: Ints  # (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`
-    row_length: int  # in tokens
-    extra: int  # special tokens around each piece
+    starts: Ints  # (pieces,) position of each piece in the stream; the pieces of a row are adjacent in this array
+    lengths: Ints  # (pieces,) tokens, without special tokens
+    maskable: Ints  # (pieces,) tokens that masked LM may mask: all except [UNK]
+    row_offsets: Ints  # (rows + 1,) row r has the pieces `row_offsets[r]:row_offsets[r + 1]`
+    row_length: int  # tokens
+    extra: int  # special tokens per piece
 
     @property
     def num_rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.row_offsets) - 1
 
     @cached_property
     def text_tokens(self) -> Ints:
-        """(rows,) tokens of each row, without special ones and padding."""
+        """(rows,) tokens of each row, without special tokens and padding."""
         return self._sum_rows(self.lengths)
 
     @cached_property
     def maskable_tokens(self) -> Ints:
-        """(rows,) tokens of each row that masked LM may hide."""
+        """(rows,) tokens of each row that masked LM may mask."""
         return self._sum_rows(self.maskable)
 
-    def _sum_rows(self, of_pieces: Ints) -> Ints:
-        return np.add.reduceat(of_pieces, self.row_offsets[:-1]) if self.num_rows else of_pieces
+    def _sum_rows(self, values: Ints) -> Ints:
+        return np.add.reduceat(values, self.row_offsets[:-1]) if self.num_rows else values
 
     def pieces_of(self, rows: Ints) -> Ints:
-        """The numbers of the pieces that stand in some rows, row by row: (pieces in them,)."""
+        """Return the numbers of the pieces in some rows, row by row: (pieces in these rows,)."""
         return stretches(self.row_offsets[rows], self.row_offsets[rows + 1] - self.row_offsets[rows])
 
     @property
@@ -94,7 +94,7 @@ class RowPlan:
 
     @property
     def summary(self) -> str:
-        """The rows in words."""
+        """Number, length and fullness of the rows, for reports."""
         return f"{self.num_rows:,} rows of {self.row_length} tokens, {self.fullness:.2%} full"
 
 
@@ -108,12 +108,12 @@ def plan_rows(
     extra: int,
     groups: Ints | None = None,
 ) -> RowPlan:
-    """Cut documents into pieces at word boundaries and pack the pieces into rows of `length` tokens.
+    """Cut documents into pieces at word boundaries and pack the pieces in rows of `length` tokens.
 
-    Every token of every document is in exactly one piece. `document_offsets` (documents + 1,) is where they begin in
-    the token stream, of which `take` gives the tokens from one place to another, and `take_starts` whether each begins
-    a word. Masked LM never hides `special_ids`, [UNK] among them. Around a piece stand `extra` special tokens. A row
-    holds documents of one of the `groups` (documents,); None puts any together.
+    Every token is in exactly one piece. `document_offsets` (documents + 1,) are the positions of the documents in the
+    token stream; `take(start, stop)` returns its tokens, and `take_starts(start, stop)` whether each begins a word.
+    `special_ids`, which include [UNK], are never masked. A piece gets `extra` special tokens. With `groups`
+    (documents,), a row has documents of only one group.
     """
     room = room_for_text(length, extra)
     ordinary = np.ones(vocab_size, dtype=np.int64)
@@ -121,7 +121,7 @@ def plan_rows(
     starts: list[int] = []
     stops: list[int] = []
     maskable: list[int] = []
-    pieces: list[int] = []  # of each document
+    pieces: list[int] = []  # per document
     for begin, end in itertools.pairwise(document_offsets.tolist()):
         tokens = take(begin, end)
         cuts = [0, end - begin] if 0 < end - begin <= room else _cuts(take_starts(begin, end), room)
@@ -140,7 +140,7 @@ def plan_rows(
 
 
 def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
-    """The row of each item (items,), packed with those of its group (items,) alone; see `best_fit_decreasing`."""
+    """`best_fit_decreasing` for each group (items,) separately: row of each item (items,)."""
     rows, count = np.empty_like(lengths), 0
     for group in np.unique(groups):
         here = groups == group
@@ -150,18 +150,16 @@ def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
 
 
 def room_for_text(length: int, extra: int) -> int:
-    """Tokens of text that a row or window of `length` tokens takes beside `extra` special ones; an error if none."""
+    """Return the room for text in a row or window of `length` tokens with `extra` special tokens; an error if none."""
     if length <= extra:
-        raise DomainbertError(
-            f"max_length: {length}; the vocabulary puts {extra} special tokens around a text: no room"
-        )
+        raise DomainbertError(f"max_length: {length}; expected more than the {extra} special tokens of a text")
     return length - extra
 
 
 def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
-    """Places to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
+    """Positions to cut a document: at most `room` tokens apart, and at word boundaries unless a word is longer."""
     size = len(starts_word)
-    last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # up to each place
+    last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # last word start up to each token
     cuts = [0]
     while size - cuts[-1] > room:
         limit = cuts[-1] + room
@@ -171,27 +169,27 @@ def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
 
 
 def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
-    """A number for each text of a micro-batch, the same however the global batch is divided: (texts,). Of its rows or
-    examples, `places` (items,) are those in the global batch, and `counts` (items,) the texts of each."""
+    """Number the texts of a micro-batch independently of the division of the global batch: (texts,). `places` (items,)
+    are the indices of its rows or examples in the global batch, `counts` (items,) the number of texts of each."""
     per_item = np.asarray(counts, dtype=np.int64)
-    return np.repeat(places, per_item) * _MOST_TEXTS + stretches(np.zeros_like(per_item), per_item)
+    return np.repeat(places, per_item) * _MAX_TEXTS + stretches(np.zeros_like(per_item), per_item)
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Token ids in rows, ready for an encoder."""
+    """Rows of token ids, the input of an encoder."""
 
     input_ids: Ints  # (R, S)
-    position_ids: Ints  # (R, S), restarting at 0 with each segment
-    segment_ids: Ints  # (R, S), counting from 1 in each row; 0 is padding
-    token_type_ids: Ints  # (R, S), which text of a pair a token belongs to, as the template has it; 0 in padding
-    first_positions: Ints  # (segments,) where each segment's first token stands in the flattened (R * S) tokens
+    position_ids: Ints  # (R, S), from 0 in each segment
+    segment_ids: Ints  # (R, S), from 1 in each row; 0 is padding
+    token_type_ids: Ints  # (R, S), token types of the template; 0 in padding
+    first_positions: Ints  # (segments,) index of the first token of each segment in the flattened (R * S) tokens
 
 
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
-    """Lay out texts, or pairs of texts, in rows of `length` tokens, each between its special tokens.
+    """Fill rows of `length` tokens with texts or pairs of texts and their special tokens.
 
-    Each part of the template is written for all texts at once: a loop over the texts takes three times as long.
+    Each part of the template is written for all texts at once: a loop over texts takes three times as long.
     """
     texts = [text for row in rows for text in row]
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
@@ -201,7 +199,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     framing = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
     totals = sizes["A"] + sizes["B"] + framing
     per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
-    before = np.cumsum(totals) - totals  # (texts,) tokens of all texts before each
+    before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
     row_starts = np.concatenate([before, [totals.sum()]])[np.cumsum(per_row) - per_row]
     firsts = np.repeat(np.arange(len(rows)) * length - row_starts, per_row) + before
 
@@ -231,7 +229,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
 
 def stretches(starts: Ints, counts: Ints) -> Ints:
-    """Return `start`, `start` + 1, ... for each start, as many as its count, one after the other: (sum of counts,)."""
+    """Return `start`, `start` + 1, ..., `start` + `count` - 1 of each pair, concatenated: (sum of counts,)."""
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
@@ -240,7 +238,7 @@ def _sizes(texts: Sequence[NDArray[np.integer]]) -> Ints:
 
 
 def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
-    """Group texts into rows by best fit decreasing: for each row, the indices of its texts. The lengths (texts,)
+    """Pack texts in rows by best fit decreasing; return the indices of the texts of each row. `lengths` (texts,)
     include the special tokens."""
     rows = best_fit_decreasing(lengths, row_length)
     grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]

@@ -1,6 +1,6 @@
-"""Text to token ids in worker processes, in order, with a bounded number of texts under way.
+"""Tokenize a stream of documents in worker processes, in order and with bounded memory.
 
-Worker processes import this module, so it stays light.
+Worker processes import this module: keep its imports light.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BATCH_CHARACTERS = 500_000
 _BATCH_DOCUMENTS = 10_000
 _PIECE_CHARACTERS = 3_000
 _CALL_CHARACTERS = 100_000
-_CHARACTERS_UNDER_WAY = 100_000_000  # bounds the memory when single documents are huge and workers many
+_MAX_PENDING_CHARACTERS = 100_000_000  # bounds the memory for huge documents and many workers
 T = TypeVar("T")
 _CUT = re.compile(r"(?<=\S) ")
 
@@ -42,23 +42,23 @@ class EncodedBatch:
 
     documents: list[Document]
     lengths: np.ndarray  # tokens of each document, int64 (documents,)
-    input_ids: np.ndarray  # without special tokens, but for those between a pair; uint16 or uint32 (sum of lengths,)
+    input_ids: np.ndarray  # no special tokens, except between texts of a pair; uint16 or uint32 (sum of lengths,)
     starts_word: np.ndarray  # whether each token begins a word, bool (sum of lengths,)
 
 
-Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # all but the documents
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # lengths, input_ids and starts_word
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest type for the ids: uint16 up to a vocabulary of 65,536, then uint32."""
+    """Return the smallest dtype for ids: uint16 for up to 65,536 entries, otherwise uint32."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
 def encode_documents(
     documents: Iterable[Document], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
-    """Encode a stream of documents, never read far ahead; the batches do not depend on the number of workers. The
-    workers are processes with a copy of the tokenizer; an error if one dies. 0 encodes in this process."""
+    """Encode a stream of documents; the batches do not depend on the number of worker processes. 0 encodes in this
+    process. `DomainbertError` if a worker dies."""
     batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
     if num_workers > 0:
         yield from _encode_in_workers(batches, tokenizer, num_workers)
@@ -68,7 +68,7 @@ def encode_documents(
 
 
 def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: float = math.inf) -> Iterator[list[T]]:
-    """The items in lists of `enough` size, or of `most` items."""
+    """Yield lists of items with a total size of at least `enough`, or of `most` items."""
     chunk: list[T] = []
     total = 0
     for item in items:
@@ -84,35 +84,35 @@ def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: flo
 def _encode_in_workers(
     batches: Iterable[list[Document]], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
-    # spawn, not fork: the tokenizer's threads of this process would be lost, with their locks held, in a forked one
+    # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
     arguments = (backend, tokenizer.special_tokens, allow_import_words()[1:])
     pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=arguments)
     pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:
-        under_way = 0
+        pending_characters = 0
         for batch in batches:
             size = sum(len(document.text) for document in batch)
-            while pending and (len(pending) >= 3 * num_workers or under_way + size > _CHARACTERS_UNDER_WAY):
+            while pending and (len(pending) >= 3 * num_workers or pending_characters + size > _MAX_PENDING_CHARACTERS):
                 done, future = pending.popleft()
-                under_way -= sum(len(document.text) for document in done)
+                pending_characters -= sum(len(document.text) for document in done)
                 yield EncodedBatch(done, *future.result())
             pending.append((batch, pool.submit(_encode_in_worker, [document.sides for document in batch])))
-            under_way += size
+            pending_characters += size
         for done, future in pending:
             yield EncodedBatch(done, *future.result())
     except BrokenProcessPool as error:
         raise DomainbertError(
-            "prepare: a worker process ended before its work was done: killed (for memory, perhaps), or the calling "
-            'script has no `if __name__ == "__main__":`; num_workers: 0 works without worker processes'
+            "prepare: a worker process died: it was killed (out of memory?), or the calling script has no "
+            '`if __name__ == "__main__":`; num_workers: 0 uses no worker processes'
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
-    """Encode texts, and pairs of texts with the special tokens that stand between the texts of a pair."""
+    """Encode texts, and pairs of texts with special tokens between them."""
     lengths, input_ids, starts_word = _encode(tokenizer, [side for sides in documents for side in sides])
     counts = np.array([len(sides) for sides in documents])
     if (counts == 1).all():
@@ -127,25 +127,25 @@ def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...
 
 
 def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
-    """Encode texts of any length; long ones in pieces, which is faster and takes less memory."""
+    """Encode texts of any length; long texts in pieces, which is faster and needs less memory."""
     dtype = token_type(tokenizer.vocab_size)
     lengths = np.zeros(len(texts), np.int64)
     input_ids, starts_word = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)]
-    pieces = ((owner, piece) for owner, text in enumerate(texts) for piece in split_text(text, _PIECE_CHARACTERS))
-    for group in _chunks(pieces, lambda owned: len(owned[1]), _CALL_CHARACTERS):
+    pieces = ((number, piece) for number, text in enumerate(texts) for piece in split_text(text, _PIECE_CHARACTERS))
+    for group in _chunks(pieces, lambda item: len(item[1]), _CALL_CHARACTERS):
         encoded = tokenizer.encode_with_starts([piece for _, piece in group])
-        for (owner, _), (ids, starts) in zip(group, encoded, strict=True):
-            lengths[owner] += len(ids)
+        for (number, _), (ids, starts) in zip(group, encoded, strict=True):
+            lengths[number] += len(ids)
             input_ids.append(ids.astype(dtype))
             starts_word.append(starts)
     return lengths, np.concatenate(input_ids), np.concatenate(starts_word)
 
 
 def split_text(text: str, characters: int) -> Iterator[str]:
-    """Cut a text into pieces of at least `characters`, whose ids are together those of the text.
+    """Cut a text into pieces of at least `characters` characters that have the same ids as the whole text.
 
-    It is cut only before a space that follows a word: there every pre-tokenizer begins a new word, and the space stays
-    with the word behind it. Not before a line break: byte-level tokenizers put a space before a piece without one.
+    It is cut only before a space after a word: there every pre-tokenizer begins a new word, and the space belongs to
+    the next word. It is not cut before a line break, because byte-level tokenizers would add a space to the piece.
     """
     start = 0
     while start < len(text):
@@ -161,14 +161,14 @@ _tokenizer: DomainTokenizer | None = None  # of a worker process
 def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
-    allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a user package defines
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops its workers
+    allow_imports(",".join(allowed) or None)  # a user package may define the kind of the tokenizer
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _tokenizer = DomainTokenizer(Tokenizer.from_str(backend), special_tokens)
 
 
 def _exit_with_parent() -> None:
-    """End with the parent: one that is killed cannot stop its workers."""
+    """End with the parent: a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

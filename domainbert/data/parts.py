@@ -1,17 +1,16 @@
-"""A corpus prepared in parts, for what is too large to be listed, planned or hashed at each start of a training.
+"""A corpus prepared in parts: too large to list, plan or hash it at each start of training.
 
-`prepare` with `row_lengths` writes it, and `merge` makes one of several:
+`prepare` with `row_lengths` writes it, and `merge` combines several:
 
-    prepared.json             the parts: how much each holds, and the SHA-256 of each of its files, as it was written
-    tokenizer/                the tokenizer that made the ids
-    token_counts.npy          tokens of each entry, in training and in validation: int64 (2, vocab_size)
-    parts/00000/              a part, one for each file of the corpus: a folder as `prepare` writes it without
-                              `row_lengths`, but for the tokenizer
+    prepared.json             the parts: counts, and the SHA-256 of each file
+    tokenizer/                the tokenizer
+    token_counts.npy          occurrences of each entry in training and validation: int64 (2, vocab_size)
+    parts/00000/              one part per file of the corpus: a prepared folder without a tokenizer
         plans/train-512.arrow     the rows of 512 tokens, see `plan_files`
-        token_counts.npy          as above, of the part
+        token_counts.npy          as above, for the part
 
-Rows do not cross parts, and the order of training (`WindowedOrder`) takes a window of parts at a time. So a training
-opens parts as it comes to them, and holds numbers of parts, never of rows or documents.
+Rows do not cross parts, and the order of training (`WindowedOrder`) takes a window of parts at a time. So training
+opens parts when it reaches them, and keeps arrays per part in memory, not per row or document.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
 COUNTS_FILE = "token_counts.npy"
-_PARTS_OPENED = 32  # for some documents: each may have to be fetched
+_MAX_SAMPLED_PARTS = 32  # for a sample of documents: each part may have to be fetched
 Opened = TypeVar("Opened")
 
 
@@ -46,19 +45,19 @@ class SplitOfPart:
     tokens: int
     characters: int
     files: Sequence[FileFacts]
-    rows: Mapping[int, int]  # by the length of rows that was asked for
+    rows: Mapping[int, int]  # by row length
     pieces: Mapping[int, int]
     plans: Mapping[int, FileFacts]
 
     @classmethod
     def of(cls, folder: str, split: str, facts: Mapping[str, Any]) -> SplitOfPart:
-        """One of a part in a folder, named from the corpus' own, by the facts in `prepared.json`."""
+        """Read the facts of a split from `prepared.json`; `folder` is relative to the folder of the corpus."""
         plans = {int(length): plan for length, plan in facts["plans"].items()}
         return cls(
             facts["documents"],
             facts["tokens"],
             facts["characters"],
-            files=[_file(f"{folder}/{split}", one) for one in facts["files"]],
+            files=[_file(f"{folder}/{split}", file) for file in facts["files"]],
             rows={length: plan["rows"] for length, plan in plans.items()},
             pieces={length: plan["pieces"] for length, plan in plans.items()},
             plans={length: _file(folder, plan["file"]) for length, plan in plans.items()},
@@ -70,12 +69,12 @@ def _file(folder: str, facts: Mapping[str, Any]) -> FileFacts:
 
 
 class Parts:
-    """One split of all parts, opened as they are read: the last ones stay open.
+    """One split of all parts, which are opened on demand; the most recently used ones stay open.
 
     Args:
-        parts: of the corpus, in order.
-        files: gives the path of a file on this machine.
-        window: parts that a training mixes.
+        parts: the parts of the corpus, in order.
+        files: returns local paths of files.
+        window: number of parts that training mixes.
     """
 
     def __init__(self, parts: Sequence[SplitOfPart], files: Files, window: int) -> None:
@@ -83,31 +82,29 @@ class Parts:
         self._opened: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A worker process of a loader opens parts itself."""
+        """Pickle without open parts: worker processes open parts themselves."""
         return vars(self) | {"_opened": {}}
 
     def tokens(self, number: int) -> PreparedSplit:
-        """The tokens of a part."""
+        """Return the tokens of a part."""
         return self._open(number, lambda: PreparedSplit(map(self.files.path, self.parts[number].files)))
 
     def plan(self, length: int, number: int) -> StoredPlan:
-        """The rows of a part that have a length."""
+        """Return the rows of `length` tokens of a part."""
         return self._open((length, number), lambda: read_plan(self.files.path(self.parts[number].plans[length])))
 
-    def _open(self, key: Any, opened: Callable[[], Opened]) -> Opened:
-        """Give what was opened before, or is now; of the rest the least recently used is let go. A batch may span two
-        windows, and each part of it has a plan and tokens."""
-        found = self._opened.pop(key) if key in self._opened else opened()
-        self._opened[key] = found
+    def _open(self, key: Any, open_item: Callable[[], Opened]) -> Opened:
+        """LRU cache: a batch may extend over two windows, and each of their parts has a plan and tokens."""
+        self._opened[key] = self._opened.pop(key) if key in self._opened else open_item()
         if len(self._opened) > 4 * self.window:
             del self._opened[next(iter(self._opened))]
-        return cast(Opened, found)
+        return cast(Opened, self._opened[key])
 
 
 class PartedSplit(PreparedSplit):
-    """One split of a corpus in parts: a token stream like any other, of which parts are opened as they are read.
+    """One split of a corpus in parts: a token stream whose parts are opened on demand.
 
-    Documents have no list: what asks for one is told that it needs a corpus prepared as a whole.
+    There is no list of documents: objectives that need it must use a corpus without parts.
     """
 
     def __init__(self, parts: Parts, token_counts: Ints) -> None:
@@ -116,7 +113,7 @@ class PartedSplit(PreparedSplit):
         tokens, documents = (
             np.array([getattr(part, name) for part in parts.parts]) for name in ("tokens", "documents")
         )
-        self._stops, self._firsts = np.cumsum(tokens), np.cumsum(tokens) - tokens  # (parts,) tokens of the stream
+        self._stops, self._firsts = np.cumsum(tokens), np.cumsum(tokens) - tokens  # (parts,) positions in the stream
         self._first_documents = np.cumsum(documents) - documents  # (parts,)
 
     @override
@@ -140,40 +137,42 @@ class PartedSplit(PreparedSplit):
 
     @cached_property
     def document_offsets(self) -> NoReturn:
-        """No such list."""
-        needed = "expected one prepared without row_lengths"
-        raise DomainbertError(f"prepared: a corpus in parts, which the objective reads as a whole; {needed}")
+        """Raise an error."""
+        raise DomainbertError(
+            "prepared: the objective cannot read a corpus in parts; expected a corpus prepared without row_lengths"
+        )
 
     @override
     def documents_at(self, places: Ints) -> Ints:
-        found, owners = np.empty_like(places), self._parts_of(places)
+        documents, owners = np.empty_like(places), self._parts_of(places)
         for number in np.unique(owners).tolist():
             here = owners == number
             within = self.parts.tokens(number).documents_at(places[here] - self._firsts[number])
-            found[here] = self._first_documents[number] + within
-        return found
+            documents[here] = self._first_documents[number] + within
+        return documents
 
     @override
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """The documents; of a corpus with too many tokens, those of some parts, evenly spread."""
+        """Iterate over documents; if there are too many tokens, over documents of evenly spaced parts."""
         sizes = np.diff(self._stops, prepend=0)
-        numbers = range(0, len(sizes), -(-len(sizes) // _PARTS_OPENED) if self.num_tokens > enough else 1)
+        numbers = range(0, len(sizes), -(-len(sizes) // _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1)
         share = min(1.0, enough / max(1, sum(sizes[number] for number in numbers)))
-        wanted = {number: max(1, math.ceil(share * sizes[number])) for number in numbers if sizes[number]}
-        return (ids for number, some in wanted.items() for ids in self.parts.tokens(number).documents(some))
+        targets = {number: max(1, math.ceil(share * sizes[number])) for number in numbers if sizes[number]}
+        return (ids for number, target in targets.items() for ids in self.parts.tokens(number).documents(target))
 
     @override
     def token_counts(self, vocab_size: int) -> Ints:
-        """Counts of each token, as `prepare` stored them."""
         return self._token_counts
 
     @override
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """The plan of rows that `prepare` stored, for one of `row_lengths`."""
+        """Return the stored plan of rows; `length` must be one of `row_lengths`."""
         lengths = sorted(self.parts.parts[0].plans)
         if length not in lengths:
-            found = f"{length}; the corpus is prepared in parts with row_lengths {', '.join(map(str, lengths))}"
-            raise DomainbertError(f"max_length: {found}: expected one of them, or prepare it again")
+            raise DomainbertError(
+                f"max_length: {length}; expected one of the row_lengths of the prepared corpus, "
+                f"{', '.join(map(str, lengths))}; or prepare it again"
+            )
         return PartedPlan(self.parts, length, tokenizer.template.extra())
 
     @override
@@ -196,12 +195,12 @@ class PartedSplit(PreparedSplit):
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _parts_of(self, places: Ints) -> Ints:
-        """The parts that hold the tokens at some places (N,)."""
+        """Parts of the tokens at positions `places` (N,)."""
         return np.minimum(np.searchsorted(self._stops, places, side="right"), len(self._stops) - 1)
 
 
 class PartedPlan(RowPlan):
-    """Plan of the rows of a corpus in parts, whose arrays are read part by part where they are asked for."""
+    """Row plan of a corpus in parts, whose arrays are read part by part on demand."""
 
     def __init__(self, parts: Parts, length: int, extra: int) -> None:
         rows, pieces = (np.array([getattr(part, name)[length] for part in parts.parts]) for name in ("rows", "pieces"))
@@ -211,14 +210,15 @@ class PartedPlan(RowPlan):
         super().__init__(
             starts=_as_array(pieces, partial(_column, plans, "starts"), np.cumsum(tokens) - tokens),
             lengths=_as_array(pieces, partial(_column, plans, "lengths")),
-            maskable=np.zeros(0, np.int64),  # is summed by row, see `maskable_tokens`
+            maskable=np.zeros(0, np.int64),  # unused: `maskable_tokens` is stored
             row_offsets=_as_array(rows, partial(_column, plans, "row_offsets"), first_pieces, offsets=True),
             row_length=length,
             extra=extra,
         )
         columns = {name: _as_array(rows, partial(_column, plans, name)) for name in ("text_tokens", "maskable_tokens")}
-        own = {"rows_of_parts": rows, "window": parts.window, "pieces": int(pieces.sum()), "tokens": int(tokens.sum())}
-        vars(self).update(own | columns)  # the dataclass is frozen
+        sizes = {"rows_of_parts": rows, "window": parts.window}
+        totals = {"pieces": int(pieces.sum()), "tokens": int(tokens.sum())}
+        vars(self).update(sizes | totals | columns)  # the dataclass is frozen
 
     rows_of_parts: Ints  # (parts,)
     window: int
@@ -237,23 +237,22 @@ class PartedPlan(RowPlan):
 
 
 def _column(plans: Callable[[int], StoredPlan], name: str, number: int) -> Ints:
-    found: Ints = getattr(plans(number), name)
-    return found
+    column: Ints = getattr(plans(number), name)
+    return column
 
 
 def _as_array(sizes: Ints, read: Callable[[int], Ints], shifts: Ints | None = None, offsets: bool = False) -> Ints:
-    """Values of all parts, one part after the other, as `RowPlan` indexes them: by a number or an array of numbers."""
-    return cast(Ints, _Joined(sizes, read, np.zeros_like(sizes) if shifts is None else shifts, offsets))
+    return cast(Ints, _LazyArray(sizes, read, np.zeros_like(sizes) if shifts is None else shifts, offsets))
 
 
-class _Joined:
-    """The values of parts as one array that is never made.
+class _LazyArray:
+    """Concatenation of the arrays of all parts, read on demand; indexed by a number or an array of numbers.
 
     Args:
-        sizes: (parts,) values of each.
-        read: gives those of a part.
-        shifts: (parts,) is added to those of each.
-        offsets: whether they begin with 0 in each part, so that the end of one is known without opening the next.
+        sizes: (parts,) length of the array of each part.
+        read: returns the array of a part.
+        shifts: (parts,) added to the values of each part.
+        offsets: whether each array begins with 0, which then is not read.
     """
 
     def __init__(self, sizes: Ints, read: Callable[[int], Ints], shifts: Ints, offsets: bool) -> None:
@@ -263,18 +262,18 @@ class _Joined:
         places = np.atleast_1d(np.asarray(index))
         owners = np.searchsorted(self.firsts, places, side="right") - 1
         within = places - self.firsts[owners]
-        found = self.shifts[owners].astype(np.int64)
+        values = self.shifts[owners].astype(np.int64)
         unread = within > 0 if self.offsets else np.ones(len(places), np.bool_)
         for number in np.unique(owners[unread]).tolist():
             here = unread & (owners == number)
-            found[here] += self.read(number)[within[here]]
-        return found if np.ndim(index) else int(found[0])
+            values[here] += self.read(number)[within[here]]
+        return values if np.ndim(index) else int(values[0])
 
 
 def split_parts(parts: Sequence[Mapping[str, Any]], files: Files, window: int, token_counts: Ints) -> list[PartedSplit]:
-    """Both splits of a corpus, by what its `prepared.json` says of the parts."""
+    """Return both splits of a corpus; `parts` is the list of parts in `prepared.json`."""
     splits = []
     for split, counts in zip(SPLITS, token_counts, strict=True):
-        described = [SplitOfPart.of(part["folder"], split, part["splits"][split]) for part in parts]
-        splits.append(PartedSplit(Parts(described, files, window), counts))
+        split_of_parts = [SplitOfPart.of(part["folder"], split, part["splits"][split]) for part in parts]
+        splits.append(PartedSplit(Parts(split_of_parts, files, window), counts))
     return splits

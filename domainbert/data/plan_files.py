@@ -1,4 +1,4 @@
-"""Plans of rows on disk, memory-mapped: what is planned once need not be planned at each start of a training."""
+"""Row plans in memory-mapped files, so that a corpus is not planned again at each start of training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PER_ROW = {"maskable_tokens": pa.int32(), "text_tokens": pa.int32()}
 
 
 class StoredPlan(NamedTuple):
-    """The arrays of a `RowPlan`, views of a mapped file."""
+    """Arrays of a `RowPlan`, as views of a mapped file."""
 
     row_offsets: Ints  # (rows + 1,)
     starts: Ints  # (pieces,)
@@ -26,27 +26,25 @@ class StoredPlan(NamedTuple):
 
 
 def write_plan(path: Path, plan: RowPlan) -> None:
-    """Write a plan as an Arrow stream with a row for each of its rows."""
+    """Write a plan as an Arrow stream, one Arrow row per row of the plan."""
     offsets = pa.array(plan.row_offsets, pa.int32())
-    lists = {
-        name: pa.ListArray.from_arrays(offsets, pa.array(getattr(plan, name), kind))
-        for name, kind in _PER_PIECE.items()
+    columns: dict[str, pa.Array] = {
+        name: pa.ListArray.from_arrays(offsets, pa.array(getattr(plan, name), dtype))
+        for name, dtype in _PER_PIECE.items()
     }
-    batch = pa.record_batch(lists | {name: pa.array(getattr(plan, name), kind) for name, kind in _PER_ROW.items()})
+    batch = pa.record_batch(columns | {name: pa.array(getattr(plan, name), dtype) for name, dtype in _PER_ROW.items()})
     path.parent.mkdir(exist_ok=True)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
         stream.write_batch(batch)
 
 
 def read_plan(path: Path) -> StoredPlan:
-    """Map a plan; `DomainbertError` if the file cannot be read."""
+    """Map a plan; `DomainbertError` if it cannot be read."""
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             batch = stream.read_next_batch()
     except (pa.ArrowException, OSError, StopIteration) as error:
-        raise DomainbertError(f"{path}: not a plan of rows that can be read ({error})") from error
-    arrays = {name: batch.column(name).flatten() for name in _PER_PIECE} | {
-        name: batch.column(name) for name in _PER_ROW
-    }
-    views = {name: array.to_numpy(zero_copy_only=True) for name, array in arrays.items()}
-    return StoredPlan(row_offsets=np.asarray(batch.column("starts").offsets), **views)
+        raise DomainbertError(f"{path}: not a readable row plan ({error})") from error
+    arrays = [batch.column(name).flatten() for name in _PER_PIECE] + [batch.column(name) for name in _PER_ROW]
+    offsets = np.asarray(batch.column("starts").offsets)
+    return StoredPlan(offsets, *(array.to_numpy(zero_copy_only=True) for array in arrays))

@@ -1,13 +1,13 @@
-"""The prepared corpus: token ids on disk, memory-mapped, read without copying.
+"""Open a prepared corpus: token ids in memory-mapped files, read without copying.
 
-`prepare` writes a folder that `datasets.load_from_disk` opens too:
+`prepare` writes a folder that `datasets.load_from_disk` also opens:
 
-    prepared.json             what the folder holds, the fingerprint of the tokenizer, the SHA-256 of each file
-    tokenizer/                the tokenizer that made the ids
-    dataset_dict.json         for datasets, as are the two JSON files in each split
-    train/data-00000.arrow    Arrow stream files, a row a document: id, input_ids (no special tokens but those between
-                              a text and its translation), starts_word (a bit a token), num_characters; language, if
-                              the corpus has `languages`
+    prepared.json             counts, fingerprint of the tokenizer, SHA-256 of each file
+    tokenizer/                the tokenizer
+    dataset_dict.json         for datasets, like the two JSON files in each split
+    train/data-00000.arrow    Arrow stream files, one row per document: id, input_ids (without special tokens, except
+                              between a text and its translation), starts_word (one bit per token), num_characters, and
+                              language if the corpus has `languages`
     validation/...
 """
 
@@ -30,12 +30,12 @@ from domainbert.data.splits import LanguageSampling, PreparedCorpus, PreparedSpl
 def open_prepared(
     folders: Sequence[Path], tokenizer_fingerprint: str | None = None, cache: CacheConfig | None = None
 ) -> PreparedCorpus:
-    """Open folders that `prepare` wrote, all with the same tokenizer, one after the other as one corpus.
+    """Open one or several prepared folders, all with the same tokenizer, as one corpus.
 
-    Every file is hashed, about a second per gigabyte and processor: a bit that flipped on a disk is told here, and not
-    by a training that fails, or learns nonsense, hours later. Of a corpus in parts the files were hashed as they were
-    written, and by `merge`; from afar, as they are fetched. The fingerprint is that of the tokenizer to be used with
-    them; None takes whichever it is. The `cache` is for a corpus whose parts are at a URL.
+    Every file is hashed (about one second per gigabyte and processor), so that a damaged file is reported here and not
+    by a training hours later. The files of a corpus in parts are hashed by `prepare` and `merge`, or when they are
+    fetched. A given `tokenizer_fingerprint` must be equal to the fingerprint of the corpus. `cache` is required if the
+    parts are at a URL.
 
     >>> from domainbert import CorpusConfig, Source, open_prepared, prepare_corpus
     >>> corpus = CorpusConfig([Source("corpus.txt", documents="line")], validation_fraction=0.1)
@@ -44,8 +44,7 @@ def open_prepared(
     2081
 
     Raises:
-        DomainbertError: no folder, one that `prepare` did not finish, another tokenizer, a file that is missing or is
-            not as it was written.
+        DomainbertError: no folder, an unfinished folder, another tokenizer, or a missing or changed file.
     """
     if not folders:
         raise DomainbertError("prepared: no folder; expected at least one")
@@ -54,35 +53,42 @@ def open_prepared(
     parted = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]
     if parted and len(folders) > 1:
         raise DomainbertError(
-            f"prepared: {parted[0]} is a corpus in parts; expected it alone: `merge` makes one of all"
+            f"prepared: {parted[0]} is a corpus in parts; expected no other folder: combine them with `merge`"
         )
     expected = tokenizer_fingerprint or facts[0]["tokenizer_fingerprint"]
     whose = "the model's tokenizer" if tokenizer_fingerprint else f"the tokenizer of {folders[0]}"
     problems = Problems("prepared")
     for folder, content in zip(folders, facts, strict=True):
         if content["tokenizer_fingerprint"] != expected:
-            found = content["tokenizer_fingerprint"][:12]
-            problems.add(f"{folder}: prepared with another tokenizer ({found}); expected {whose} ({expected[:12]})")
-        if (found := _alpha(content)) != (alpha := _alpha(facts[0])):
-            problems.add(f"{folder}: prepared with languages.alpha {found}; expected {alpha}, as in {folders[0]}")
+            actual = content["tokenizer_fingerprint"][:12]
+            problems.add(f"{folder}: prepared with another tokenizer ({actual}); expected {whose} ({expected[:12]})")
+        if _alpha(content) != (alpha := _alpha(facts[0])):
+            problems.add(
+                f"{folder}: prepared with languages.alpha {_alpha(content)}; expected {alpha}, as in {folders[0]}"
+            )
         check_files(folder, content, problems)
     if not parted and cache is not None and cache.url is not None:
-        problems.add(f"cache.url: {cache.url}, but {folders[0]} is no corpus in parts; expected none")
+        problems.add(f"cache.url: {cache.url}, but {folders[0]} is not a corpus in parts; expected no URL")
     problems.raise_if_any()
-    splits = _parted(folders[0], facts[0], cache) if parted else _whole(folders, facts)
+    splits = _parted_splits(folders[0], facts[0], cache) if parted else _whole_splits(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)
 
 
-def _whole(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence[PreparedSplit]:
-    """Both splits of folders, one after the other."""
-    sampling = _sampling(facts)
-    return [PreparedSplit(_files(folders, facts, split), sampling) for split in SPLITS]
+def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence[PreparedSplit]:
+    alpha = _alpha(facts[0])
+    names = [] if alpha is None else sorted({name for content in facts for name in content["languages"]["tokens"]})
+    sampling = None if alpha is None else LanguageSampling(names, Languages(alpha))
+    contents = list(zip(folders, facts, strict=True))
+    files = [
+        [f / split / file["name"] for f, content in contents for file in content["splits"][split]["files"]]
+        for split in SPLITS
+    ]
+    return [PreparedSplit(paths, sampling) for paths in files]
 
 
-def _parted(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
-    """Both splits of a corpus in parts."""
+def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
     if cache is not None and cache.url is not None and facts["url"] is None:
-        raise DomainbertError(f"cache.url: {cache.url}, but {folder} has its parts on this disk; expected none")
+        raise DomainbertError(f"cache.url: {cache.url}, but {folder} has its parts on this disk; expected no URL")
     root = facts["url"] if cache is None or cache.url is None else cache.url
     counts = np.load(folder / COUNTS_FILE, allow_pickle=False)
     return split_parts(facts["parts"], open_files(root or str(folder), cache), facts["window"], counts)
@@ -90,16 +96,3 @@ def _parted(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -
 
 def _alpha(facts: Mapping[str, Any]) -> float | None:
     return facts["languages"]["alpha"] if "languages" in facts else None
-
-
-def _sampling(facts: Sequence[Mapping[str, Any]]) -> LanguageSampling | None:
-    """The languages of all folders together."""
-    alpha = _alpha(facts[0])
-    if alpha is None:
-        return None
-    return LanguageSampling(sorted({name for one in facts for name in one["languages"]["tokens"]}), Languages(alpha))
-
-
-def _files(folders: Sequence[Path], facts: Sequence[dict[str, Any]], split: str) -> list[Path]:
-    described = zip(folders, facts, strict=True)
-    return [folder / split / file["name"] for folder, one in described for file in one["splits"][split]["files"]]

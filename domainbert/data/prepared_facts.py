@@ -1,4 +1,4 @@
-"""Facts of a prepared corpus: `prepared.json`, which says what a folder holds, and its checks."""
+"""Read and check `prepared.json`, the description of a prepared corpus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPLITS = ("train", "validation")
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The content of the `prepared.json` of a folder; `DomainbertError` if it is missing, broken or was changed."""
+    """Read the `prepared.json` of a folder; `DomainbertError` if it is missing, broken or changed."""
     path = folder / PREPARED_FILE
     if not path.is_file():
         raise DomainbertError(f"{folder}: no {PREPARED_FILE}; expected a folder written by `domainbert prepare`")
@@ -30,22 +30,22 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise DomainbertError(f"{path}: broken ({error!r}); expected the file that `prepare` wrote") from error
     if version != FORMAT_VERSION:
         raise DomainbertError(f"{path}: format version {version!r}; expected {FORMAT_VERSION}: run `prepare` again")
-    if not unchanged:  # what is unchanged needs no further check
-        raise DomainbertError(f"{path}: changed since `prepare` wrote it; expected it as it was: run `prepare` again")
+    if not unchanged:  # an unchanged file needs no further validation
+        raise DomainbertError(f"{path}: changed since `prepare` wrote it; expected no change: run `prepare` again")
     return facts
 
 
 def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:
-    """Compare every file with what is recorded of it."""
-    splits = facts.get("splits", {})  # a corpus in parts has its files in these
+    """Compare every file with its recorded size and SHA-256."""
+    splits = facts.get("splits", {})  # a corpus in parts has its files in the parts
     outputs = {f"{split}/{file['name']}": file for split in splits for file in splits[split]["files"]}
     plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]
     outputs |= {file["name"]: file for file in [*plans, *facts["other_files"]]}
-    for found in damaged_files(folder, outputs, FileHashes()):
-        problems.add(f"{folder}/{found}; expected it as `prepare` wrote it: run `prepare` again")
+    for damage in damaged_files(folder, outputs, FileHashes()):
+        problems.add(f"{folder}/{damage}; expected the file that `prepare` wrote: run `prepare` again")
 
 
 def file_facts(path: Path, folder: Path) -> dict[str, Any]:
-    """Facts of a file that are checked when it is opened, with its name below `folder`."""
+    """Name below `folder`, size and SHA-256 of a file."""
     name = path.relative_to(folder).as_posix()
     return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}

@@ -1,4 +1,4 @@
-"""Writes the prepared corpus as a stream: memory holds one record batch a split, whatever the corpus size."""
+"""Write a prepared corpus as a stream: memory contains one record batch per split, for any size of the corpus."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ _SHARD_BYTES = 500 * 1024**2
 
 
 class PreparedWriter:
-    """Takes encoded batches in order and writes both splits into a folder, which exists; what it writes depends on the
-    documents and their tokenizer only.
+    """Writes encoded batches to the folders of both splits. The files depend only on the documents and the tokenizer.
 
     Args:
-        out: the folder.
-        tokenizer: the tokenizer of the batches.
-        languages: how often each is read; each document then has one.
+        out: the folder; it must exist.
+        tokenizer: tokenizer of the batches.
+        languages: sampling of languages; each document must then have a language.
     """
 
     def __init__(self, out: Path, tokenizer: DomainTokenizer, languages: Languages | None = None) -> None:
         self.out, self.tokenizer, self.languages = out, tokenizer, languages
         self.language_tokens = Counter[str]()  # in training documents
-        self.empty_documents = 0  # without a single token; they are counted, not written
+        self.empty_documents = 0  # documents without tokens are not written
         dtype = token_type(tokenizer.vocab_size)
         columns = {
             "id": Value("string"),
@@ -55,7 +54,7 @@ class PreparedWriter:
         self._splits = {split: _SplitWriter(out / split, features) for split in SPLITS}
 
     def write(self, batch: EncodedBatch) -> None:
-        """Append the documents of a batch, each to its split."""
+        """Append the documents of a batch to their splits."""
         stops = np.cumsum(batch.lengths)
         for document, length, stop in zip(batch.documents, batch.lengths, stops, strict=True):
             if length == 0:
@@ -67,8 +66,8 @@ class PreparedWriter:
                 self.language_tokens[str(document.language)] += int(length)
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
-        """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned; an error if a split
-        has no document."""
+        """Write the last batch, the tokenizer and finally `prepared.json`; return its content. `DomainbertError` if a
+        split has no document."""
         self._refuse_empty_split(report)
         splits = self._close_splits()
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)
@@ -77,9 +76,9 @@ class PreparedWriter:
             facts["languages"] = {"alpha": self.languages.alpha, "tokens": dict(self.language_tokens)}
         return write_facts(self.out, self.tokenizer, facts)
 
-    def close_part(self, row_lengths: Sequence[int], kept: Mapping[str, Any]) -> dict[str, Any]:
-        """The same of a part of a corpus, see `parts`: a split may be empty, the tokenizer stands elsewhere, and rows
-        of some lengths are planned. Facts to be `kept` stand beside."""
+    def close_part(self, row_lengths: Sequence[int], part_facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Close a part of a corpus (see `parts`): plan rows of each length; a split may be empty, and the tokenizer is
+        not written. `part_facts` are added to `prepared.json`."""
         splits = self._close_splits()
         counts = []
         for name, facts in splits.items():
@@ -94,7 +93,7 @@ class PreparedWriter:
         np.save(self.out / COUNTS_FILE, np.stack(counts), allow_pickle=False)
         sync_files(self.out)
         return write_facts(
-            self.out, self.tokenizer, {"splits": splits, "other_files": self._other_files(COUNTS_FILE), **kept}
+            self.out, self.tokenizer, {"splits": splits, "other_files": self._other_files(COUNTS_FILE), **part_facts}
         )
 
     def _close_splits(self) -> dict[str, dict[str, Any]]:
@@ -103,12 +102,12 @@ class PreparedWriter:
         return splits
 
     def _other_files(self, *names: str) -> list[dict[str, Any]]:
-        """Facts of all files but those of tokens, and of files or folders with these names."""
-        found = [self.out / "dataset_dict.json"]
+        """Facts of the files with these names or in folders with these names, and of all files except token files."""
+        files = [self.out / "dataset_dict.json"]
         for path in map(self.out.joinpath, (*names, *SPLITS)):
             inside = sorted(path.iterdir()) if path.is_dir() else [path]
-            found += (file for file in inside if file.suffix != ".arrow")
-        return [file_facts(path, self.out) for path in found]
+            files += (file for file in inside if file.suffix != ".arrow")
+        return [file_facts(path, self.out) for path in files]
 
     def _refuse_empty_split(self, report: CorpusReport) -> None:
         counts = {split: writer.documents for split, writer in self._splits.items()}
@@ -119,12 +118,12 @@ class PreparedWriter:
                 raise DomainbertError(
                     f"corpus: {counts[other]:,} documents for {other} and none for {split} ({report.read:,} read, "
                     f"{dropped}); expected some for both: {advice[split]}, or set documents: blank_line or line to "
-                    "make more documents of a text file"
+                    "split a text file into more documents"
                 )
 
 
 def write_facts(out: Path, tokenizer: DomainTokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the `prepared.json` of a folder, and return it."""
+    """Write the `prepared.json` of a folder and return its content."""
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "tokenizer_fingerprint": tokenizer.fingerprint,
@@ -137,14 +136,14 @@ def write_facts(out: Path, tokenizer: DomainTokenizer, facts: Mapping[str, Any])
 
 
 class _SplitWriter:
-    """One split: rows are gathered into record batches, record batches into shards."""
+    """Writer of one split: rows are collected in record batches, record batches in shards."""
 
     def __init__(self, folder: Path, features: Features) -> None:
         self.folder, self.features = folder, features
         self.documents = self.tokens = self.characters = 0
         self._rows: list[tuple[Document, np.ndarray, np.ndarray]] = []
-        self._waiting = 0  # tokens of these rows
-        self._sink: pa.OSFile | None = None  # of the shard that is being written
+        self._num_tokens = 0  # of these rows
+        self._sink: pa.OSFile | None = None  # the open shard
         self._files: list[dict[str, Any]] = []
 
     def write(self, document: Document, input_ids: np.ndarray, starts_word: np.ndarray) -> None:
@@ -152,19 +151,19 @@ class _SplitWriter:
         self.tokens += len(input_ids)
         self.characters += len(document.text)
         self._rows.append((document, input_ids, starts_word))
-        self._waiting += len(input_ids)
-        if self._waiting >= _BATCH_TOKENS or len(self._rows) >= _BATCH_DOCUMENTS:
+        self._num_tokens += len(input_ids)
+        if self._num_tokens >= _BATCH_TOKENS or len(self._rows) >= _BATCH_DOCUMENTS:
             self._write_batch()
 
     def close(self) -> dict[str, Any]:
-        """Write the last batch and what datasets wants beside it; return the facts of the split."""
+        """Write the last batch and the metadata for datasets; return the facts of the split."""
         if self._rows:
             self._write_batch()
         self._close_shard()
         self.folder.mkdir(exist_ok=True)
         DatasetInfo(features=self.features).write_to_directory(str(self.folder))
         hashes = "".join(file["sha256"] for file in self._files)
-        state: dict[str, Any] = {  # the names are those of Dataset.save_to_disk
+        state: dict[str, Any] = {  # names as in Dataset.save_to_disk
             "_data_files": [{"filename": file["name"]} for file in self._files],
             "_fingerprint": hashlib.sha256(hashes.encode()).hexdigest()[:16],
             "_format_columns": None,
@@ -193,7 +192,7 @@ class _SplitWriter:
             self._sink = pa.OSFile(str(self._shard), "wb")
             self._stream = pa.ipc.new_stream(self._sink, schema)
         self._stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self._rows, self._waiting = [], 0
+        self._rows, self._num_tokens = [], 0
         if self._sink.tell() >= _SHARD_BYTES:
             self._close_shard()
 

@@ -1,4 +1,4 @@
-"""A corpus prepared once: documents to token ids on disk, whole or a part for each file."""
+"""Prepare a corpus: documents to token ids on disk, as a whole or with one part per file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from domainbert.data.prepared_facts import PREPARED_FILE
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
-_COUNTED = ("documents", "tokens", "characters")
+_COUNTS = ("documents", "tokens", "characters")
 Sources = str | Path | Source | CorpusConfig | Sequence[str | Path | Source]
 
 
@@ -29,41 +29,41 @@ class PreparedSummary:
     """Counts of a prepared corpus."""
 
     splits: dict[str, dict[str, int]]
-    """By split: documents, tokens and characters."""
+    """Number of documents, tokens and characters by split."""
 
     unknown: int
-    """Tokens that are unknown to the vocabulary."""
+    """Number of unknown tokens."""
 
     empty_documents: int
-    """Documents without a single token, which are left out."""
+    """Number of documents without tokens; they are dropped."""
 
     corpus: CorpusReport
     """Documents read, dropped and changed, by source."""
 
     tokenizer_fingerprint: str
     parts: int | None = None
-    """Number of parts; None where the corpus is whole."""
+    """Number of parts; None if the corpus is not in parts."""
 
     languages: LanguageShares | None = None
 
     @property
     def unknown_share(self) -> float:
-        """Share of the tokens that are unknown to the vocabulary."""
+        """Share of unknown tokens."""
         return self.unknown / max(sum(facts["tokens"] for facts in self.splits.values()), 1)
 
     def lines(self) -> list[str]:
-        """The counts as lines to print."""
+        """Format the counts as lines of text."""
         lines = self.corpus.lines()
         for split, facts in self.splits.items():
             share = f"{facts['characters'] / max(facts['tokens'], 1):.2f} characters per token"
             lines.append(f"{split}: {facts['documents']:,} documents, {facts['tokens']:,} tokens, {share}")
         lines.append(f"unknown tokens: {100 * self.unknown_share:.3f} %")
         if self.empty_documents:
-            lines.append(f"dropped: {self.empty_documents:,} documents without a single token")
+            lines.append(f"dropped: {self.empty_documents:,} documents without tokens")
         return lines + ([] if self.languages is None else self.languages.lines("tokens"))
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as values that JSON can hold."""
+        """Return the counts as JSON values."""
         return {
             "splits": self.splits,
             "unknown_share": self.unknown_share,
@@ -83,7 +83,7 @@ def prepare_corpus(
     row_lengths: Sequence[int] | None = None,
     num_workers: int = 0,
 ) -> PreparedSummary:
-    """Tokenize a corpus once, into a memory-mapped folder that trainings and `datasets.load_from_disk` open.
+    """Tokenize a corpus into a folder of memory-mapped files, which training and `datasets.load_from_disk` open.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -100,21 +100,21 @@ def prepare_corpus(
     Args:
         source: a file, folder, glob or `hub:NAME`, or a list of them; a `CorpusConfig` has further settings. Documents
             are cleaned, deduplicated and split into training and validation.
-        tokenizer: a tokenizer, or the folder of one.
-        out: the folder to write; it must not hold a prepared corpus, unless `row_lengths` are given.
-        row_lengths: lengths of the rows of trainings to come, for a corpus too large to plan them at each start: each
-            file becomes a part. A part that an interrupted call has finished stays as it is.
-        num_workers: processes that tokenize; 0 works in this process. The result is the same.
+        tokenizer: a tokenizer, or its folder.
+        out: the folder to write; it must not contain a prepared corpus, unless `row_lengths` are given.
+        row_lengths: row lengths of later trainings, for a corpus too large to plan rows at each start: each file
+            becomes a part. Parts that an interrupted call has finished are reused.
+        num_workers: worker processes; 0 uses this process. The result is the same.
 
     Raises:
-        DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
+        DomainbertError: the corpus or the tokenizer cannot be read, or a split has no document.
     """
     corpus, out = corpus_config(source), Path(out)
     corpus.check_prepared(in_parts=row_lengths is not None)
     if not isinstance(tokenizer, DomainTokenizer):
         tokenizer = load_tokenizer(Path(tokenizer))
     if row_lengths is None and (out / PREPARED_FILE).exists():
-        raise DomainbertError(f"out: {out} holds a prepared corpus; expected a new folder")
+        raise DomainbertError(f"out: {out} contains a prepared corpus; expected a new folder")
     out.mkdir(parents=True, exist_ok=True)
     with Progress("prepare", unit="tokens") as progress:
         if row_lengths is None:
@@ -123,11 +123,11 @@ def prepare_corpus(
 
 
 def corpus_config(source: Sources) -> CorpusConfig:
-    """The configuration of a corpus for one source or several."""
+    """Return the configuration of a corpus with one or several sources."""
     if isinstance(source, CorpusConfig):
         return source
-    several = [source] if isinstance(source, (str, Path, Source)) else list(source)
-    return CorpusConfig([one if isinstance(one, Source) else Source(str(one)) for one in several])
+    sources = [source] if isinstance(source, (str, Path, Source)) else list(source)
+    return CorpusConfig([item if isinstance(item, Source) else Source(str(item)) for item in sources])
 
 
 def _prepare_whole(
@@ -140,7 +140,7 @@ def _prepare_whole(
         unknown += int((batch.input_ids == tokenizer.unk_id).sum())
         progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
     languages = corpus.language_shares(writer.language_tokens)
-    splits = _summed([writer.close(report)["splits"]])
+    splits = _sum_counts([writer.close(report)["splits"]])
     return PreparedSummary(splits, unknown, writer.empty_documents, report, tokenizer.fingerprint, languages=languages)
 
 
@@ -152,15 +152,15 @@ def _prepare_parts(
     num_workers: int,
     progress: Progress,
 ) -> PreparedSummary:
-    """Write a part for each file; parts that an interrupted run has written stay as they are."""
+    """Write one part per file; reuse the finished parts of an interrupted run."""
     planned, parts = plan_parts(out, corpus, tokenizer, row_lengths), dict[Path, dict[str, Any]]()
     remove_other_parts(out, planned)
-    for place, part in enumerate(planned, start=1):
+    for number, part in enumerate(planned, start=1):
         facts = finished_part(part)
         if facts is None:
             report = CorpusReport()
             encoded = encode_documents(read_documents(corpus, report, files=[part.file]), tokenizer, num_workers)
-            batches = _counted(encoded, progress, f"file {place:,} of {len(planned):,}")
+            batches = _with_progress(encoded, progress, f"file {number:,} of {len(planned):,}")
             facts = write_part(part, batches, tokenizer, report, row_lengths)
         parts[part.folder] = facts
     return bind_corpus(out, corpus, tokenizer, parts)
@@ -169,22 +169,22 @@ def _prepare_parts(
 def bind_corpus(
     out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, parts: Mapping[Path, Mapping[str, Any]]
 ) -> PreparedSummary:
-    """Bind all parts of a corpus, given by their folders; `DomainbertError` if a split has no document."""
+    """Combine the parts of a corpus, given by folder; `DomainbertError` if a split has no document."""
     bind_parts(out, tokenizer, parts)
     total = CorpusReport()
     for facts in parts.values():
         total.add(facts["report"])
     total.ignore(ignored_files(corpus.sources))  # files that no part reads are counted once
-    splits = _summed([facts["splits"] for facts in parts.values()])
+    splits = _sum_counts([facts["splits"] for facts in parts.values()])
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     return PreparedSummary(splits, unknown, empty, total, tokenizer.fingerprint, parts=len(parts))
 
 
-def _counted(batches: Iterator[EncodedBatch], progress: Progress, note: str) -> Iterator[EncodedBatch]:
+def _with_progress(batches: Iterator[EncodedBatch], progress: Progress, note: str) -> Iterator[EncodedBatch]:
     for batch in batches:
         progress.advance(len(batch.input_ids), lambda: note)
         yield batch
 
 
-def _summed(splits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    return {split: {name: sum(one[split][name] for one in splits) for name in _COUNTED} for split in splits[0]}
+def _sum_counts(counts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    return {split: {name: sum(part[split][name] for part in counts) for name in _COUNTS} for split in counts[0]}

@@ -1,6 +1,6 @@
-"""Files of a prepared corpus, on a disk or at a URL: then fsspec copies them to this machine as they are needed.
+"""Files of a prepared corpus, on disk or at a URL, from which fsspec copies them to a cache on demand.
 
-s3fs and gcsfs repeat requests that fail; fsspec's HTTP does not, so each file is asked for several times here.
+s3fs and gcsfs retry failed requests; fsspec's HTTP file system does not, so requests are retried here.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from domainbert.base.redact import redact
 from domainbert.base.validation import check_fields
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_TRIES = 6  # of a file: half a minute
-_OPENED_WITHIN = 5.0  # seconds after `path` in which a copy stays
-_FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-_MAY_PASS = (408, 425, 429)  # too slow, too early, too many: statuses of HTTP from 400 on that are no answer
-_HINT = "the run goes on from its last checkpoint when it is started again"
+_TRIES = 6  # per file: half a minute
+_KEEP_SECONDS = 5.0  # after `path`, so that the caller can open the copy
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+_TEMPORARY = (408, 425, 429)  # HTTP client errors to retry: timeout, too early, too many requests
+_HINT = "start the run again to resume from the last checkpoint"
 Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
 
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """The files of a corpus at a URL that are kept on this machine."""
+    """Local cache for a corpus whose parts are at a URL."""
 
     folder: str
-    """Folder on a disk of this machine, the same for all its processes and for any number of runs and corpora, and for
-    nothing else; it is made where there is none. What it holds may be deleted while nothing runs."""
+    """Folder of the cache, on a local disk; created if it is missing. All processes, runs and corpora on this machine
+    can share it. It must contain no other files, and may be deleted while no run uses it."""
 
     gigabytes: Gigabytes
-    """Gigabytes (of a thousand million bytes) that the folder holds: those used longest ago make room. Two windows of
-    parts, or more."""
+    """Maximum size of the folder in gigabytes (10^9 bytes), at least two windows of parts. The least recently used
+    files are deleted first."""
 
     url: str | None = None
-    """URL of the parts, where these have moved since `merge` was told of theirs: an interrupted run resumes from there.
-    None is the one that `merge` was told."""
+    """URL of the parts if they have moved; null uses the URL that `merge` stored. An interrupted run can resume from a
+    new URL."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -58,7 +58,7 @@ class CacheConfig:
 class FileFacts(NamedTuple):
     """A file below the root of a corpus."""
 
-    name: str  # with / between its parts
+    name: str  # relative path with "/"
     bytes: int
     sha256: str
 
@@ -70,97 +70,97 @@ class LocalFiles:
         self.root = root
 
     def path(self, file: FileFacts) -> Path:
-        """The path; `DomainbertError` if it is missing or has another size."""
+        """Return the path; `DomainbertError` if the file is missing or has another size."""
         path = self.root / file.name
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
-            found = "missing" if size is None else f"{size:,} bytes"
-            raise DomainbertError(f"{path}: {found}; expected {file.bytes:,} bytes")
+            actual = "missing" if size is None else f"{size:,} bytes"
+            raise DomainbertError(f"{path}: {actual}; expected {file.bytes:,} bytes")
         return path
 
 
 class RemoteFiles:
-    """Files at a URL, of which whole copies are kept in a folder that all processes of this machine share. Each process
-    compares a copy with its SHA-256 when it first opens it. An object can be sent to other processes.
+    """Files at a URL, copied to a folder that all processes of this machine share. Each process verifies the SHA-256 of
+    a copy when it first opens the copy. Objects can be pickled.
 
     Raises:
-        DomainbertError: nothing installed reads URLs of this kind.
+        DomainbertError: no installed package reads URLs of this protocol.
     """
 
     def __init__(self, url: str, cache: CacheConfig) -> None:
         _check_readable(url)
         self.url, self.cache = url, cache
-        # passwords in a URL change, and the corpus stays the same
+        # without credentials, which may change while the corpus stays the same
         self._prefix = hashlib.sha256(redact(url.rstrip("/"), {}).encode()).hexdigest()[:16]
-        self._right: dict[str, int] = {}  # inodes of copies that this process knows to be right
+        self._verified: dict[str, int] = {}  # inodes of the copies that this process has verified
 
     def path(self, file: FileFacts) -> Path:
-        """The path of a right copy, to be opened at once: it stays readable where it is open or mapped.
+        """Return the path of a verified copy. Open it immediately: an open or mapped copy stays readable.
 
         Raises:
-            DomainbertError: it cannot be fetched, or is not what was written.
+            DomainbertError: the file cannot be fetched, or has changed since `prepare` wrote it.
         """
         if not _SHA256.fullmatch(file.sha256):
             raise DomainbertError(f"{redact(self.url)}: {file.name}: {file.sha256!r}; expected a SHA-256")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
-        self._look_at(copy, file)
+        self._verify_existing(copy, file)
         try:
             with told_if_full(folder), folder_lock(folder):
-                self._have(copy, file)
-                now = time.time_ns()  # the system's own time of a file steps by milliseconds
+                self._ensure_copy(copy, file)
+                now = time.time_ns()  # file times set by the kernel have a resolution of milliseconds
                 os.utime(copy, ns=(now, now))
         except OSError as error:
             reason = f"cannot be written ({error.strerror or error})"
-            raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder of this machine") from error
+            raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder on this machine") from error
         return copy
 
-    def _look_at(self, copy: Path, file: FileFacts) -> None:
-        """Compare a copy that is there already with its SHA-256, while other processes may do the same with others."""
-        with suppress(OSError):  # it may leave, or be on its way
+    def _verify_existing(self, copy: Path, file: FileFacts) -> None:
+        """Verify an existing copy before the lock is taken, so that processes hash in parallel."""
+        with suppress(OSError):  # another process may delete or write the copy
             inode = copy.stat().st_ino
-            if inode != self._right.get(copy.name) and not _difference(copy, file):
-                self._right[copy.name] = inode
+            if inode != self._verified.get(copy.name) and not _difference(copy, file):
+                self._verified[copy.name] = inode
 
-    def _have(self, copy: Path, file: FileFacts) -> None:
-        """Leave a right copy, by the one process that has the lock: fsspec writes it in place."""
-        url, found = self._url_of(file.name), ""
+    def _ensure_copy(self, copy: Path, file: FileFacts) -> None:
+        """Fetch the file unless there is a correct copy. The caller holds the lock, because fsspec writes in place."""
+        url, difference = self._url_of(file.name), ""
         if copy.exists():
-            if copy.stat().st_ino == self._right.get(copy.name) and copy.stat().st_size == file.bytes:
+            if copy.stat().st_ino == self._verified.get(copy.name) and copy.stat().st_size == file.bytes:
                 return
-            found = _difference(copy, file)
-            if found:
-                print(f"{copy}: {found}; {redact(url)} is fetched again", flush=True)
-        if found or not copy.exists():
+            difference = _difference(copy, file)
+            if difference:
+                print(f"{copy}: {difference}; fetching {redact(url)} again", flush=True)
+        if difference or not copy.exists():
             copy.unlink(missing_ok=True)
             self._make_room(copy.parent, file.bytes)
             for last in (False, True):
                 _fetch(url, copy, file.bytes)
-                found = _difference(copy, file)
-                if not found:
+                difference = _difference(copy, file)
+                if not difference:
                     break
                 copy.unlink()
                 if last:
-                    raise DomainbertError(f"{redact(url)}: {found}, as `prepare` wrote it")
-                print(f"{redact(url)}: {found}; fetched again", flush=True)
-        self._right[copy.name] = copy.stat().st_ino
+                    raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it")
+                print(f"{redact(url)}: {difference}; fetching it again", flush=True)
+        self._verified[copy.name] = copy.stat().st_ino
 
     def _make_room(self, folder: Path, size: int) -> None:
-        """Delete the copies that were used longest ago, as many as have to leave; one that is being opened stays."""
+        """Delete the least recently used copies to make room, except copies that may just be opened."""
         room = round(self.cache.gigabytes * 1e9)
         if size > room:
-            found = f"{self.cache.gigabytes:g}, and a file of the corpus has {size:,} bytes"
-            raise DomainbertError(f"cache.gigabytes: {found}; expected room for the files of two windows of parts")
+            sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
+            raise DomainbertError(f"cache.gigabytes: {sizes}; expected room for the files of two windows of parts")
         copies = [(path.stat(), path) for path in folder.glob("*-*")]
         excess = sum(status.st_size for status, _ in copies) + size - room
-        for status, path in sorted(copies, key=lambda one: one[0].st_mtime):
-            if excess <= 0 or abs(time.time() - status.st_mtime) < _OPENED_WITHIN:
+        for status, path in sorted(copies, key=lambda item: item[0].st_mtime):
+            if excess <= 0 or abs(time.time() - status.st_mtime) < _KEEP_SECONDS:
                 return
             path.unlink()
             excess -= status.st_size
 
     def _url_of(self, name: str) -> str:
-        """The URL of a file, which may hold a password: what signs a URL of HTTP stays behind the name."""
+        """URL of a file; the query of an HTTP URL, which may be a signature, stays at the end."""
         if not self.url.startswith(("http://", "https://")):
             return f"{self.url.rstrip('/')}/{name}"
         root, mark, query = self.url.partition("?")
@@ -168,7 +168,7 @@ class RemoteFiles:
 
 
 def _difference(copy: Path, file: FileFacts) -> str:
-    """In which way a copy is not what was written; empty if it is."""
+    """Describe how a copy differs from the original; "" if it does not."""
     if (size := copy.stat().st_size) != file.bytes:
         return f"{size:,} bytes; expected {file.bytes:,}"
     digest = hash_file(copy)
@@ -184,35 +184,37 @@ def _check_readable(url: str) -> None:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         package = str(known_implementations[protocol]["class"]).partition(".")[0].replace("_", "-")
-        raise DomainbertError(f"{redact(url)}: needs a package that is not here: pip install {package}") from error
+        raise DomainbertError(f"{redact(url)}: a package is missing: pip install {package}") from error
     except ValueError as error:
-        raise DomainbertError(f"{redact(url)}: no such kind of URL; expected one of fsspec, such as s3://") from error
+        raise DomainbertError(
+            f"{redact(url)}: unknown protocol; expected a protocol of fsspec, such as s3://"
+        ) from error
 
 
 def _fetch(url: str, copy: Path, size: int) -> None:
-    """Copy a file with fsspec's cache of whole files, the one that writes no URL, with what signs it, beside them."""
+    """Copy a file with fsspec's simplecache, the cache that does not store URLs, which may be signed."""
     import fsspec
     from fsspec.core import OpenFile, OpenFiles, url_to_fs
 
     for number in range(1, _TRIES + 1):
         try:
             store, path = url_to_fs(url)
-            kept = {"cache_storage": str(copy.parent), "cache_mapper": lambda _: copy.name}
-            cached = fsspec.filesystem("simplecache", fs=store, skip_instance_cache=True, **kept)
+            options = {"cache_storage": str(copy.parent), "cache_mapper": lambda _: copy.name}
+            cached = fsspec.filesystem("simplecache", fs=store, skip_instance_cache=True, **options)
             cached.open_many(OpenFiles([OpenFile(cached, path)], fs=cached))[0].close()
             return
-        except Exception as error:  # libraries of networks raise dozens of unrelated types
+        except Exception as error:  # network libraries raise many unrelated types
             copy.unlink(missing_ok=True)
             if disk_full(error) or (isinstance(error, OSError) and error.filename == str(copy)):
-                raise  # of this disk
+                raise  # an error of the local disk
             reason = redact(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "))
             status = vars(error).get("status", vars(error).get("code"))  # of aiohttp and of gcsfs
-            refused = isinstance(status, int) and 400 <= status < 500 and status not in _MAY_PASS
-            if refused or isinstance(error, _FOR_GOOD) or number == _TRIES:
-                found = f"{reason} at try {number} of {_TRIES}; expected {size:,} bytes"
-                raise DomainbertError(f"{redact(url)}: {found}: {_HINT}") from None
+            refused = isinstance(status, int) and 400 <= status < 500 and status not in _TEMPORARY
+            if refused or isinstance(error, _PERMANENT) or number == _TRIES:
+                failure = f"{reason} at try {number} of {_TRIES}; expected {size:,} bytes"
+                raise DomainbertError(f"{redact(url)}: {failure}: {_HINT}") from None
         wait = 2 ** (number - 1)
-        print(f"{redact(url)}: {reason}; tried again in {wait} s", flush=True)
+        print(f"{redact(url)}: {reason}; retrying in {wait} s", flush=True)
         time.sleep(wait)
 
 
@@ -220,14 +222,11 @@ Files = LocalFiles | RemoteFiles
 
 
 def open_files(root: str, cache: CacheConfig | None) -> Files:
-    """The files below a folder or a URL.
-
-    Raises:
-        DomainbertError: it is a URL, and there is no `cache` or nothing installed that reads such URLs.
-    """
+    """Return the files below a folder or a URL; `DomainbertError` for a URL without `cache`."""
     if not is_url(root):
         return LocalFiles(Path(root))
     if cache is None:
-        found = f"{redact(root)} is read from afar"
-        raise DomainbertError(f"cache: not given, and {found}; expected cache: {{folder: ..., gigabytes: ...}}")
+        raise DomainbertError(
+            f"cache: missing, but {redact(root)} is a URL; expected cache: {{folder: ..., gigabytes: ...}}"
+        )
     return RemoteFiles(root, cache)

@@ -1,4 +1,4 @@
-"""Documents and windows as the model reads them, in lines for a terminal."""
+"""Format documents and windows, as the model reads them, for a terminal."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from domainbert.data.examples import Ints, Window
 from domainbert.tokenization.load import DomainTokenizer
 
 INDENT = "  "
-_PIECES, _UNKNOWN = 400, 20  # of a document
+_MAX_PIECES, _MAX_UNKNOWN = 400, 20  # per document
 
 
 def shown_pieces(tokenizer: DomainTokenizer, ids: Iterable[int]) -> list[str]:
-    """The entries of some ids, as the vocabulary spells them."""
+    """Format token ids as entries of the vocabulary."""
     return [printable(tokenizer.pieces.shown(tokenizer.tokens[number])) for number in ids]
 
 
 def shown_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -> list[str]:
-    """The pieces of documents, and the characters that unknown ones stand for."""
+    """Format the pieces of documents, and the text of unknown pieces."""
     lines = []
     for number, document in enumerate(documents, 1):
         (encoding,) = tokenizer.encode_with_offsets([document.text])
-        unknown = [place for place, one in enumerate(encoding.ids) if one == tokenizer.unk_id]
+        unknown = [index for index, token in enumerate(encoding.ids) if token == tokenizer.unk_id]
         sizes = f"{len(document.text):,} characters, {len(encoding.ids):,} pieces, {len(unknown):,} unknown"
         pair = "" if document.boundary is None else ", a text and its translation"
         lines.append(f"document {number}, {printable(document.id)}, {document.split}{pair}: {sizes}")
-        lines += paragraph(shown_pieces(tokenizer, encoding.ids[:_PIECES]), INDENT)
-        if len(encoding.ids) > _PIECES:
-            lines.append(f"{INDENT}... and {len(encoding.ids) - _PIECES:,} pieces more")
-        for place in unknown[:_UNKNOWN]:
-            start, end = encoding.offsets[place]
-            found = printable(document.text[start:end])
-            lines.append(f"{INDENT}{tokenizer.tokens[tokenizer.unk_id]} is {found}, characters {start:,}-{end:,}")
-        if len(unknown) > _UNKNOWN:
-            lines.append(f"{INDENT}... and {len(unknown) - _UNKNOWN:,} unknown ones more")
+        lines += paragraph(shown_pieces(tokenizer, encoding.ids[:_MAX_PIECES]), INDENT)
+        if len(encoding.ids) > _MAX_PIECES:
+            lines.append(f"{INDENT}... and {len(encoding.ids) - _MAX_PIECES:,} more pieces")
+        for index in unknown[:_MAX_UNKNOWN]:
+            start, end = encoding.offsets[index]
+            text = printable(document.text[start:end])
+            lines.append(f"{INDENT}{tokenizer.tokens[tokenizer.unk_id]} is {text}, characters {start:,}-{end:,}")
+        if len(unknown) > _MAX_UNKNOWN:
+            lines.append(f"{INDENT}... and {len(unknown) - _MAX_UNKNOWN:,} more unknown pieces")
     return lines
 
 
 def shown_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
-    """The pieces of a window between its special tokens; the second text of a pair begins on a line of its own."""
+    """Format the pieces of a window with its special tokens; the second text of a pair begins on a new line."""
     pieces = shown_pieces(tokenizer, framed(window, tokenizer).tolist())
     if window.first is None:
         return paragraph(pieces, INDENT)
@@ -51,7 +51,7 @@ def shown_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
 
 
 def framed(window: Window, tokenizer: DomainTokenizer) -> Ints:
-    """The ids of a window with its special tokens (n + extra,)."""
+    """Return the ids of a window with its special tokens: (n + extra,)."""
     texts: Sequence[Ints] = [window.input_ids] if window.first is None else [window.first, window.input_ids]
     ids, _ = tokenizer.template.frame(*texts)
     return np.asarray(ids, dtype=np.int64)

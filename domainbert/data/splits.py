@@ -1,4 +1,4 @@
-"""Splits of a prepared corpus: token ids in memory-mapped files, read without copying."""
+"""Splits of a prepared corpus: token ids in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -18,100 +18,100 @@ from domainbert.corpus.languages import Languages
 from domainbert.data.packing import Ints, RowPlan, plan_rows
 from domainbert.tokenization.load import DomainTokenizer
 
-_COUNTED_AT_ONCE = 1_000_000  # tokens
+_CHUNK_TOKENS = 1_000_000
 
 
 class LanguageSampling(NamedTuple):
-    """The languages of a corpus, and how often each is read."""
+    """Names of the languages of a corpus, and how often each is sampled."""
 
     names: Sequence[str]
     languages: Languages
 
 
 class PreparedSplit:
-    """The documents of one split back to back: token `t` is that of the Arrow files in order; an error if one is broken
-    or missing. `sampling` is None where the corpus was prepared without `languages`."""
+    """The token stream of a split: its documents back to back, in the order of the Arrow files.
+
+    `sampling` is None if the corpus was prepared without `languages`. `DomainbertError` if a file is broken or missing.
+    """
 
     def __init__(self, files: Iterable[Path], sampling: LanguageSampling | None = None) -> None:
         self.files, self.sampling = list[Path](), sampling
         batches = list[pa.RecordBatch]()
-        for file in files:  # each is opened before the next is asked for: a copy in a cache stays for some seconds
+        for file in files:  # open each file before the next is fetched: a cache may delete a copy after some seconds
             self.files.append(file)
             batches += _read_batches(file)
         ids = [batch.column("input_ids") for batch in batches]
         self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
         self._bits = [_bits(batch.column("starts_word")) for batch in batches]
-        self._chunk_starts = [0, *itertools.accumulate(map(len, self._chunks))]  # a list, which bisect searches fast
-        # (documents,) tokens of each, int64
+        self._chunk_starts = [0, *itertools.accumulate(map(len, self._chunks))]  # bisect is faster on a list
+        # (documents,) tokens, int64
         self.lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(column.offsets.to_numpy()) for column in ids)])
         characters = (batch.column("num_characters").to_numpy() for batch in batches)
-        # (documents,) of each, int32
+        # (documents,) characters, int32
         self.num_characters = np.concatenate([np.zeros(0, np.int32), *characters])
-        # (documents,) the language of each, its place in `sampling.names`
+        # (documents,) index of the language in `sampling.names`
         self.languages = None if sampling is None else _languages(batches, sampling.names)
 
     def __reduce__(self) -> tuple[Callable[..., PreparedSplit], tuple[list[Path], LanguageSampling | None]]:
-        """A loader's worker process maps the files itself; the tokens are never sent to it."""
+        """Pickle only the paths: worker processes map the files themselves."""
         return PreparedSplit, (self.files, self.sampling)
 
     @property
     def num_documents(self) -> int:
-        """Documents."""
+        """Number of documents."""
         return len(self.lengths)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all documents."""
+        """Number of tokens of all documents."""
         return self._chunk_starts[-1]
 
     @property
     def tokens_per_character(self) -> float:
-        """Factor from a loss per token to one per character."""
+        """Factor to convert a loss per token to a loss per character."""
         return self.num_tokens / int(self.num_characters.sum(dtype=np.int64))
 
     def tokens_per_character_of(self, name: str) -> float:
-        """That of one language."""
+        """Return `tokens_per_character` of a language."""
         assert self.sampling is not None
         here = self.languages == self.sampling.names.index(name)
         return int(self.lengths[here].sum()) / int(self.num_characters[here].sum(dtype=np.int64))
 
     @cached_property
     def document_offsets(self) -> np.ndarray:
-        """First token of each document, and the end of the last: int64 (documents + 1,)."""
+        """First token of each document, and the end of the last document: int64 (documents + 1,)."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def documents_at(self, places: Ints) -> Ints:
-        """The documents (N,) that hold the tokens at some places of the split (N,)."""
+        """Return the documents (N,) of the tokens at positions `places` (N,) of the stream."""
         return (np.searchsorted(self.document_offsets, places, side="right") - 1).astype(np.int64)
 
     def token_counts(self, vocab_size: int) -> Ints:
-        """The tokens of each entry of the vocabulary: (vocab_size,)."""
+        """Count the occurrences of each entry of the vocabulary: (vocab_size,)."""
         counts = np.zeros(vocab_size, dtype=np.int64)
-        for start in range(0, self.num_tokens, _COUNTED_AT_ONCE):
-            counts += np.bincount(
-                self.take(start, min(start + _COUNTED_AT_ONCE, self.num_tokens)), minlength=vocab_size
-            )
+        for start in range(0, self.num_tokens, _CHUNK_TOKENS):
+            counts += np.bincount(self.take(start, min(start + _CHUNK_TOKENS, self.num_tokens)), minlength=vocab_size)
         return counts
 
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """Plan of rows of `length` tokens, in which the pieces of documents stand one by one; see `plan_rows`."""
+        """Plan rows of `length` tokens; see `plan_rows`."""
         special_ids, extra = tokenizer.special_ids, tokenizer.template.extra()
         tokens = (self.document_offsets, self.take, self.take_starts)
         return plan_rows(*tokens, tokenizer.vocab_size, special_ids, length, extra, self.languages)
 
     def take(self, start: int, stop: int) -> np.ndarray:
-        """Tokens `start` to before `stop` of the split: uint16 or uint32 (stop - start,). A view of the file where
-        possible; a copy where the range crosses from one record batch (about a million tokens) into the next."""
-        pieces = [self._chunks[number][first:last] for number, first, last in self._stretches(start, stop)]
+        """Return tokens `start` to `stop` (exclusive): uint16 or uint32 (stop - start,). The result is a view of the
+        file, or a copy if the range extends over several record batches of about a million tokens."""
+        pieces = [self._chunks[number][first:last] for number, first, last in self._ranges(start, stop)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def take_starts(self, start: int, stop: int) -> np.ndarray:
-        """Whether each of the tokens `start` to before `stop` begins a word: bool (stop - start,)."""
-        pieces = [_unpacked(self._bits[number], first, last) for number, first, last in self._stretches(start, stop)]
+        """Return whether each of the tokens `start` to `stop` (exclusive) begins a word: bool (stop - start,)."""
+        pieces = [_unpacked(self._bits[number], first, last) for number, first, last in self._ranges(start, stop)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """The record batches that hold tokens `start` to before `stop`, and from where to where in each."""
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the record batches of tokens `start` to `stop`, with the range in each batch."""
         if not 0 <= start <= stop <= self._chunk_starts[-1]:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
         first = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1
@@ -121,12 +121,12 @@ class PreparedSplit:
             yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
 
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """The tokens of each document, one document after the other. Of more than `enough` tokens about so many are
-        given: every second document, every third, ..."""
+        """Iterate over the tokens of documents. A larger split is reduced to about `enough` tokens: every second
+        document, every third, and so on."""
         return map(self.document, range(0, self.num_documents, max(1, -(-self.num_tokens // enough))))
 
     def document(self, number: int) -> np.ndarray:
-        """The tokens of one document."""
+        """Return the tokens of a document."""
         return self.take(int(self.document_offsets[number]), int(self.document_offsets[number + 1]))
 
 
@@ -142,13 +142,13 @@ class PreparedCorpus:
 
 
 def _languages(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> np.ndarray:
-    """The places in `names` of the languages of all documents: (documents,)."""
-    places, found = {name: place for place, name in enumerate(names)}, [np.zeros(0, np.int64)]
+    """(documents,) Index of the language of each document in `names`."""
+    index, languages = {name: number for number, name in enumerate(names)}, [np.zeros(0, np.int64)]
     for batch in batches:
         column = batch.column("language").dictionary_encode()
-        numbers = np.array([places[name] for name in column.dictionary.to_pylist()], np.int64)
-        found.append(numbers[column.indices.to_numpy()])
-    return np.concatenate(found)
+        numbers = np.array([index[name] for name in column.dictionary.to_pylist()], np.int64)
+        languages.append(numbers[column.indices.to_numpy()])
+    return np.concatenate(languages)
 
 
 def _read_batches(path: Path) -> list[pa.RecordBatch]:
@@ -156,11 +156,11 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             return list(stream)
     except (pa.ArrowException, OSError) as error:
-        raise DomainbertError(f"{path}: not an Arrow stream that can be read ({error})") from error
+        raise DomainbertError(f"{path}: not a readable Arrow stream ({error})") from error
 
 
 def _bits(column: pa.ListArray) -> np.ndarray:
-    """The bits of a column of lists of booleans, eight in a byte, the first in the lowest place: a view of the file."""
+    """Bytes of a column of lists of booleans, lowest bit first, as a view of the file."""
     values = column.flatten()
     return np.frombuffer(values.buffers()[1], np.uint8, -(-len(values) // 8))
 

@@ -1,4 +1,4 @@
-"""Types of batches, and the part of one that a process has."""
+"""Types of batches, and the share of a batch that each process has."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     pass
 
-IGNORED = -100  # target of a position without one, as `torch.nn.functional.cross_entropy` has it
-SPARE = "spare"  # entry of a validation batch that is not to be counted
+IGNORED = -100  # target of a position without a target, the default of `torch.nn.functional.cross_entropy`
+SPARE = "spare"  # marks a validation batch that must not be counted
 Batch = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Part of a global batch that a micro-batch is: one of `accumulation` that a rank computes in an optimiser step."""
+    """Share of a rank in a global batch, of which it computes `accumulation` micro-batches per optimiser step."""
 
     rank: int = 0
     world_size: int = 1
     accumulation: int = 1
 
     def places(self, size: int, micro_batch: int) -> NDArray[np.int64]:
-        """Places of the items of `of` in a global batch of `size` items."""
+        """Indices of the items of `of` in a global batch of `size` items."""
         return self.of(np.arange(size, dtype=np.int64), micro_batch)
 
     def micro_batch_size(self, batch_size: int) -> int:
-        """Items that a process computes at once of a global batch."""
+        """Number of items of a micro-batch."""
         return batch_size // self.world_size // self.accumulation
 
     def of(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
-        """The items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
+        """Select the items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
         parts = self.world_size * self.accumulation
         return items[self.rank + self.world_size * micro_batch :: parts]

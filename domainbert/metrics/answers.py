@@ -1,7 +1,7 @@
-"""Exact match and F1 of answers, as the official scripts of SQuAD 1.1 and 2.0 count them.
+"""Exact match and F1 of answers, as in the official scripts of SQuAD 1.1 and 2.0.
 
-evaluate-v1.1.py (Rajpurkar et al. 2016, section 6.1) and evaluate-v2.0.py (Rajpurkar et al. 2018). The two differ where
-nothing is left of a text once articles and punctuation are gone, and where a question has no answer.
+evaluate-v1.1.py (Rajpurkar et al. 2016, section 6.1) and evaluate-v2.0.py (Rajpurkar et al. 2018). They differ for
+texts that are empty after normalisation, and for questions without an answer.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class AnswerScore(NamedTuple):
-    """Of one question; both are from 0 to 1."""
+    """Scores of one question, from 0 to 1."""
 
     exact: float
     f1: float
 
 
 class BestThreshold(NamedTuple):
-    """The threshold of the highest mean score."""
+    """Threshold with the highest mean score."""
 
     score: float
     threshold: float
     answered: int
-    """Number of questions that get an answer."""
+    """Number of questions with a predicted answer."""
 
 
 def normalise(text: str) -> str:
-    """A text in lower case, without ASCII punctuation and English articles, with single spaces.
+    """Lowercase a text, remove ASCII punctuation and English articles, and collapse white space.
 
     >>> normalise("The  U.S.'s a-team")
     'uss ateam'
@@ -46,50 +46,50 @@ def normalise(text: str) -> str:
 
 
 def score_answer(predicted: str, gold: Sequence[str], version_2: bool) -> AnswerScore:
-    """The best exact match and the best F1 over the gold answers.
+    """Return the maximum exact match and the maximum F1 over the gold answers.
 
-    Of SQuAD 2.0 a question without an answer has no gold, and an empty prediction is right; gold answers of which
-    nothing is left do not count.
+    In SQuAD 2.0, gold answers that are empty after normalisation are dropped; for a question without gold answers, an
+    empty prediction is correct.
     """
-    wanted = [normalise(text) for text in gold]
+    answers = [normalise(text) for text in gold]
     if version_2:
-        wanted = [text for text in wanted if text] or [""]
-    found = normalise(predicted)
-    exact = max(float(found == text) for text in wanted)
-    return AnswerScore(exact, max(_f1(found.split(), text.split(), version_2) for text in wanted))
+        answers = [text for text in answers if text] or [""]
+    answer = normalise(predicted)
+    exact = max(float(answer == text) for text in answers)
+    return AnswerScore(exact, max(_f1(answer.split(), text.split(), version_2) for text in answers))
 
 
-def _f1(found: Sequence[str], wanted: Sequence[str], version_2: bool) -> float:
-    if version_2 and not (found and wanted):
-        return float(found == wanted)
-    common = sum((Counter(found) & Counter(wanted)).values())
+def _f1(predicted: Sequence[str], gold: Sequence[str], version_2: bool) -> float:
+    if version_2 and not (predicted and gold):
+        return float(predicted == gold)
+    common = sum((Counter(predicted) & Counter(gold)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(found), common / len(wanted)
+    precision, recall = common / len(predicted), common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
 def best_threshold(scores: FloatArray, answerable: FloatArray, margins: FloatArray) -> BestThreshold:
-    """The mean score where no answer is predicted of questions whose margin is above a threshold, at the best of them.
+    """Find the threshold with the highest mean score: questions with a margin above the threshold get no answer.
 
-    As `find_best_thresh` of evaluate-v2.0.py: a question without an answer scores 1 if it gets none. Of equal
-    thresholds the lowest is taken, and 0 where it is best to answer nothing.
+    As in `find_best_thresh` of evaluate-v2.0.py: no answer scores 1 for an unanswerable question. Ties: the lowest
+    threshold; 0 if it is best to answer no question.
 
     Args:
-        scores: (questions,) of the best answer to each.
-        answerable: (questions,) 1 where there is an answer.
-        margins: (questions,) how much better no answer is.
+        scores: (questions,) score of the best answer.
+        answerable: (questions,) 1 if there is a gold answer.
+        margins: (questions,) score of "no answer" - score of the best answer.
     """
     order = np.argsort(margins, kind="stable")
     change = np.where(answerable == 1, scores, -1.0)[order]
-    totals = np.cumsum([(answerable == 0).sum(), *change])  # of so many questions that get an answer
+    totals = np.cumsum([(answerable == 0).sum(), *change])  # by number of answered questions
     best = int(np.argmax(totals))
     return BestThreshold(float(totals[best]) / len(scores), float(margins[order[best - 1]]) if best else 0.0, best)
 
 
 def clear_threshold(answered: int, margins: FloatArray) -> float:
-    """A threshold by which so many questions get an answer: half way between two margins (questions,), so that rounding
-    does not decide."""
+    """Return a threshold that answers `answered` questions: the midpoint of two margins (questions,), so that rounding
+    has no effect."""
     ordered = np.sort(margins[np.isfinite(margins)])
     if not answered or not len(ordered):
         return float(ordered[0]) - 1 if len(ordered) else 0.0
@@ -98,10 +98,9 @@ def clear_threshold(answered: int, margins: FloatArray) -> float:
 
 
 def validation_scores(rows: FloatArray) -> dict[str, Any]:
-    """Scores of a validation from rows (questions, 4) of exact match and F1 of the best answer, whether there is an
-    answer, and how much better none is.
+    """Return validation scores of rows (questions, 4): exact match, F1, `answerable` and margin (see `best_threshold`).
 
-    Where some questions have no answer, `threshold` is that of the best F1, and the scores are those that it gives.
+    If some questions have no answer, `threshold` maximises F1, and the scores are computed at this threshold.
     """
     exact, f1, answerable, margins = rows.T
     if answerable.all():

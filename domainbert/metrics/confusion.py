@@ -1,4 +1,4 @@
-"""Confusion of labels, gold against predicted: one matrix for classes, entities, words, arcs and answers."""
+"""Confusion matrix of gold and predicted labels of classes, entities, words, arcs or answers."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 
 NONE = "none"
-"""The last label, where something is missed (its column) or spurious (its row); in brackets where a label of the task
-is called so."""
+"""Name of the last label: its column counts missed items, its row spurious items. In brackets if a label has this
+name."""
 
 Pair = tuple[str | None, str | None]
-"""A label of gold and the predicted one in its place; None where there is none."""
+"""Gold label and predicted label; None if there is none."""
 
 
 def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
-    """`labels`, those that occur in any run, sorted, and `counts`: rows of gold with columns of predictions, the mean
-    over the runs. So a row adds up to how often gold holds its label, a column to how often it is predicted."""
+    """Return `labels` (sorted, all that occur in any run) and `counts` (rows: gold, columns: predicted, mean of runs).
+    So the sum of a row is the number of gold items, the sum of a column the number of predicted items."""
     occurring = {label for run in runs for pair in run for label in pair}
-    kept = sorted(label for label in occurring if label is not None)
-    order: list[str | None] = [*kept, *([None] if None in occurring else [])]
+    names = sorted(label for label in occurring if label is not None)
+    order: list[str | None] = [*names, *([None] if None in occurring else [])]
     index = {label: number for number, label in enumerate(order)}
-    counts = np.zeros((len(runs), len(order), len(order)), dtype=np.int64)  # by run, gold and predicted label
+    counts = np.zeros((len(runs), len(order), len(order)), dtype=np.int64)  # run, gold, predicted
     for matrix, run in zip(counts, runs, strict=True):
         for gold, predicted in run:
             matrix[index[gold], index[predicted]] += 1
     same = (counts == counts[0]).all()
-    nothing = NONE
-    while nothing in kept:
-        nothing = f"({nothing})"
-    labels = [nothing if label is None else label for label in order]
+    none = NONE
+    while none in names:
+        none = f"({none})"
+    labels = [none if label is None else label for label in order]
     return {"labels": labels, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}

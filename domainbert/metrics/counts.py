@@ -1,7 +1,7 @@
-"""Precision, recall and F1 from counts; every function works on arrays whose last axis is (tp, fp, fn).
+"""Precision, recall and F1 from counts, arrays whose last axis is (tp, fp, fn).
 
-Counts are summed over sentences, batches, documents first; an F1 is never averaged over them.
-A ratio whose denominator is 0 is 0, as in seqeval.
+Counts are first summed over sentences, batches and documents; F1 is never averaged over them. A ratio with denominator
+0 is 0, as in seqeval.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scores:
     f1: float
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the scores by name."""
         return asdict(self)
 
 
@@ -58,8 +58,7 @@ def micro_f1(counts: NDArray) -> FloatArray:
 def macro_f1(counts: NDArray) -> FloatArray:
     """Mean of the F1 of the labels that occur. Counts (..., labels, 3) give (...).
 
-    A label that neither gold nor prediction holds has no F1 and does not enter the mean (scikit-learn's rule when it is
-    given no labels). It is 0 when no label occurs.
+    A label without gold and predicted items is excluded, as in scikit-learn without `labels`. 0 if no label occurs.
 
     >>> from domainbert import count_classes, macro_f1
     >>> round(float(macro_f1(count_classes(["a", "b"], ["a", "a"], ["a", "b"]).sum(axis=0))), 3)
@@ -70,23 +69,23 @@ def macro_f1(counts: NDArray) -> FloatArray:
 
 
 def weighted_f1(counts: NDArray) -> FloatArray:
-    """Mean of the F1 of the labels, each as often as gold holds it. Counts (..., labels, 3) give (...)."""
+    """Mean of the F1 of the labels, weighted by gold support. Counts (..., labels, 3) give (...)."""
     support = counts[..., 0] + counts[..., 2]
     return _ratio((f1(counts) * support).sum(axis=-1), support.sum(axis=-1))
 
 
 def accuracy(counts: NDArray) -> FloatArray:
-    """Share of texts with the right class; counts (..., classes, 3) of one class each give (...)."""
+    """Share of texts with the correct class; counts (..., classes, 3) of texts with one class give (...)."""
     return recall(counts.sum(axis=-2))
 
 
 def scores(counts: NDArray) -> Scores:
-    """The three scores of one (3,) count."""
+    """Return precision, recall and F1 of counts (3,)."""
     return Scores(float(precision(counts)), float(recall(counts)), float(f1(counts)))
 
 
 def by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
-    """The three scores, and gold's `support`, of each row of `counts` (names, 3)."""
+    """Return precision, recall, F1 and gold `support` of each row of `counts` (names, 3)."""
     return {
         name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
         for name, row in zip(names, counts, strict=True)
@@ -94,8 +93,8 @@ def by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]
 
 
 def f1_of_sets(gold: Sequence[Set[Any]], predicted: Sequence[Set[Any]]) -> float:
-    """Micro F1 of sets of labels, one set for each item; 0 where there are none."""
-    correct = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
+    """Micro F1 of sets of labels, one set per item; 0 if all are empty."""
+    correct = sum(len(labels & others) for labels, others in zip(gold, predicted, strict=True))
     return 2 * correct / max(sum(map(len, gold)) + sum(map(len, predicted)), 1)
 
 

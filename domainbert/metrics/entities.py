@@ -1,16 +1,15 @@
 """Entity scores from spans `(start, end, type)` in words, `end` exclusive.
 
-Strict: type and both boundaries are right (CoNLL-2003; seqeval's strict mode). Lenient: the type is right and the spans
-overlap. Partial: as lenient, but an overlap that is not exact counts half (the credit of MUC-5, Chinchor and Sundheim
-1993). For the latter two, gold and predicted spans are matched one to one, the largest overlap first.
+Strict: type and both boundaries are correct (CoNLL-2003; seqeval's strict mode). Lenient: the type is correct and the
+spans overlap. Partial: as lenient, but an inexact overlap counts half (as in MUC-5, Chinchor and Sundheim 1993). For
+lenient and partial scores, gold and predicted spans are matched one to one, the largest overlap first.
 
-Kinds of errors: gold and predicted entities are paired one to one where they overlap, the same type first. A pair is
-correct, or wrong in its boundary, its type, or both; unpaired gold is missed, an unpaired prediction spurious. So all
-but the spurious are the gold entities, all but the missed the predictions.
+Kinds of errors: overlapping gold and predicted entities are paired one to one, the same type first. A pair is correct,
+or wrong in boundary, type, or both; unpaired gold entities are missed, unpaired predictions spurious.
 
-An entity is seen when training holds the same surface (its words joined by spaces, case kept) with the same type.
-Length and novelty belong to gold and predicted entities alike and are equal in a strict match, so that each slice has
-its own tp, fp and fn and the slices sum to the whole.
+An entity is seen if the training set has the same surface (words joined by spaces, case kept) with the same type.
+Length and novelty are equal for a strict match of gold and prediction, so each slice has tp, fp and fn, and the slices
+sum to the whole.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from domainbert.metrics.counts import IntArray, Scores, by_name, macro_f1, score
 
 Span = tuple[int, int, str]
 SentenceSpans = Sequence[Sequence[Span]]
-"""The spans of each sentence: sorted, and free of overlap among themselves, as spans read from tags are."""
+"""Spans of each sentence, sorted and without overlaps, like spans read from tags."""
 
 ERROR_KINDS = ("correct", "boundary", "type", "boundary and type", "missed", "spurious")
 LENGTHS = ("1", "2", "3-4", "5-8", ">8")
 NOVELTY = ("seen", "unseen")
-_LONGEST = (1, 2, 4, 8)  # words of the longest entity of each length slice but the last
+_LONGEST = (1, 2, 4, 8)  # maximum words of each length slice except the last
 
 Surface = tuple[str, str]  # words, type
 
 
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
-    """Strict counts of each sentence and type: (sentences, types, 3) of tp, fp, fn.
+    """Count strict matches by sentence and type: (sentences, types, 3) of tp, fp, fn.
 
-    Different lengths, or a type that is not among `types`, raise `ValueError`.
+    `ValueError` for different lengths or unknown types.
 
     >>> from domainbert import count_entities
     >>> count_entities([[(0, 2, "law")]], [[(0, 2, "law"), (4, 5, "law")]], ["law"]).tolist()
@@ -54,44 +53,42 @@ def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
 
 
 def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> list[int]:
-    """For each entity the place of its count in the flattened (sentences, types, 3)."""
-    column = {kind: 3 * index for index, kind in enumerate(types)}
+    """Index of the count of each entity in the flattened (sentences, types, 3)."""
+    column = {name: 3 * index for index, name in enumerate(types)}
     cells: list[int] = []
     row = 0
-    for wanted, found in zip(gold, predicted, strict=True):
-        if wanted or found:  # sets are expensive, and many sentences have no entity
-            one, other = set(wanted), set(found)
-            counted = ((one & other, 0), (other - one, 1), (one - other, 2)) if one != other else ((one, 0),)
-            for spans, place in counted:  # comprehensions would take a quarter longer
-                for span in spans:
-                    cells.append(row + column[span[2]] + place)
+    for gold_spans, spans in zip(gold, predicted, strict=True):
+        if gold_spans or spans:  # sets are expensive, and many sentences have no entity
+            a, b = set(gold_spans), set(spans)
+            for subset, outcome in ((a & b, 0), (b - a, 1), (a - b, 2)) if a != b else ((a, 0),):
+                for span in subset:  # a comprehension takes a quarter longer
+                    cells.append(row + column[span[2]] + outcome)
         row += 3 * len(types)
     return cells
 
 
 def count_lenient(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
-    """Gold entities of each type that are paired with a predicted one of that type, exact or not: (types,)."""
+    """Count gold entities that are paired with a predicted entity of the same type, exact or not: (types,)."""
     sentences = zip(gold, predicted, strict=True)
-    pairs = (pair for wanted, found in sentences for pair in match_overlapping(wanted, found, same_type_only=True))
-    counts = Counter(one[2] for one, _ in pairs)
-    return np.array([counts[kind] for kind in types], dtype=np.int64)
+    pairs = (pair for spans in sentences for pair in match_overlapping(*spans, same_type_only=True))
+    counts = Counter(gold_span[2] for gold_span, _ in pairs)
+    return np.array([counts[name] for name in types], dtype=np.int64)
 
 
 def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Scores]:
-    """Lenient and partial scores over all types, from strict counts (types, 3) and `count_lenient` (types,)."""
+    """Return lenient and partial scores of all types, from strict counts (types, 3) and `count_lenient` (types,)."""
     exact, spurious, missed = counts.sum(axis=0)
 
-    def credited(credit: float) -> Scores:
+    def with_credit(credit: float) -> Scores:
         return scores(np.array([credit, exact + spurious - credit, exact + missed - credit]))
 
-    return credited(matched.sum()), credited((matched.sum() + exact) / 2)
+    return with_credit(matched.sum()), with_credit((matched.sum() + exact) / 2)
 
 
 def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type_only: bool) -> list[tuple[Span, Span]]:
-    """Pairs (gold, predicted) that overlap, one to one: those of the same type first, then the largest overlap first.
+    """Pair overlapping spans (gold, predicted) one to one: the same type first, then the largest overlap.
 
-    Among equal overlaps the earlier gold span wins. An exact match is always in the result: neither of its spans
-    overlaps any other.
+    Ties: the earlier gold span. Exact matches are always paired, because their spans overlap no other span.
     """
     candidates = []
     for g, p in _overlaps(gold, predicted):
@@ -111,7 +108,7 @@ def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type
 
 
 def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple[int, int]]:
-    """Indices of all overlapping pairs, in one pass over both sorted lists."""
+    """Yield the indices of all overlapping pairs, in one pass over both sorted lists."""
     g = p = 0
     while g < len(gold) and p < len(predicted):
         if max(gold[g][0], predicted[p][0]) < min(gold[g][1], predicted[p][1]):
@@ -123,7 +120,7 @@ def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple
 
 
 def entity_scores(counts: IntArray) -> dict[str, Any]:
-    """Strict scores of a validation from counts (types, 3): precision, recall and F1 are micro."""
+    """Return strict validation scores of counts (types, 3): micro precision, recall and F1, and macro F1."""
     return {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
 
 
@@ -135,18 +132,18 @@ def all_entity_scores(
     words: Sequence[Sequence[str]],
     seen: Set[Surface] | None,
 ) -> dict[str, Any]:
-    """All scores of a test set: `f1`, `precision` and `recall` are strict and micro; the rest is named for what it is.
+    """Return all test scores: `f1`, `precision` and `recall` are strict micro averages.
 
     Args:
-        gold: the entities of each sentence.
-        predicted: those that a model found.
-        totals: strict counts of each type, (types, 3).
-        types: the names of their rows.
-        words: those of each sentence.
-        seen: the entities of the training set; None leaves the slices by novelty out.
+        gold: gold entities of each sentence.
+        predicted: predicted entities of each sentence.
+        totals: strict counts by type, (types, 3).
+        types: names of the types.
+        words: words of each sentence.
+        seen: entities of the training set; None omits the slices by novelty.
     """
     lenient, partial = lenient_and_partial(totals, count_lenient(gold, predicted, types))
-    found = {
+    all_scores = {
         **entity_scores(totals),
         "lenient": lenient.as_dict(),
         "partial": partial.as_dict(),
@@ -155,12 +152,12 @@ def all_entity_scores(
         "by_length": by_name(LENGTHS, count_by_length(gold, predicted)),
     }
     if seen is not None:
-        found["by_novelty"] = by_name(NOVELTY, count_by_novelty(gold, predicted, words, seen))
-    return found
+        all_scores["by_novelty"] = by_name(NOVELTY, count_by_novelty(gold, predicted, words, seen))
+    return all_scores
 
 
 class Judged(NamedTuple):
-    """A gold entity and the predicted one that it is paired with, of one of `ERROR_KINDS`; None where there is none."""
+    """A pair of a gold and a predicted entity, and its kind in `ERROR_KINDS`; None if the entity is unpaired."""
 
     gold: Span | None
     predicted: Span | None
@@ -168,25 +165,25 @@ class Judged(NamedTuple):
 
 
 def judge_entities(gold: Sequence[Span], predicted: Sequence[Span]) -> list[Judged]:
-    """The entities of a sentence by kind: first those that are paired, then missed and spurious ones."""
+    """Classify the entities of a sentence: pairs first, then missed and spurious entities."""
     pairs = match_overlapping(gold, predicted, same_type_only=False)
     paired_gold, paired_predicted = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
     return [
-        *(Judged(one, other, _kind(one, other)) for one, other in pairs),
-        *(Judged(one, None, "missed") for one in gold if one not in paired_gold),
-        *(Judged(None, one, "spurious") for one in predicted if one not in paired_predicted),
+        *(Judged(gold_span, span, _kind(gold_span, span)) for gold_span, span in pairs),
+        *(Judged(span, None, "missed") for span in gold if span not in paired_gold),
+        *(Judged(None, span, "spurious") for span in predicted if span not in paired_predicted),
     ]
 
 
 def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]:
-    """Number of entities of each of `ERROR_KINDS`."""
+    """Count the entities of each of `ERROR_KINDS`."""
     sentences = zip(gold, predicted, strict=True)
-    kinds = Counter(one.kind for wanted, found in sentences for one in judge_entities(wanted, found))
+    kinds = Counter(judged.kind for spans in sentences for judged in judge_entities(*spans))
     return {kind: kinds[kind] for kind in ERROR_KINDS}
 
 
 def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
-    """Strict counts by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
+    """Count strict matches by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
     return _count_slices(
         gold, predicted, len(LENGTHS), lambda _, span: int(np.searchsorted(_LONGEST, span[1] - span[0]))
     )
@@ -195,16 +192,16 @@ def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
 def count_by_novelty(
     gold: SentenceSpans, predicted: SentenceSpans, words: Sequence[Sequence[str]], seen: Set[Surface]
 ) -> IntArray:
-    """Strict counts of entities seen and unseen in training: (2, 3) of tp, fp, fn in the order of `NOVELTY`."""
+    """Count strict matches of entities seen and unseen in training: (2, 3) of tp, fp, fn in the order of `NOVELTY`."""
     return _count_slices(
         gold, predicted, len(NOVELTY), lambda sentence, span: int(surface(words[sentence], span) not in seen)
     )
 
 
 def surface(words: Sequence[str], span: Span) -> Surface:
-    """Identity of an entity for the seen and unseen slices."""
-    start, end, kind = span
-    return " ".join(words[start:end]), kind
+    """Return the words and the type of an entity, which decide whether it is seen."""
+    start, end, name = span
+    return " ".join(words[start:end]), name
 
 
 def _kind(gold: Span, predicted: Span) -> str:
@@ -218,8 +215,8 @@ def _count_slices(
     gold: SentenceSpans, predicted: SentenceSpans, num_slices: int, slice_of: Callable[[int, Span], int]
 ) -> IntArray:
     counts = np.zeros((num_slices, 3), dtype=np.int64)
-    for sentence, (wanted, found) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
-        for column, spans in enumerate((wanted & found, found - wanted, wanted - found)):
+    for sentence, (a, b) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
+        for column, spans in enumerate((a & b, b - a, a - b)):
             for span in spans:
                 counts[slice_of(sentence, span), column] += 1
     return counts

@@ -1,6 +1,6 @@
-"""Scores of every kind of labels as `torchmetrics.Metric`: they sum over batches and ranks, and start anew on reset.
+"""Scores of all kinds of labels as `torchmetrics.Metric`, which accumulate over batches and ranks until `reset`.
 
-`update` takes predictions first, then gold. `compute` gives scalars by name, for `log_dict`.
+`update` takes predictions, then gold. `compute` returns scalars by name, for `log_dict`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from domainbert.metrics.counts import IntArray, by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.metrics.regression import regression_scores
-from domainbert.metrics.validation import KeptRows, SummedCounts, as_tensors
+from domainbert.metrics.validation import StoredRows, SummedCounts, as_tensors
 
 Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
-"""For each sentence its tags (any of IOB1, IOB2, BIOES, BILOU), or its spans (start, end, type), `end` exclusive."""
+"""Tags of each sentence (IOB1, IOB2, BIOES or BILOU), or its spans (start, end, type), `end` exclusive."""
 
 Classes = Sequence[str] | ArrayLike | Tensor
-"""Names of classes, or their numbers."""
+"""Names or numbers of classes."""
 
 
 class EntityF1(Metric):
-    """Entity precision, recall and F1: strict, and on request by type and lenient.
+    """Strict entity precision, recall and F1; optionally also by type and lenient.
 
-    Strict micro scores are those of seqeval with `mode="strict"`; tags that a scheme forbids are read as `conlleval`
-    reads them. `macro_f1` is the mean over the types that occur. The types need not be known beforehand.
+    Micro scores are equal to seqeval's with `mode="strict"`; invalid tags are read as in `conlleval`. `macro_f1` is the
+    mean over the types that occur. Types need not be known in advance.
 
     >>> from domainbert import EntityF1
     >>> f1 = EntityF1(per_type=True, lenient=True)
@@ -56,8 +56,8 @@ class EntityF1(Metric):
 
     Args:
         per_type: add `precision/TYPE`, `recall/TYPE` and `f1/TYPE`.
-        lenient: add `lenient_` scores, for which an overlap with the same type is right, and `partial_` scores, for
-            which an overlap that is not exact counts half.
+        lenient: add `lenient_` scores, for which an overlap with the same type is correct, and `partial_` scores, for
+            which an inexact overlap counts half.
     """
 
     records: list[Tensor]
@@ -65,58 +65,58 @@ class EntityF1(Metric):
     def __init__(self, per_type: bool = False, lenient: bool = False) -> None:
         super().__init__()
         self.per_type, self.lenient = per_type, lenient
-        # Flat records: number of characters of a type, these, its tp, fp, fn and lenient matches. So ranks need not
-        # know each other's types.
+        # Flat records: length of the type's name, its characters, tp, fp, fn, lenient matches. So ranks may have
+        # different types.
         self.add_state("records", [], dist_reduce_fx="cat")
 
     @property
     @override
     def dtype(self) -> torch.dtype:
-        """The type of what a rank without sentences sends; it must be that of the other ranks."""
+        """Type of the empty tensor of a rank without sentences, equal on all ranks."""
         return torch.int64
 
     def update(self, predicted: Entities, gold: Entities) -> None:
         """Add sentences, given by their tags or spans.
 
         Raises:
-            DomainbertError: different numbers of sentences or tags, or a tag of no known scheme.
+            DomainbertError: different numbers of sentences or tags, or a tag of an unknown scheme.
         """
         if len(predicted) != len(gold):
-            raise DomainbertError(f"predicted: {len(predicted):,} sentences; expected {len(gold):,}, as many as gold")
-        for number, (one, other) in enumerate(zip(predicted, gold, strict=True)):
-            if len(one) != len(other) and _are_tags(one) and _are_tags(other):
-                raise DomainbertError(f"predicted[{number}]: {len(one)} tags; expected {len(other)}, as gold has")
-        found, wanted = ([_spans(sentence) for sentence in side] for side in (predicted, gold))
-        types = sorted({kind for side in (found, wanted) for spans in side for _, _, kind in spans})
-        counts = count_entities(wanted, found, types).sum(axis=0)
-        matches = count_lenient(wanted, found, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
-        for kind, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
-            record = [len(kind), *map(ord, kind), *row, matched]
+            raise DomainbertError(f"predicted: {len(predicted):,} sentences; expected {len(gold):,}, as in gold")
+        for number, (tags, gold_tags) in enumerate(zip(predicted, gold, strict=True)):
+            if len(tags) != len(gold_tags) and _are_tags(tags) and _are_tags(gold_tags):
+                raise DomainbertError(f"predicted[{number}]: {len(tags)} tags; expected {len(gold_tags)}, as in gold")
+        spans, gold_spans = ([_spans(sentence) for sentence in side] for side in (predicted, gold))
+        types = sorted({span[2] for side in (spans, gold_spans) for sentence in side for span in sentence})
+        counts = count_entities(gold_spans, spans, types).sum(axis=0)
+        matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
+        for name, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
+            record = [len(name), *map(ord, name), *row, matched]
             self.records.append(torch.tensor(record, dtype=torch.int64, device=self.device))
 
     def compute(self) -> dict[str, Tensor]:
-        """The scores of everything seen since the last reset."""
+        """Return the scores since the last reset."""
         types, counts, matched = self.totals()
         scores: dict[str, Any] = entity_scores(counts)
         if self.lenient:
-            for name, found in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
-                scores |= {f"{name}_{key}": value for key, value in found.as_dict().items()}
+            for prefix, values in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
+                scores |= {f"{prefix}_{key}": value for key, value in values.as_dict().items()}
         if self.per_type:
-            for kind, row in by_name(types, counts).items():
-                scores |= {f"{key}/{kind}": value for key, value in row.items() if key != "support"}
+            for name, row in by_name(types, counts).items():
+                scores |= {f"{key}/{name}": value for key, value in row.items() if key != "support"}
         return as_tensors(scores)
 
     def totals(self) -> tuple[list[str], IntArray, IntArray]:
-        """The types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
+        """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
         flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
         rows: dict[str, NDArray[np.int64]] = {}
-        place = 0
-        while place < len(flat):
-            begin, end = place + 1, place + 1 + int(flat[place])
-            kind, place = "".join(map(chr, flat[begin:end])), end + 4
-            rows[kind] = rows.get(kind, np.zeros(4, dtype=np.int64)) + np.asarray(flat[end:place], dtype=np.int64)
+        position = 0
+        while position < len(flat):
+            begin, end = position + 1, position + 1 + int(flat[position])
+            name, position = "".join(map(chr, flat[begin:end])), end + 4
+            rows[name] = rows.get(name, np.zeros(4, dtype=np.int64)) + np.asarray(flat[end:position], dtype=np.int64)
         types = sorted(rows)
-        counts = np.stack([rows[kind] for kind in types]) if types else np.zeros((0, 4), dtype=np.int64)
+        counts = np.stack([rows[name] for name in types]) if types else np.zeros((0, 4), dtype=np.int64)
         return types, counts[:, :3], counts[:, 3]
 
 
@@ -126,14 +126,14 @@ def _are_tags(sentence: Sequence[Any]) -> bool:
 
 def _spans(sentence: Sequence[Any]) -> list[Span]:
     if not _are_tags(sentence):
-        return sorted((int(start), int(end), kind) for start, end, kind in sentence)
+        return sorted((int(start), int(end), name) for start, end, name in sentence)
     for tag in set(sentence):
-        split_tag(tag)
+        split_tag(tag)  # raises an error for an invalid tag
     return spans_from_tags(sentence)
 
 
 class ClassificationScores(SummedCounts):
-    """Macro F1 (`f1`) over the classes that occur, and accuracy, of texts with one class each.
+    """Macro F1 (`f1`) over the classes that occur, and accuracy, of texts with one class.
 
     >>> from domainbert import ClassificationScores
     >>> scores = ClassificationScores(["civil", "criminal"])
@@ -147,12 +147,12 @@ class ClassificationScores(SummedCounts):
         self.labels = tuple(labels)
 
     def update(self, predicted: Classes, gold: Classes) -> None:
-        """Add texts, given by the names or the numbers of their classes (N,)."""
+        """Add texts: names or numbers of their classes (N,)."""
         self.add(_class_counts(predicted, gold, self.labels))
 
 
 class LabelScores(SummedCounts):
-    """Macro and micro F1 of the classes that mean something, and accuracy, of words or of pairs of entities.
+    """Macro and micro F1 without the null class, and accuracy, of words or of pairs of entities.
 
     >>> from domainbert import LabelScores
     >>> scores = LabelScores(["O", "date"], nothing="O")
@@ -162,7 +162,7 @@ class LabelScores(SummedCounts):
 
     Args:
         labels: names of the classes.
-        nothing: the class that means nothing, such as `O` or `no_relation`; None if all mean something.
+        nothing: the null class, such as `O` or `no_relation`; None if there is none.
     """
 
     def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
@@ -170,12 +170,12 @@ class LabelScores(SummedCounts):
         self.labels, self.nothing = tuple(labels), nothing
 
     def update(self, predicted: Classes, gold: Classes) -> None:
-        """Add words, given by the names or the numbers of their classes (N,)."""
+        """Add words: names or numbers of their classes (N,)."""
         self.add(meaningful(_class_counts(predicted, gold, self.labels), self.labels, self.nothing))
 
 
 class MultiLabelScores(SummedCounts):
-    """Micro F1, precision and recall, and macro F1, at the threshold with the highest micro F1, and the threshold.
+    """Micro F1, precision and recall, and macro F1 at the threshold with the highest micro F1; and the threshold.
 
     >>> from domainbert import MultiLabelScores
     >>> scores = MultiLabelScores(["tax", "work"])
@@ -185,7 +185,7 @@ class MultiLabelScores(SummedCounts):
 
     Args:
         labels: names of the labels.
-        every_threshold: give micro F1 at each threshold ("0.01" to "0.99") instead.
+        every_threshold: return micro F1 at each threshold ("0.01" to "0.99") instead.
     """
 
     def __init__(self, labels: Sequence[str], every_threshold: bool = False) -> None:
@@ -193,12 +193,12 @@ class MultiLabelScores(SummedCounts):
         super().__init__(scores, len(labels), 2, len(THRESHOLDS) + 1)
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
-        """Add texts: the probabilities of the labels (N, labels), and whether each holds (N, labels)."""
+        """Add texts: probabilities of the labels (N, labels), and gold values 0 or 1 (N, labels)."""
         self.add(count_thresholds(_array(gold).astype(np.int64), _array(predicted)))
 
 
 class AttachmentScores(SummedCounts):
-    """Labelled and unlabelled attachment of dependency trees, with and without punctuation, and exact trees.
+    """Labelled and unlabelled attachment scores of dependency trees, with and without punctuation, and exact trees.
 
     >>> from domainbert import AttachmentScores
     >>> scores = AttachmentScores()
@@ -211,13 +211,13 @@ class AttachmentScores(SummedCounts):
         super().__init__(attachment_scores, 3, 3)
 
     def update(self, predicted: Trees, gold: Trees, punctuation: Sequence[Sequence[bool]] | None = None) -> None:
-        """Add sentences: the head (from 1, or 0 for the root) and label of each word; which words are punctuation."""
+        """Add sentences: head (from 1; 0 is the root) and label of each word, and which words are punctuation."""
         ignored = [[False] * len(tree) for tree in gold] if punctuation is None else punctuation
         self.add(count_arcs(gold, predicted, ignored).sum(axis=0))
 
 
-class AnswerScores(KeptRows):
-    """Exact match and F1 of answers to questions, as the official scripts of SQuAD count them.
+class AnswerScores(StoredRows):
+    """Exact match and F1 of answers to questions, as in the official scripts of SQuAD.
 
     >>> from domainbert import AnswerScores
     >>> scores = AnswerScores()
@@ -236,10 +236,10 @@ class AnswerScores(KeptRows):
         margins: Sequence[float] | None = None,
         version_2: bool = False,
     ) -> None:
-        """Add questions, each with an answer and gold answers.
+        """Add questions: predicted answers and gold answers.
 
-        Where questions without gold answers are scored, as in `version_2` of SQuAD, `margins` say how much better no
-        answer is than the predicted one, and the scores are those at the best threshold.
+        For questions without gold answers, as in SQuAD 2.0 (`version_2`), `margins` are score of "no answer" - score of
+        the predicted answer, and the scores are computed at the best threshold.
         """
         margins = [0.0 if answer else 1.0 for answer in predicted] if margins is None else margins
         rows = [
@@ -249,8 +249,8 @@ class AnswerScores(KeptRows):
         self.add(np.asarray(rows, dtype=np.float64).reshape(-1, 4))
 
 
-class RegressionScores(KeptRows):
-    """Pearson's and Spearman's correlation, errors and R2 of numbers.
+class RegressionScores(StoredRows):
+    """Pearson and Spearman correlations, errors and R2 of numbers.
 
     >>> from domainbert import RegressionScores
     >>> scores = RegressionScores()
@@ -263,7 +263,7 @@ class RegressionScores(KeptRows):
         super().__init__(_regression_scores, 2)
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
-        """Add texts with their numbers (N,)."""
+        """Add texts: their numbers (N,)."""
         self.add(np.column_stack([_array(gold), _array(predicted)]).astype(np.float64))
 
 
@@ -272,10 +272,10 @@ def _regression_scores(rows: NDArray[np.float64]) -> Mapping[str, float]:
 
 
 def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:
-    found, wanted = (_class_ids(side, labels) for side in (predicted, gold))
-    if len(found) != len(wanted):
-        raise DomainbertError(f"predicted: {len(found):,} classes; expected {len(wanted):,}, as many as gold")
-    return count_class_ids(wanted, found, len(labels)).sum(axis=0)
+    ids, gold_ids = (_class_ids(side, labels) for side in (predicted, gold))
+    if len(ids) != len(gold_ids):
+        raise DomainbertError(f"predicted: {len(ids):,} classes; expected {len(gold_ids):,}, as in gold")
+    return count_class_ids(gold_ids, ids, len(labels)).sum(axis=0)
 
 
 def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:

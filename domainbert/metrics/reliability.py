@@ -1,10 +1,9 @@
-"""Reliability: the share of right predictions beside the confidence of the model in them.
+"""Reliability: accuracy of predictions as a function of their confidence.
 
-The expected calibration error is that of Naeini, Cooper and Hauskrecht (2015, "Obtaining well calibrated probabilities
-using Bayesian binning", AAAI), in use for neural networks since Guo et al. (2017, arXiv:1706.04599). Its bins hold as
-many predictions each (Nixon et al. 2019, "Measuring calibration in deep learning", arXiv:1904.01685, section 3.3): of
-equal width most would be nearly empty, as most predictions are sure ones. The Brier score (Brier 1950) is that of being
-right or wrong.
+Expected calibration error: Naeini, Cooper and Hauskrecht (2015, "Obtaining well calibrated probabilities using Bayesian
+binning", AAAI), for neural networks Guo et al. (2017, arXiv:1706.04599). Bins have equal numbers of predictions (Nixon
+et al. 2019, "Measuring calibration in deep learning", arXiv:1904.01685, section 3.3): of bins with equal width, most
+would be nearly empty, because most confidences are high. Brier score (Brier 1950) of the event "correct".
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ BINS = 15
 
 
 def reliability(predictions: Sequence[tuple[float, bool]]) -> dict[str, Any]:
-    """`bins`, from the least sure to the surest, `ece` and `brier` of predictions: the probability of each, and whether
-    it is right. There has to be one.
+    """Return `bins` (by ascending confidence), `ece` and `brier` of predictions (probability, whether it is correct).
 
-    A bin has the mean `confidence`, the `accuracy`, and the `count` of its predictions. Its edges are quantiles, and
-    predictions of one probability are in one bin, whatever their order, so that there may be fewer than 15 bins.
+    A bin has the mean `confidence`, the `accuracy` and the `count` of its predictions. Edges are quantiles, and equal
+    probabilities are in the same bin, so there may be fewer than 15 bins. `predictions` must not be empty.
     """
     confidence, right = np.asarray(predictions, dtype=np.float64).T
     edges = np.percentile(confidence, 100 * np.linspace(0, 1, BINS + 1)[1:-1])

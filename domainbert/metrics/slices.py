@@ -1,4 +1,4 @@
-"""Scores of parts of a test set, such as the texts of each language, and their mean over the parts."""
+"""Scores of parts of a test set, such as the texts of each language, and their mean."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from domainbert.metrics.bootstrap import Statistic, compared, interval, resample
 from domainbert.metrics.counts import FloatArray, IntArray
 
 FEW = 30
-"""A slice of fewer units (what is drawn) is marked: its score says little, and its interval may be too narrow."""
+"""Slices with fewer sampling units are marked `few`: their scores are unreliable, their intervals may be too narrow."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """The parts of a test set: by key and value the numbers of its items, which are rows of the counts."""
+    """Parts of a test set."""
 
     rows: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    """Items of each part, as rows of the counts, by key and value."""
     score: str = ""
-    """The score that each part gets."""
+    """Score of the parts."""
     mean_over: str | None = None
-    """The key over whose values its mean is the headline."""
+    """Key over whose values the mean of the score is the headline."""
     mean_key: str = ""
-    """The name of that mean among the scores: `f1_over_language`."""
+    """Name of this mean in the scores: `f1_over_language`."""
 
     @classmethod
     def of(
         cls, values: Mapping[str, Sequence[str]], score: str, mean_over: str | None = None, mean_key: str = ""
     ) -> Slices:
-        """Those of items whose values are given by key, one an item."""
+        """Group items by their values of each key."""
         rows = {
-            key: {value: np.flatnonzero(np.array(found) == value) for value in sorted(set(found))}
-            for key, found in values.items()
+            key: {value: np.flatnonzero(np.array(column) == value) for value in sorted(set(column))}
+            for key, column in values.items()
         }
         return cls(rows, score, mean_over, mean_key)
 
     def mean(self, counts: NDArray[Any], statistic: Statistic) -> dict[str, float]:
-        """The mean of one model's scores over the parts of `mean_over`, from counts (items, ...); none without it."""
+        """Average the scores of a model over the parts of `mean_over`, from counts (items, ...); {} without it."""
         if self.mean_over is None:
             return {}
         parts = self.rows[self.mean_over].values()
@@ -52,21 +53,22 @@ NO_SLICES = Slices()
 
 @dataclass(frozen=True)
 class Drawn:
-    """Result of the bootstrap for each part: by system the scores in every resample, (resamples, parts)."""
+    """Result of the bootstrap of the parts of a key."""
 
     parts: Mapping[str, IntArray]
     scores: Mapping[str, FloatArray]
+    """(resamples, parts) scores by system."""
     units: IntArray | None
-    """For each item the unit that it is drawn with; None where that is itself."""
+    """(items,) sampling unit of each item; None: each item is a unit."""
 
     def has_few(self, rows: IntArray) -> bool:
-        """Whether a part of such rows has few units."""
+        """Whether a part with these rows has few units."""
         return len(rows if self.units is None else np.unique(self.units[rows])) < FEW
 
     @property
     def means(self) -> dict[str, FloatArray]:
-        """The mean over the parts that a resample has, by system (resamples,)."""
-        return {name: np.nanmean(found, axis=-1) for name, found in self.scores.items()}
+        """(resamples,) Mean over the parts that occur in a resample, by system."""
+        return {name: np.nanmean(scores, axis=-1) for name, scores in self.scores.items()}
 
 
 def draw_slices(
@@ -77,13 +79,12 @@ def draw_slices(
     seed: int,
     units: Sequence[int] | None = None,
 ) -> dict[str, Drawn]:
-    """The scores of all parts in the resamples that the whole test set has with this seed, by key."""
-    found = {}
+    """Score all parts in the same resamples as the whole test set with this seed; by key."""
     numbers = None if units is None else np.asarray(units)
-    for key, parts in slices.rows.items():
-        scores = resample_parts(counts, list(parts.values()), statistic, resamples, seed, units)
-        found[key] = Drawn(parts, scores, numbers)
-    return found
+    return {
+        key: Drawn(parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed, units), numbers)
+        for key, parts in slices.rows.items()
+    }
 
 
 def add_slices(
@@ -95,13 +96,14 @@ def add_slices(
     statistic: Statistic,
     undefined: Callable[[NDArray[Any]], Mapping[str, str]],
 ) -> None:
-    """Add to each system's summary, under `slices`, the score of each part by key and value: `count` items, the mean
-    over the seeds, its interval, and `few` where there are few units to draw. Pairs get the differences. Where a model
-    has no score (`undefined`), the score, the interval and the difference are None."""
+    """Add `slices` to the summary of each system: by key and value the `count` of items, the score (mean over seeds),
+    its interval, and `few` if there are few units. Pairs get the differences. If a model has no score (`undefined`),
+    score, interval and difference are None."""
 
     def mean(name: str, rows: NDArray[np.int64]) -> float | None:
-        known = not any(score in undefined(one[rows]) for one in counts[name])
-        return float(np.mean([score_once(statistic, one[rows]) for one in counts[name]])) if known else None
+        if any(score in undefined(model[rows]) for model in counts[name]):
+            return None
+        return float(np.mean([score_once(statistic, model[rows]) for model in counts[name]]))
 
     for name, summary in summaries.items():
         summary["slices"] = {
@@ -109,24 +111,24 @@ def add_slices(
                 part: {
                     "count": len(rows),
                     score: (value := mean(name, rows)),
-                    "interval": None if value is None else list(interval(found.scores[name][:, place])),
-                    **({"few": True} if found.has_few(rows) else {}),
+                    "interval": None if value is None else list(interval(result.scores[name][:, index])),
+                    **({"few": True} if result.has_few(rows) else {}),
                 }
-                for place, (part, rows) in enumerate(found.parts.items())
+                for index, (part, rows) in enumerate(result.parts.items())
             }
-            for key, found in drawn.items()
+            for key, result in drawn.items()
         }
     for pair in paired:
         a, b = pair["a"], pair["b"]
-        one, other = summaries[a]["slices"], summaries[b]["slices"]
+        slices_a, slices_b = summaries[a]["slices"], summaries[b]["slices"]
         pair["slices"] = {
             key: {
                 part: compared(
-                    one[key][part][score],
-                    other[key][part][score],
-                    found.scores[a][:, place] - found.scores[b][:, place],
+                    slices_a[key][part][score],
+                    slices_b[key][part][score],
+                    result.scores[a][:, index] - result.scores[b][:, index],
                 )
-                for place, part in enumerate(found.parts)
+                for index, part in enumerate(result.parts)
             }
-            for key, found in drawn.items()
+            for key, result in drawn.items()
         }

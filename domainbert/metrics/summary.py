@@ -1,7 +1,7 @@
-"""All scores of several systems on one test set, as plain numbers for `metrics.json`.
+"""All scores of several systems on a test set, as plain numbers for `metrics.json`.
 
-A system is a mapping from the name of a seed (or of its only model) to its predictions. What is given for a system is
-the mean over its seeds; the intervals cover the seeds (see `bootstrap`).
+A system maps the name of each seed (or of its only model) to predictions. Scores of a system are means over its seeds;
+intervals include the variation of the seeds (see `bootstrap`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
 Summary = dict[str, Any]
-"""`systems`: scores of each name; `paired`: the first system minus each later one; `draws`: the headline of each system
-in every resample; `warnings`: models that have learnt nothing."""
+"""`systems`: scores by name; `paired`: first system - each later system; `draws`: headline of each system in every
+resample; `warnings`: models that have not learned."""
 
-Found = TypeVar("Found")
-Systems = Mapping[str, Mapping[str, Found]]
-"""By system and seed what a model predicts of a test set."""
+Predictions = TypeVar("Predictions")
+Systems = Mapping[str, Mapping[str, Predictions]]
+"""Predictions on a test set, by system and seed."""
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """Settings of the bootstrap, and what it draws."""
+    """Settings of the bootstrap."""
 
     resamples: int
     seed: int
@@ -38,59 +38,58 @@ class Resampling:
 
 
 def summarize(
-    systems: Systems[Found],
-    count: Callable[[Found], NDArray[Any]],
-    score: Callable[[Found, NDArray[Any]], dict[str, Any]],
+    systems: Systems[Predictions],
+    count: Callable[[Predictions], NDArray[Any]],
+    score: Callable[[Predictions, NDArray[Any]], dict[str, Any]],
     statistics: Mapping[str, Statistic],
     headline: str,
     resampling: Resampling,
     slices: Slices = NO_SLICES,
     undefined: Callable[[NDArray[Any]], Mapping[str, str]] = lambda counts: {},
 ) -> Summary:
-    """`systems`, `paired` and `draws` of the scores of any task.
+    """Return `systems`, `paired` and `draws` of the scores of any task.
 
-    The intervals of the headline are called `interval`, a difference `difference`; those of another statistic carry its
-    name in front.
+    Keys of the headline are `interval` and `difference`; keys of other statistics have the name as a prefix.
 
     Args:
         systems: the predictions.
-        count: the counts (rows, labels, counts) of a model, of the same rows in the same order for each.
-        score: its scores, nested, numbers at the ends; takes the counts summed over rows, too.
-        statistics: by name the scores that get intervals, see `bootstrap.resample_scores`.
-        headline: the one whose interval has no name in front; or the mean of one over slices.
-        resampling: how the intervals are drawn.
-        slices: parts of the test set that are scored apart, in the same resamples.
-        undefined: the statistics that counts (rows, labels, counts) of a model do not define, with the reason. If one
-            model of a system has no score, the system's score, interval and differences are None, and the reason is
-            under `undefined`.
+        count: returns the counts (rows, labels, counts) of a model; all models have the same rows in the same order.
+        score: returns the (nested) scores of a model from its predictions and the counts summed over rows.
+        statistics: scores with intervals by name, see `bootstrap.resample_scores`.
+        headline: name of the primary statistic, or of its mean over slices.
+        resampling: settings of the bootstrap.
+        slices: parts of the test set to score separately, in the same resamples.
+        undefined: returns the statistics that are undefined for counts (rows, labels, counts), with the reason. If a
+            statistic is undefined for one model of a system, the system's score, interval and differences are None,
+            and the reason is stored under `undefined`.
     """
     sliced = statistics[slices.score] if slices.rows else None
     counts: dict[str, list[NDArray[Any]]] = {}
     summaries: dict[str, dict[str, Any]] = {}
     for name, runs in systems.items():
-        counts[name] = [count(found) for found in runs.values()]
-        scored = [score(found, one.sum(axis=0)) for found, one in zip(runs.values(), counts[name], strict=True)]
-        if sliced is not None:
-            scored = [found | slices.mean(one, sliced) for found, one in zip(scored, counts[name], strict=True)]
-        reasons = [undefined(one) for one in counts[name]]
-        scored = [found | dict.fromkeys(why) for found, why in zip(scored, reasons, strict=True)]
-        by_seed = {seed: one[headline] for seed, one in zip(runs, scored, strict=True)}
-        summaries[name] = {**_mean(scored), "seeds": len(runs), f"{headline}_by_seed": by_seed}
+        counts[name] = [count(predictions) for predictions in runs.values()]
+        scores: list[dict[str, Any]] = []
+        reasons = [undefined(model) for model in counts[name]]
+        for predictions, model, reason in zip(runs.values(), counts[name], reasons, strict=True):
+            means = {} if sliced is None else slices.mean(model, sliced)
+            scores.append(score(predictions, model.sum(axis=0)) | means | dict.fromkeys(reason))
+        by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
+        summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
         if any(reasons):
             summaries[name]["undefined"] = dict(ChainMap(*map(dict, reasons)))
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
-    how = resampling.resamples, resampling.seed, resampling.units
-    drawn_of = {name: resample_scores(counts, statistic, *how) for name, statistic in statistics.items()}
+    settings = resampling.resamples, resampling.seed, resampling.units
+    resampled = {name: resample_scores(counts, statistic, *settings) for name, statistic in statistics.items()}
     if sliced is not None:
-        parts = draw_slices(counts, slices, sliced, *how)
+        parts = draw_slices(counts, slices, sliced, *settings)
         add_slices(summaries, paired, counts, parts, slices.score, sliced, undefined)
         if slices.mean_over is not None:
-            drawn_of[slices.mean_key] = parts[slices.mean_over].means
-    for name, drawn in drawn_of.items():
-        _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", drawn)
-    draws = {system: drawn.tolist() for system, drawn in drawn_of[headline].items()}
-    return {"systems": summaries, "paired": paired, "draws": draws}
+            resampled[slices.mean_key] = parts[slices.mean_over].means
+    for name, draws in resampled.items():
+        _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", draws)
+    headline_draws = {system: draws.tolist() for system, draws in resampled[headline].items()}
+    return {"systems": summaries, "paired": paired, "draws": headline_draws}
 
 
 def _add_intervals(
@@ -98,26 +97,26 @@ def _add_intervals(
     paired: Sequence[dict[str, Any]],
     name: str,
     prefix: str,
-    drawn: Mapping[str, FloatArray],
+    draws: Mapping[str, FloatArray],
 ) -> None:
-    """Add the intervals of the score `name`, and its differences, under keys with a prefix."""
+    """Add the intervals and differences of the score `name`, under keys with a prefix."""
     for system, summary in summaries.items():
-        summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(drawn[system]))
+        summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(draws[system]))
     for pair in paired:
         a, b = pair["a"], pair["b"]
-        found = compared(summaries[a][name], summaries[b][name], drawn[a] - drawn[b])
-        pair.update({f"{prefix}{key}": value for key, value in found.items()})
+        difference = compared(summaries[a][name], summaries[b][name], draws[a] - draws[b])
+        pair.update({f"{prefix}{key}": value for key, value in difference.items()})
 
 
-def collapsed(systems: Systems[Found], has: Callable[[Found], bool], what: str) -> list[str]:
-    """A line for each system of which some models do `what`, as `has` tells of their predictions."""
-    advice = "it has learnt nothing; train it with another optim.lr or longer"
-    seeds = {name: [seed for seed, found in runs.items() if has(found)] for name, runs in systems.items()}
-    return [f"{name} ({', '.join(some)}) {what}: {advice}" for name, some in seeds.items() if some]
+def collapsed(systems: Systems[Predictions], has: Callable[[Predictions], bool], what: str) -> list[str]:
+    """Return a warning for each system with models that collapsed: `has` checks predictions, `what` describes them."""
+    advice = "it has not learned; train it with another optim.lr or longer"
+    seeds = {name: [seed for seed, predictions in runs.items() if has(predictions)] for name, runs in systems.items()}
+    return [f"{name} ({', '.join(models)}) {what}: {advice}" for name, models in seeds.items() if models]
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Average nested dicts of numbers key by key; equal values stay unchanged. The mean of numbers and None is None."""
+    """Average nested dicts of numbers by key; equal values are kept. The mean of numbers and None is None."""
     first = values[0]
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}

@@ -1,4 +1,4 @@
-"""Sets the numbers of `summary` in lines that a person reads; scores in percent."""
+"""Format the scores of `summary` as lines of text, in percent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from domainbert.base.scores import shown_interval, shown_score
 from domainbert.metrics.summary import Summary
 
-_MOST_LABELS = 12  # of a confusion matrix that is printed
+_MAX_LABELS = 12  # of a printed confusion matrix
 
 CALIBRATED = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
-"""Scores of calibration, and their titles."""
+"""Titles of calibration scores."""
 
 _F1 = {"f1": ""}
 _ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}
@@ -21,33 +21,33 @@ Scored = Mapping[str, dict[str, Any]]
 
 
 def entity_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then scores by type, F1 by length and novelty and the kinds of errors, side by side."""
+    """Format the headline, differences, scores by type, F1 by length and novelty, and kinds of errors."""
     further = {"precision": "precision", "recall": "recall", "macro_f1": "macro F1"}
     further |= {"lenient.f1": "lenient F1", "partial.f1": "partial F1"}
     systems = summary["systems"]
     lines = score_lines(summary, {"f1": "F1"}, further=further)
     lines += _slice_lines("by type", systems, "per_type", _ALL_SCORES)
     lines += _slice_lines("F1 by words", systems, "by_length", _F1)
-    if all("by_novelty" in one for one in systems.values()):
+    if all("by_novelty" in scores for scores in systems.values()):
         lines += _slice_lines("F1 by surface in training", systems, "by_novelty", _F1)
-    errors = {name: one["errors"] for name, one in systems.items()}
-    rows = [[kind, *(f"{one[kind]:,.1f}" for one in errors.values())] for kind in next(iter(errors.values()))]
+    errors = [scores["errors"] for scores in systems.values()]
+    rows = [[kind, *(f"{counts[kind]:,.1f}" for counts in errors)] for kind in errors[0]]
     return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
-    """The F1 of raw text for one system, and the reason if it differs by more than 0.3 from the F1 of given words."""
+    """Format the F1 on raw text, with the reason if it differs by more than 0.3 points from the F1 on given words."""
     raw = system["raw_text"]
     predicted, argmax, grouped = (shown_score(raw[key], True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
     if abs(system["f1"] - raw["f1"]) <= 0.003:
         return line
     share = f"{100 * raw['words_split_differently']:.1f} % of the words of the file are split differently in raw text"
-    return f"{line} ({share}; others may have other pieces there, without the spaces between words)"
+    return f"{line} ({share}; other words may have different pieces, because there is no space between them)"
 
 
 def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
-    """Headline, differences, then scores by slice and by class, systems side by side."""
+    """Format the headline, differences, and scores by slice and by class."""
     further = {"precision": "macro precision", "recall": "macro recall"}
     further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
     names = {headline: name} | {"f1": "macro F1", "accuracy": "accuracy"}
@@ -56,7 +56,7 @@ def classification_lines(summary: Summary, headline: str = "f1", name: str = "ma
 
 
 def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro F1") -> list[str]:
-    """Headline, differences, then scores by slice and by label, systems side by side."""
+    """Format the headline, differences, and scores by slice and by label."""
     further = {"precision": "precision", "recall": "recall", "weighted_f1": "weighted F1", "exact": "exact"}
     names = {headline: name} | {"f1": "micro F1", "macro_f1": "macro F1"}
     lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
@@ -64,7 +64,7 @@ def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro
 
 
 def tree_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then scores by label and by length of the arc, systems side by side."""
+    """Format the headline, differences, and scores by label and by length of the arc."""
     names = {"las": "LAS", "uas": "UAS"}
     names |= {"las_no_punctuation": "LAS, no punctuation", "uas_no_punctuation": "UAS, no punctuation"}
     lines = score_lines(summary, names, further={"exact": "exact trees"})
@@ -73,13 +73,13 @@ def tree_lines(summary: Summary) -> list[str]:
 
 
 def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
-    """Scores that have intervals, by name and title, the first being the headline; then scores by label."""
+    """Format scores with intervals (`names`: titles by name, the headline first), and scores by label."""
     lines = score_lines(summary, names, further={"precision": "precision", "recall": "recall"})
     return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
 def regression_lines(summary: Summary, headline: str = "pearson", name: str = "Pearson") -> list[str]:
-    """Correlations, errors in the unit of the numbers, and R2, with intervals and differences; then scores by slice."""
+    """Format correlations, errors (in the unit of the numbers) and R2 with differences, and scores by slice."""
     names = {headline: name} | {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
     return score_lines(summary, names, percent=False) + sliced_lines(summary, "pearson", percent=False)
 
@@ -87,24 +87,24 @@ def regression_lines(summary: Summary, headline: str = "pearson", name: str = "P
 def score_lines(
     summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Scores of any task with their intervals, and the differences.
+    """Format scores with intervals, and differences, of any task.
 
     Args:
-        summary: as `summary.summarize` gives it, with warnings.
-        names: the scores that have intervals, and their titles; the interval of the first has no name in front.
-        percent: whether they are shares, shown in percent.
-        further: scores without intervals, and their titles; a dot leads into nested ones.
+        summary: result of `summary.summarize`, with warnings.
+        names: titles of scores with intervals, by name; the keys of the first score have no prefix.
+        percent: whether scores are formatted in percent.
+        further: titles of scores without intervals, by name; "a.b" is the nested score `b` of `a`.
     """
     prefixes = {name: f"{name}_" if number else "" for number, name in enumerate(names)}
     further = further or {}
     header = ["system", *(title for name in names.values() for title in (name, "95 % interval")), *further.values()]
     rows = []
-    for system, one in summary["systems"].items():
+    for system, scores in summary["systems"].items():
         row = [system]
         for name, prefix in prefixes.items():
-            row += [shown_score(one[name], percent), shown_interval(one[f"{prefix}interval"], percent)]
-        nested = (reduce(lambda found, part: found[part], name.split("."), one) for name in further)
-        rows.append([*row, *(shown_score(score, percent) for score in nested), str(one["seeds"])])
+            row += [shown_score(scores[name], percent), shown_interval(scores[f"{prefix}interval"], percent)]
+        nested = (reduce(lambda value, key: value[key], name.split("."), scores) for name in further)
+        rows.append([*row, *(shown_score(score, percent) for score in nested), str(scores["seeds"])])
     lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
     for name, prefix in prefixes.items():
         lines += _difference_lines(summary["paired"], prefix, names[name], percent)
@@ -112,21 +112,18 @@ def score_lines(
 
 
 def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
-    """The score of each slice with its interval, by key, systems side by side, and the differences of the first.
-
-    Nothing where there are no slices.
-    """
+    """Format the score of each slice with intervals and differences, by key; [] without slices."""
     systems, pairs = summary["systems"], summary["paired"]
     names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
     lines: list[str] = []
     for key, slices in next(iter(systems.values())).get("slices", {}).items():
         rows = []
-        for value, one in slices.items():
-            row = [f"{value} (few)" if one.get("few") else value, f"{one['count']:,}"]
-            for found in (system["slices"][key][value] for system in systems.values()):
-                row += [shown_score(found[score], percent), shown_interval(found["interval"], percent)]
-            for found in (pair["slices"][key][value] for pair in pairs):
-                row += [shown_score(found["difference"], percent, "+"), shown_interval(found["interval"], percent, "+")]
+        for value, facts in slices.items():
+            row = [f"{value} (few)" if facts.get("few") else value, f"{facts['count']:,}"]
+            for part in (system["slices"][key][value] for system in systems.values()):
+                row += [shown_score(part[score], percent), shown_interval(part["interval"], percent)]
+            for part in (pair["slices"][key][value] for pair in pairs):
+                row += [shown_score(part["difference"], percent, "+"), shown_interval(part["interval"], percent, "+")]
             rows.append(row)
         header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
         lines += ["", *_table(header, rows)]
@@ -134,47 +131,40 @@ def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str
 
 
 def calibration_lines(summary: Summary) -> list[str]:
-    """Calibration of each system, with its temperature and without."""
-    systems = {name: one["calibration"] for name, one in summary["systems"].items()}
+    """Format the calibration of each system, with and without its temperature."""
     header = ["calibration", *(title for name in CALIBRATED.values() for title in (name, "95 % interval", "without"))]
     rows = []
-    for name, one in systems.items():
-        row = [name]
+    for name, system in summary["systems"].items():
+        scores, row = system["calibration"], [name]
         for key in CALIBRATED:
-            bounds = one["interval" if key == "ece" else f"{key}_interval"]
-            row += [
-                shown_score(one[key], False),
-                shown_interval(bounds, False),
-                shown_score(one["uncalibrated"][key], False),
-            ]
-        rows.append([*row, f"{one['temperature']:.3f}"])
+            bounds = scores["interval" if key == "ece" else f"{key}_interval"]
+            row += [shown_score(scores[key], False), shown_interval(bounds, False)]
+            row.append(shown_score(scores["uncalibrated"][key], False))
+        rows.append([*row, f"{scores['temperature']:.3f}"])
     return ["", *_table([*header, "temperature"], rows)]
 
 
 def confusion_lines(systems: Scored) -> list[str]:
-    """Labels of gold in rows, predicted ones in columns, the mean over the seeds, of each system that has them."""
+    """Format the confusion matrices (rows: gold, columns: predicted, mean of seeds) of the systems that have one."""
     lines = []
-    for name, one in systems.items():
-        if "confusion" in one:
-            lines += ["", *_confusion_table(name, **one["confusion"])]
+    for name, scores in systems.items():
+        if "confusion" in scores:
+            lines += ["", *_confusion_table(name, **scores["confusion"])]
     return lines
 
 
 def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence[float]]) -> list[str]:
-    if len(labels) > _MOST_LABELS:
+    if len(labels) > _MAX_LABELS:
         return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} labels"]
-    whole = all(float(count).is_integer() for row in counts for count in row)
-    rows = [
-        [label, *(f"{count:,.0f}" if whole else f"{count:,.1f}" for count in row)]
-        for label, row in zip(labels, counts, strict=True)
-    ]
+    digits = 0 if all(float(count).is_integer() for row in counts for count in row) else 1
+    rows = [[label, *(f"{count:,.{digits}f}" for count in row)] for label, row in zip(labels, counts, strict=True)]
     return _table([f"{name}: gold in rows, predicted", *labels], rows)
 
 
 def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:
-    """Size and speed, the latter also as a multiple of the first system's, and what students keep of its headline.
+    """Format size and speed, also relative to the first system, and the share of its headline that students keep.
 
-    Every system has its `cost`; a student's names its `teachers`. No share is told where less is better.
+    Every system must have a `cost`; the cost of a student lists `teachers`. The share is omitted if lower is better.
     """
     first = next(iter(systems.values()))
     header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]
@@ -188,14 +178,13 @@ def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> li
             *(f"{1000 * cost[key]:,.1f}" for key in ("latency_1", "latency_32")),
             f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
         ]
-        for name, one in systems.items()
-        for cost in [one["cost"]]
+        for name, cost in ((name, scores["cost"]) for name, scores in systems.items())
     ]
-    if higher and any(one["cost"]["teachers"] for one in systems.values()):
+    if higher and any(scores["cost"]["teachers"] for scores in systems.values()):
         header.append(f"{headline.replace('f1', 'F1')} kept")
-        for row, one in zip(rows, systems.values(), strict=True):
-            kept = one["cost"]["teachers"] and first[headline] and one[headline] is not None
-            row.append(f"{100 * one[headline] / first[headline]:.1f} %" if kept else "")
+        for row, scores in zip(rows, systems.values(), strict=True):
+            has_share = scores["cost"]["teachers"] and first[headline] and scores[headline] is not None
+            row.append(f"{100 * scores[headline] / first[headline]:.1f} %" if has_share else "")
     return _table(header, rows)
 
 
@@ -213,23 +202,21 @@ def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: 
 
 
 def _slice_lines(title: str, systems: Scored, key: str, columns: Mapping[str, str]) -> list[str]:
-    """Scores of each slice for each system; the support is that of gold and the same for all."""
+    """Scores of each slice; the gold support is the same for all systems."""
     slices = next(iter(systems.values()))[key]
-    header = [title, "support", *(f"{name}{shown}" for name in systems for shown in columns.values())]
+    header = [title, "support", *(f"{name}{suffix}" for name in systems for suffix in columns.values())]
     rows = [
         [name, f"{slices[name]['support']:,}"]
-        + [f"{100 * one[key][name][column]:.2f}" for one in systems.values() for column in columns]
+        + [f"{100 * scores[key][name][column]:.2f}" for scores in systems.values() for column in columns]
         for name in slices
     ]
     return ["", *_table(header, rows)]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width, the first to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    """Align the first column left and all other columns right."""
+    first, *others = (max(map(len, column)) for column in zip(header, *rows, strict=True))
     return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])
         for row in (header, *rows)
     ]

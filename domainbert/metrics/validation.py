@@ -1,4 +1,4 @@
-"""The metric of a validation during training, whatever the task: scores that are made of counts, or of all items."""
+"""Validation metrics of all tasks: scores computed from summed counts, or from one row of numbers per item."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from domainbert.metrics.counts import FloatArray, IntArray
 
 
 class SummedCounts(Metric):
-    """Sums counts over batches and ranks; `compute()` gives the scores as scalar tensors, fit for `log_dict`.
+    """Sums counts over batches and ranks; `compute()` returns scalar tensors for `log_dict`.
 
-    `scores` tells the scores by name, the headline among them, of the summed counts, which have a `shape`.
+    `scores` maps the summed counts, of shape `shape`, to scores by name.
     """
 
     counts: torch.Tensor
@@ -28,18 +28,18 @@ class SummedCounts(Metric):
         self.add_state("counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     def add(self, counts: NDArray[np.int64]) -> None:
-        """Add counts."""
+        """Add counts of shape `shape`."""
         self.counts += torch.from_numpy(counts).to(self.counts.device)
 
     def compute(self) -> dict[str, torch.Tensor]:
-        """The scores of everything seen since the last reset."""
+        """Return the scores since the last reset."""
         return as_tensors(self.scores(self.counts.cpu().numpy()))
 
 
-class KeptRows(Metric):
-    """Keeps a row of numbers for each item, for scores that no counts make, such as those at the best threshold.
+class StoredRows(Metric):
+    """Stores a row of numbers per item, for scores that are no function of sums, such as scores at the best threshold.
 
-    `scores` tells the scores by name, the headline among them, of the rows (items, `width`) of all ranks.
+    `scores` maps the rows (items, `width`) of all ranks to scores by name.
     """
 
     numbers: list[torch.Tensor]
@@ -51,26 +51,26 @@ class KeptRows(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what a rank without items brings, whose rows are flat for that too; `to(device)` would forget another."""
+        """Type of the empty tensor of a rank without items, equal on all ranks."""
         return torch.float64
 
     def add(self, rows: NDArray[np.float64]) -> None:
-        """Add rows (N, `width`)."""
+        """Add rows (N, `width`); they are stored flat, like the empty tensor of a rank without items."""
         self.numbers.append(torch.from_numpy(rows.ravel()).to(self.device))
 
     def compute(self) -> dict[str, torch.Tensor]:
-        """The scores of everything seen since the last reset."""
+        """Return the scores since the last reset."""
         return as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
 
 
-class ScoresOfRows(KeptRows):
-    """Scores of batches whose rows are given."""
+class ScoresOfRows(StoredRows):
+    """`StoredRows` whose `update` takes the rows of a batch."""
 
     def update(self, rows: NDArray[np.float64]) -> None:
-        """Add the rows (N, `width`) of a batch."""
+        """Add rows (N, `width`)."""
         self.add(rows)
 
 
 def as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Scores as scalars, in double precision."""
+    """Convert scores to scalar tensors in double precision."""
     return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

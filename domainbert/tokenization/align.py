@@ -1,7 +1,7 @@
-"""Aligns pieces with words: for words that are given, and for the pre-tokens of raw text.
+"""Align pieces with given words, or with the pre-tokens of raw text.
 
-A pre-token is what BERT's pre-tokenizer cuts at spaces and punctuation; "men's" is one word of a CoNLL file and three
-pre-tokens: men ' s.
+BERT's pre-tokenizer cuts a text into pre-tokens at spaces and punctuation: "men's" is one word of a CoNLL file and
+three pre-tokens, men ' s.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class AlignedWords:
     """The pieces of a list of words, without special tokens."""
 
     input_ids: list[int]  # (pieces,)
-    word_index: list[int]  # (pieces,) the word of each piece; never falls, and every word has at least one piece
-    starts_pretoken: list[bool]  # (pieces,) false for a piece that continues a pre-token ("##ing"), or is a space
-    first_piece: list[int]  # (words,) position of each word's first piece
-    extra: int  # special tokens that the tokenizer puts around them
+    word_index: list[int]  # (pieces,) word of each piece, ascending; every word has at least one piece
+    starts_pretoken: list[bool]  # (pieces,) False for a piece that continues a pre-token ("##ing") or is a space
+    first_piece: list[int]  # (words,) position of the first piece of each word
+    extra: int  # number of special tokens that the tokenizer adds
 
 
 @dataclass(frozen=True)
 class AlignedText(AlignedWords):
     """The pieces of a text, and its words."""
 
-    word_offsets: list[tuple[int, int]]  # (words,) characters of the text, end exclusive, that each pre-token covers
+    word_offsets: list[tuple[int, int]]  # (words,) characters of each pre-token in the text, end exclusive
 
 
 def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
-    """The pieces of each list of words; where spaces belong to pieces, the words are read with a space between them.
+    """Encode lists of words; if spaces belong to pieces, the words are encoded with a space between them.
 
-    A word that tokenizes to nothing (control characters only) gets one [UNK], so that it can be labelled and counted.
-    An error if one holds half a surrogate pair.
+    A word without pieces (only control characters) becomes [UNK], so that it can be labelled and counted. An error if a
+    word has an unpaired surrogate.
     """
     for word in (word for sentence in words for word in sentence):
         encode_text(word)
@@ -50,19 +50,19 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
         return _align_words_by_offsets(tokenizer, words)
     marked = [any(map(_has_mark, sentence)) for sentence in words]
     aligned = {
-        mark: iter(align(tokenizer, [sentence for sentence, own in zip(words, marked, strict=True) if own == mark]))
+        mark: iter(align(tokenizer, [sentence for sentence, has in zip(words, marked, strict=True) if has == mark]))
         for mark, align in ((True, _align_words_by_offsets), (False, _align_pretokenized))
     }
     return [next(aligned[mark]) for mark in marked]
 
 
 def _has_mark(word: str) -> bool:
-    """Whether a word has a non-spacing mark: WordPiece cuts after punctuation before a mark, `basic_words` does not."""
+    """Whether a word has a non-spacing mark: WordPiece cuts between punctuation and a mark, `basic_words` does not."""
     return not word.isascii() and any(unicodedata.category(character) == "Mn" for character in word)
 
 
 def _align_pretokenized(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
-    """As `align_words`, for a vocabulary whose entries tell where words begin."""
+    """`align_words` for a vocabulary with `begins_word`."""
     begins = tokenizer.pieces.begins_word
     assert begins is not None
     encodings = tokenizer.backend.encode_batch(
@@ -75,28 +75,29 @@ def _align_pretokenized(tokenizer: DomainTokenizer, words: Sequence[Sequence[str
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:
-    """The pieces of each text, and the characters of its words, which are those of `basic_words`.
+    """Encode texts and align their pieces with the words of `basic_words`.
 
-    Characters that BERT drops (spaces, control characters, a mark after a space) belong to no word. Where they are
-    pieces, these go with the word before them, and before the first word they are left out. Words that share a piece
-    are one. An error if a text holds half a surrogate pair.
+    Characters that BERT drops (spaces, control characters, a mark after a space) do not belong to a word. Pieces of
+    such characters belong to the previous word, or are dropped before the first word. Words that share a piece are
+    merged. An error if a text has an unpaired surrogate.
     """
     encodings = tokenizer.encode_with_offsets(texts)
     if _cuts_basic_words(tokenizer):
         words = [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
     else:
         words = basic_words(texts)
-    return [_align_text(tokenizer, *of_text) for of_text in zip(texts, encodings, words, strict=True)]
+    return [_align_text(tokenizer, *arguments) for arguments in zip(texts, encodings, words, strict=True)]
 
 
 def _cuts_basic_words(tokenizer: DomainTokenizer) -> bool:
-    """Whether the pre-tokens are those of `basic_words`: the same normalizer and pre-tokenizer, and no added tokens."""
-    own, basic = ([str(one.normalizer), str(one.pre_tokenizer)] for one in (tokenizer.backend, _basic_backend()))
-    return own == basic and all(one.special for one in tokenizer.backend.get_added_tokens_decoder().values())
+    """Whether pre-tokens are the words of `basic_words`: same normalizer and pre-tokenizer, no added tokens."""
+    backend, basic = tokenizer.backend, _basic_backend()
+    same = all(str(getattr(backend, name)) == str(getattr(basic, name)) for name in ("normalizer", "pre_tokenizer"))
+    return same and all(token.special for token in backend.get_added_tokens_decoder().values())
 
 
 def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
-    """As the words stand in running text, with a space between them: so a piece gets the space it is trained with."""
+    """Align words joined with spaces, because the space before a word belongs to its first piece in training, too."""
     texts = [" ".join(sentence) for sentence in words]
     aligned = []
     encodings = tokenizer.encode_with_offsets(texts)
@@ -115,7 +116,7 @@ def _align_text(
     first = next((place for place, word in enumerate(word_of) if word >= 0), len(word_of))
     lowest = word_of[first] if first < len(word_of) else 0
     while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
-        first -= 1  # the space before the first word, which has not merged with it
+        first -= 1  # a separate piece for the space before the first word
     word_of = [max(word, lowest) for word in word_of[first:]]
     starts = _starts(word_of)
     first_piece = [place for place, start in enumerate(starts) if start]
@@ -127,36 +128,35 @@ def _align_text(
 
 
 def _starts(numbers: Sequence[Any]) -> list[bool]:
-    """Whether each number differs from the number before it; the first number does."""
-    return [not place or number != numbers[place - 1] for place, number in enumerate(numbers)]
+    """Whether each number differs from the previous number; True for the first."""
+    return [not index or number != numbers[index - 1] for index, number in enumerate(numbers)]
 
 
 def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
-    """The word that each piece belongs to, by its first character that is no space; -1 before the first word.
+    """Word of each piece, by its first non-space character; -1 before the first word. `begins` (words,) is ascending.
 
-    A piece that is nothing but space goes with the one before it, unless it is the space of a word that it has not
-    merged with: then its offsets are empty, and where that word begins. `begins` (words,) is ascending.
+    A piece of spaces belongs to the previous word. The exception is a separate piece for the space before a word: it
+    has empty offsets at the beginning of that word.
     """
-    found: list[int] = []
+    words: list[int] = []
     for start, stop in offsets:
-        place: int | None = start
+        position: int | None = start
         if stop <= start or text[start].isspace():
             characters = range(start, min(max(stop, start + 1), len(text)))
-            place = next((at for at in characters if not text[at].isspace()), None)
-        if place is None:
-            found.append(found[-1] if found else bisect_right(begins, start) - 1)
+            position = next((at for at in characters if not text[at].isspace()), None)
+        if position is None:
+            words.append(words[-1] if words else bisect_right(begins, start) - 1)
         else:
-            word = bisect_right(begins, place) - 1
-            found.append(0 if word < 0 and begins and stop > begins[0] else word)
-    return found
+            word = bisect_right(begins, position) - 1
+            words.append(0 if word < 0 and begins and stop > begins[0] else word)
+    return words
 
 
 def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Places of the words of each text: characters, end exclusive, before any vocabulary is chosen.
+    """Return the spans (characters, end exclusive) of the words of each text, independent of a vocabulary.
 
-    They are the pre-tokens that `align_text` finds with a vocabulary of ours: cut at white space, beside each
-    punctuation mark and each Chinese character, without control characters. An error if a text holds half a surrogate
-    pair.
+    Texts are cut at white space and around each punctuation mark and Chinese character; control characters are dropped.
+    An error if a text has an unpaired surrogate.
     """
     for text in texts:
         encode_text(text)
@@ -167,14 +167,14 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 @cache
 def _basic_backend() -> Tokenizer:
     backend = bert_backend({token: number for number, token in enumerate(SPECIAL_TOKENS.values())}, {})
-    backend.encode_special_tokens = True  # "[SEP]" in a text is text, as it is for `DomainTokenizer`
+    backend.encode_special_tokens = True  # "[SEP]" in a text is plain text, as in `DomainTokenizer`
     return backend
 
 
 def _align(
     tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[Any], starts: list[bool], num_words: int
 ) -> AlignedWords:
-    first_piece = [place for place, start in enumerate(_starts(word_of)) if start]
+    first_piece = [index for index, start in enumerate(_starts(word_of)) if start]
     if len(first_piece) == num_words:  # each word has pieces
         return AlignedWords(ids, [*word_of], starts, first_piece, tokenizer.template.extra())
     aligned = AlignedWords([], [], [], [], tokenizer.template.extra())
@@ -192,12 +192,12 @@ def _align(
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """The characters of each pre-token, with the non-spacing marks between it and the next piece: accents, vowel signs
-    of Thai. The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
+    """Spans of pre-tokens, extended by non-spacing marks (accents, vowel signs of Thai) before the next piece: the
+    normalizer of an uncased vocabulary drops these marks, and its offsets do not cover them."""
     offsets: list[tuple[int, int]] = []
-    previous, of_pieces = None, encoding.offsets  # each access creates a new list
-    following = [*(start for start, _ in of_pieces[1:]), len(text)]
-    for word, (start, end), stop in zip(encoding.word_ids, of_pieces, following, strict=False):
+    previous, piece_offsets = None, encoding.offsets  # each access creates a new list
+    following = [*(start for start, _ in piece_offsets[1:]), len(text)]
+    for word, (start, end), stop in zip(encoding.word_ids, piece_offsets, following, strict=False):
         while end < stop and not text[end].isascii() and unicodedata.category(text[end]) == "Mn":
             end += 1
         if word == previous:

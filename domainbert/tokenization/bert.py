@@ -1,4 +1,4 @@
-"""BERT's tokenizer: its special tokens, its normalizer and pre-tokenizer around a WordPiece vocabulary."""
+"""BERT's tokenizer: special tokens, normalizer and pre-tokenizer for a WordPiece vocabulary."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.special_tokens import NAMES
 
-SPECIAL_TOKENS = {  # the roles, and what BERT calls each, in the order of ids 0-4
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
-PREFIX = "##"  # stands before a piece that continues a word
-MAX_WORD_CHARACTERS = 100  # a longer word is [UNK], in BERT and in what transformers builds of a tokenizer_config.json
+SPECIAL_TOKENS = {role: name for role, (name, _) in NAMES.items()}  # in the order of their ids 0-4
+PREFIX = "##"  # of a piece that continues a word
+MAX_WORD_CHARACTERS = 100  # a longer word becomes [UNK], in BERT and in transformers
 
 
 def bert_backend(
     vocab: Mapping[str, int], config: Mapping[str, Any], special_tokens: Mapping[str, str] = SPECIAL_TOKENS
 ) -> Tokenizer:
-    """A plain BERT WordPiece tokenizer over a vocabulary: piece to id.
+    """Build a BERT WordPiece tokenizer from a vocabulary (piece to id).
 
-    `config` is as a `tokenizer_config.json`: `do_lower_case` (true unless given), `strip_accents` (as `do_lower_case`
-    unless given) and `tokenize_chinese_chars` (true unless given).
+    `config` has keys of `tokenizer_config.json`: `do_lower_case` (default true), `strip_accents` (default: as
+    `do_lower_case`) and `tokenize_chinese_chars` (default true).
     """
     options: dict[str, Any] = {"max_input_chars_per_word": MAX_WORD_CHARACTERS, "continuing_subword_prefix": PREFIX}
     backend = Tokenizer(WordPiece(dict(vocab), unk_token=special_tokens["unk_token"], **options))
@@ -44,15 +39,15 @@ def bert_backend(
 
 
 def tokens_by_id(backend: Tokenizer) -> list[str]:
-    """The vocabulary, added tokens included, in the order of its ids; "" where an id is not used."""
+    """Return the vocabulary, added tokens included, in the order of its ids; "" for an unused id."""
     tokens = {number: token for token, number in backend.get_vocab(with_added_tokens=True).items()}
     return [tokens.get(number, "") for number in range(max(tokens, default=-1) + 1)]
 
 
 def encode_text(text: str) -> bytes:
-    """The text in UTF-8; an error if it holds half a surrogate pair (JSON's "\\ud800"), which `tokenizers` refuses."""
+    """Encode a text as UTF-8; an error for an unpaired surrogate (JSON's "\\ud800"), which `tokenizers` rejects."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         shown = ascii(text[max(error.start - 20, 0) : error.start + 20])
-        raise DomainbertError(f"a text holds half of a surrogate pair, which is no character: {shown}") from error
+        raise DomainbertError(f"a text holds half of a surrogate pair, which is not a character: {shown}") from error

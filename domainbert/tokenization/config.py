@@ -1,7 +1,7 @@
-"""The base of every kind of vocabulary in a YAML. Free of torch, and of `tokenizers`.
+"""Base class of the configuration of a kind of vocabulary. Imports neither torch nor `tokenizers`.
 
-To add a kind: a folder with a `config.py`, which holds a frozen dataclass that inherits `TokenizerKindConfig`, and the
-`TokenizerKind` itself in a `kind.py` beside it, which `build` imports.
+To add a kind, add a folder with a `config.py` (a frozen dataclass that inherits from `TokenizerKindConfig`) and a
+`kind.py` (the `TokenizerKind`, which `build` imports).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenizerKindConfig(ABC):
-    """A kind of vocabulary; every setting it has needs a default, by which folders are read."""
+    """A kind of vocabulary. Every setting needs a default: folders of vocabularies are read with the defaults."""
 
     entry_point_group = "domainbert.tokenizers"
-    """Where installed packages register kinds of their own."""
+    """Entry point group in which installed packages register their kinds."""
 
     files = Path(__file__).parent / "layouts"
-    """A YAML each: a kind with the special tokens that some models have."""
+    """Folder of YAML files, each a kind with the special tokens of a family of models."""
 
     @abstractmethod
     def build(self) -> TokenizerKind:
-        """The kind."""
+        """Return the kind."""

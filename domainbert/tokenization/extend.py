@@ -1,4 +1,4 @@
-"""Add to a vocabulary the words that save the most pieces on a corpus, or given tokens; every entry keeps its id."""
+"""Extend a vocabulary with the words that save the most pieces on a corpus, or with given tokens. Ids never change."""
 
 from __future__ import annotations
 
@@ -15,50 +15,51 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: int) -> list[str]:
-    """The `count` words with the largest (pieces - 1) x occurrences: how many pieces an entry of their own saves.
+    """Return the `count` words that save the most pieces, (pieces - 1) x occurrences, as entries of the vocabulary.
 
-    Words are those of `TokenizerKind.cutter`, with their occurrences. What a word saves is counted by itself: that
-    "banks" may become shorter once "bank" is an entry does not matter. The most useful word comes first; where two save
-    as much, they stand in the order of their characters. A word that contains an added token, with
-    the spaces around the word, is left out: the token is found first. An error if fewer words are cut into more than
-    one piece.
+    `words` maps words of `TokenizerKind.cutter` to occurrences. Each word is scored alone: adding "bank" does not
+    change the score of "banks". The result is sorted by pieces saved, then by the word. Words that contain an added
+    token (spaces around the word included) are excluded, because the added token is matched first.
+
+    Raises:
+        DomainbertError: fewer than `count` words are cut into more than one piece.
     """
-    known, model, has_added_token = set(tokenizer.tokens), tokenizer.backend.model, _added_tokens(tokenizer).search
+    entries, model, has_added_token = set(tokenizer.tokens), tokenizer.backend.model, _added_tokens(tokenizer).search
     saved: dict[str, int] = {}
     for word in words:
         entry = tokenizer.kind.entry(word)
-        ids = [] if entry in known or has_added_token(f" {word} ") else [piece.id for piece in model.tokenize(entry)]
+        ids = [] if entry in entries or has_added_token(f" {word} ") else [piece.id for piece in model.tokenize(entry)]
         if len(ids) > 1 and tokenizer.unk_id not in ids:
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
         raise DomainbertError(
-            f"extend: {count:,}; expected at most {len(saved):,}: the corpus has no more words in several pieces"
+            f"extend: {count:,}; expected at most {len(saved):,}, the words of the corpus with more than one piece"
         )
     return sorted(saved, key=lambda word: (-saved[word], word))[:count]
 
 
 def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> DomainTokenizer:
-    """The tokenizer with words appended to its vocabulary, after the last id.
+    """Append words to the vocabulary of a tokenizer, after the last id.
 
-    Added tokens become entries of the model with their ids, because `tokenizers` numbers the others after the model's
-    entries whenever it reads a file; a WordPiece may then begin a word with one that is found as a whole word only.
+    Added tokens become entries of the model, with the same ids: in a file, `tokenizers` numbers them after the model's
+    entries. WordPiece may then begin a word with an added token that was matched only as a whole word before.
 
     Raises:
-        DomainbertError: a word is an entry already, or an entry would get another id.
+        DomainbertError: a word is an entry already, or the id of an entry would change.
     """
     entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + number for number, word in enumerate(words)}
-    if known := sorted(entries.keys() & set(tokenizer.tokens)):
-        raise DomainbertError(f"{known[0]!r} is an entry already; expected new words only")
+    if existing := sorted(entries.keys() & set(tokenizer.tokens)):
+        raise DomainbertError(f"{existing[0]!r} is an entry already; expected new words only")
     state = json.loads(tokenizer.copy_backend().to_str())
     tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
     return _with_equal_ids(tokenizer, Tokenizer.from_str(json.dumps(state)))
 
 
 def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:
-    """The tokenizer with entries that are found in a text as they are written, before it is normalised and cut.
+    """Add tokens that are matched in the raw text, before normalisation and pre-tokenization.
 
-    Tokens that the vocabulary has already keep their ids, the others are appended after the last id. They are not
-    special: a special token that is spelt out in a text is text. `DomainbertError` if an entry would get another id.
+    Tokens that the vocabulary has already keep their ids; the others are appended after the last id. They are not
+    special tokens, because special tokens are not matched in texts. `DomainbertError` if an id would change.
     """
     backend = tokenizer.copy_backend()
     backend.add_tokens([AddedToken(token, normalized=False) for token in tokens])
@@ -66,18 +67,18 @@ def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainToke
 
 
 def _added_tokens(tokenizer: DomainTokenizer) -> re.Pattern[str]:
-    """Matches the added tokens that are found inside words too."""
-    added = tokenizer.backend.get_added_tokens_decoder().values()
-    inside = [one for one in added if one.content.strip() and not (one.special or one.single_word)]
-    texts = (tokenizer.pieces.fold(one.content) if one.normalized else one.content for one in inside)
+    """Pattern of the added tokens that `tokenizers` also matches inside words."""
+    tokens = tokenizer.backend.get_added_tokens_decoder().values()
+    inside = [token for token in tokens if token.content.strip() and not (token.special or token.single_word)]
+    texts = (tokenizer.pieces.fold(token.content) if token.normalized else token.content for token in inside)
     return re.compile("|".join(map(re.escape, filter(None, texts))) or r"(?!)")
 
 
 def _with_equal_ids(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
-    """The extended tokenizer; `DomainbertError` unless each entry of `tokenizer` has its id in `backend`."""
+    """Wrap an extended backend; `DomainbertError` if the id of an entry of `tokenizer` has changed."""
     extended = tokens_by_id(backend)[: tokenizer.vocab_size]
-    for number, (token, found) in enumerate(zip_longest(tokenizer.tokens, extended, fillvalue="")):
-        if token != found:
+    for number, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, extended, fillvalue="")):
+        if token != new_token:
             expected = repr(token) if token else "a vocabulary whose ids have no gaps"
-            raise DomainbertError(f"extending the vocabulary gives id {number} to {found!r}; expected {expected}")
+            raise DomainbertError(f"extending the vocabulary gives id {number} to {new_token!r}; expected {expected}")
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

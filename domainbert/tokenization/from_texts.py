@@ -1,4 +1,4 @@
-"""Training of a tokenizer on texts."""
+"""Train a tokenizer on texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train_tokenizer(
     sample_bytes: int = 1_000_000_000,
     on_selected: Callable[[TrainingWords], None] | None = None,
 ) -> DomainTokenizer:
-    """Train a tokenizer, as the stage `vocab` does; the vocabulary depends on the set of texts, not on their order.
+    """Train a tokenizer. The vocabulary depends on the set of texts, not on their order.
 
     >>> from domainbert import train_tokenizer
     >>> texts = ["the court of appeal", "courts of law", "the high court and the lower courts"]
@@ -32,35 +32,31 @@ def train_tokenizer(
     ['the', 'court']
 
     Args:
-        texts: documents, or their words if they are counted already. They are read once, in bounded memory.
+        texts: documents, read once and in bounded memory; or a counter of their words.
         kind: `wordpiece`, `byte_bpe`, `unigram`, or a configuration such as `WordPiece(keep_accents=True)`.
         vocab_size: number of entries, special tokens included; rounded up to a multiple of 64.
         lowercase: lowercase all text and strip accents; None is the kind's default (true for WordPiece).
-        min_frequency: occurrences that a pair of pieces, or in Unigram a string, needs to become a piece.
-        min_character_count: occurrences that a character beyond printable ASCII needs to get a piece.
-        sample_bytes: bytes of the texts that are counted at most; a hash of the texts chooses them.
-        on_selected: called with the words before the training begins.
+        min_frequency: minimum occurrences of a pair of pieces (Unigram: of a string) to become a piece.
+        min_character_count: minimum occurrences of a character beyond printable ASCII to become a piece.
+        sample_bytes: maximum bytes of texts to count; a larger set is sampled by a hash of each text.
+        on_selected: called with the training words before training begins.
 
     Raises:
-        DomainbertError: an unknown kind, no text, or too little text for the size.
+        DomainbertError: unknown kind, no text, or too little text for the vocabulary size.
     """
-    trainable = _kind_config(kind).build()
+    if isinstance(kind, TokenizerKindConfig):
+        config = kind
+    elif (config_class := find_choice(TokenizerKindConfig, kind)) is not None:
+        config = config_class()
+    else:
+        raise DomainbertError(f"kind: found {kind!r}; {nearest(kind, list(choices_of(TokenizerKindConfig)))}")
+    trainable = config.build()
     counter = texts if isinstance(texts, WordCounter) else _count(texts, sample_bytes)
     uncased = trainable.lowercases if lowercase is None else lowercase
     words = trainable.select(counter, uncased, min_character_count)
     if on_selected is not None:
         on_selected(words)
     return DomainTokenizer(trainable.train(words, vocab_size, uncased, min_frequency))
-
-
-def _kind_config(kind: str | TokenizerKindConfig) -> TokenizerKindConfig:
-    if isinstance(kind, TokenizerKindConfig):
-        return kind
-    chosen = find_choice(TokenizerKindConfig, kind)
-    if chosen is None:
-        raise DomainbertError(f"kind: found {kind!r}; {nearest(kind, list(choices_of(TokenizerKindConfig)))}")
-    config: TokenizerKindConfig = chosen()
-    return config
 
 
 def _count(texts: Iterable[str], sample_bytes: int) -> WordCounter:

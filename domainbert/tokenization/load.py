@@ -1,7 +1,6 @@
-"""The tokenizer the rest of the package sees: load a Hugging Face folder, encode, save.
+"""The tokenizer of the package: load a Hugging Face folder, encode, save.
 
-A `DomainTokenizer` never truncates, never pads and never adds special tokens: windows, packing and `[CLS]`/`[SEP]` are
-decided where batches are built.
+A `DomainTokenizer` never truncates, pads or adds special tokens: batches do this.
 """
 
 from __future__ import annotations
@@ -26,15 +25,14 @@ _FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt"),
 )
-_NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
+_NO_LIMIT = 10**9  # transformers writes 1e30 if the number of positions is unknown
 
 
 class DomainTokenizer:
-    """A `tokenizers.Tokenizer` with the facts that batches, masking and model folders need.
+    """A `tokenizers.Tokenizer` with the properties that batches, masking and model folders need.
 
-    Truncation and padding of the backend are switched off, and its post-processor is written anew, by which offsets are
-    the same however it was made. Special tokens are by role (`pad_token`, ...), those usual for the kind unless given.
-    The longest input of the model, special tokens included, may be unknown.
+    Truncation and padding of the backend are disabled, and its post-processor is replaced, so that offsets have the
+    same meaning for all tokenizers.
 
     >>> from domainbert import DomainTokenizer
     >>> from tokenizers import Tokenizer
@@ -42,9 +40,14 @@ class DomainTokenizer:
     >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The high court"])[0]]
     ['the', 'high', 'court']
 
+    Args:
+        backend: the tokenizer; it is changed.
+        special_tokens: role (`pad_token`, ...) to special token; None: the defaults of the kind.
+        model_max_length: maximum input length, special tokens included; None: unknown.
+
     Raises:
-        DomainbertError: another kind, a special token that is not in the vocabulary, or a post-processor that frames
-            texts in a way that has no `Template`.
+        DomainbertError: another kind, a special token that is not in the vocabulary, or a post-processor that is not a
+            `Template`.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class DomainTokenizer:
     ) -> None:
         kind = kind_of(backend)
         if kind is None:
-            found = type(backend.model).__name__
-            raise DomainbertError(f"the tokenizer is a {found} model; expected {expected_kinds()}")
+            raise DomainbertError(
+                f"the tokenizer is a {type(backend.model).__name__} model; expected {expected_kinds()}"
+            )
         special_tokens = kind.special_tokens_of(backend) if special_tokens is None else special_tokens
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
@@ -62,19 +66,18 @@ class DomainTokenizer:
         ids = {role: vocab[token] for role, token in special_tokens.items()}
         backend.no_truncation()
         backend.no_padding()
-        backend.encode_special_tokens = True  # "[SEP]" in a text is text
+        backend.encode_special_tokens = True  # "[SEP]" in a text is plain text
         self.kind = kind
-        named = set(special_tokens.values())
-        # around a text or a pair, as the post-processor has it, else as the kind does
+        role_tokens = set(special_tokens.values())
         self.template = template_of(backend) or kind.template(ids["cls_token"], ids["sep_token"])
         backend.post_processor = kind.post_processor(self.template, tokens_by_id(backend))
-        # what has no role is found in a text, special or not, as transformers finds it
-        self._special_apart = {
-            one.content
-            for number, one in backend.get_added_tokens_decoder().items()
-            if one.special and one.content not in named and number not in self.template.special_ids
+        # special tokens without a role are matched in texts, as in transformers
+        self._tokens_without_role = {
+            token.content
+            for number, token in backend.get_added_tokens_decoder().items()
+            if token.special and token.content not in role_tokens and number not in self.template.special_ids
         }
-        self.backend = _flagged(backend, self._special_apart, False)
+        self.backend = _flagged(backend, self._tokens_without_role, False)
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in SPECIAL_TOKENS)
@@ -82,62 +85,62 @@ class DomainTokenizer:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The vocabulary in the order of its ids; "" where an id is not used."""
+        """The vocabulary in the order of its ids; "" for an unused id."""
         return tokens_by_id(self.backend)
 
     @property
     def vocab_size(self) -> int:
-        """One more than the highest id, added tokens included: the rows that an embedding needs."""
+        """Highest id + 1, added tokens included: the number of rows of an embedding."""
         return len(self.tokens)
 
     @cached_property
     def pieces(self) -> Pieces:
-        """The entries as text."""
+        """Text of the entries."""
         return self.kind.pieces(self.backend)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what decides which ids a text gets; not of truncation, padding or post-processing."""
+        """SHA-256 of everything that determines the ids of a text: not truncation, padding or post-processing."""
         state = json.loads(self.backend.to_str())
-        added = sorted((one["id"], one["content"], *_matched_by(one)) for one in state["added_tokens"])
+        added = sorted((token["id"], token["content"], *_match_flags(token)) for token in state["added_tokens"])
         facts = [state["model"], state["normalizer"], state["pre_tokenizer"], added, self.special_tokens]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens and never cut."""
+        """Return the ids of each text, without special tokens and without truncation."""
         return [encoding.ids for encoding in self._encode_fast(texts)]
 
     def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
-        """The ids of each text as `encode` gives them, and whether each piece begins a word."""
-        import numpy as np  # a recipe is checked without it
+        """Return the ids of each text, as `encode` does, and whether each piece begins a word."""
+        import numpy as np  # imported here because checks of recipes do not need it
 
         encode = self.encode_with_offsets if self.pieces.reads_pretokens else self._encode_fast
         starts = self.pieces.word_starts
         encodings = zip(texts, encode(texts), strict=True)
-        return [(np.asarray(one.ids, dtype=np.int64), starts(text, one)) for text, one in encodings]
+        return [(np.asarray(encoding.ids, dtype=np.int64), starts(text, encoding)) for text, encoding in encodings]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
-        """As `encode`, with `.ids`, `.offsets` (characters of the text) and `.word_ids` (pre-tokens) for each text."""
+        """Return `.ids`, `.offsets` (characters) and `.word_ids` (pre-tokens) of each text, otherwise as `encode`."""
         for text in texts:
             encode_text(text)
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
 
     def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:
-        """Without offsets and pre-tokens."""
         for text in texts:
             encode_text(text)
         return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
     def copy_backend(self) -> Tokenizer:
-        """A copy of the backend for a folder, in which all special tokens are flagged as they were read."""
-        return _flagged(Tokenizer.from_str(self.backend.to_str()), self._special_apart, True)
+        """Copy the backend, with the original flags of all special tokens."""
+        return _flagged(Tokenizer.from_str(self.backend.to_str()), self._tokens_without_role, True)
 
     def save(self, folder: Path, model_max_length: int | None = None, token_types: bool = True) -> None:
-        """Write the tokenizer files of a Hugging Face folder, mode 0644, which transformers loads with the same ids.
+        """Write the tokenizer files (mode 0644) of a Hugging Face folder; transformers loads them with the same ids.
 
-        The folder is made if it is missing, and other files in it are left alone. The longest input of the model is
-        what was loaded, unless it is given. Without `token_types` transformers hands the model none: one that tells no
-        two apart has no row for the second text of a pair.
+        Args:
+            folder: created if it is missing; other files in it are not changed.
+            model_max_length: default: the loaded value.
+            token_types: False if the model has fewer than two token types: transformers then passes none to it.
         """
         config = {**self.kind.hugging_face_config(self.backend, self.special_tokens), **self.special_tokens}
         if not token_types:
@@ -145,10 +148,10 @@ class DomainTokenizer:
         length = model_max_length or self.model_max_length
         if length is not None:
             config["model_max_length"] = length
-        whole = self.copy_backend()
-        whole.decoder = self.kind.decoder(self.backend)  # from pieces to text again, which is not asked for here
+        backend = self.copy_backend()
+        backend.decoder = self.kind.decoder(self.backend)
         files = {
-            "tokenizer.json": whole.to_str(pretty=True) + "\n",
+            "tokenizer.json": backend.to_str(pretty=True) + "\n",
             "tokenizer_config.json": _json(config),
             "special_tokens_map.json": _json(self.special_tokens),
             **self.kind.other_files(self.backend),
@@ -161,12 +164,12 @@ class DomainTokenizer:
 
 
 def _flagged(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
-    """The tokenizer with some of its added tokens special or not; the same if there are none."""
+    """Set the flag `special` of some added tokens; returns `backend` itself if `tokens` is empty."""
     if not tokens:
         return backend
     state = json.loads(backend.to_str())
-    for one in state["added_tokens"]:
-        one["special"] = special if one["content"] in tokens else one["special"]
+    for token in state["added_tokens"]:
+        token["special"] = special if token["content"] in tokens else token["special"]
     changed = Tokenizer.from_str(json.dumps(state))
     changed.encode_special_tokens = backend.encode_special_tokens
     return changed
@@ -176,13 +179,13 @@ def _json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _matched_by(added: Mapping[str, Any]) -> list[str]:
-    """Flags that decide where an added token is found in a text, in which special ones are not."""
-    return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if added[name] and not added["special"]]
+def _match_flags(token: Mapping[str, Any]) -> list[str]:
+    """Flags that determine where an added token is matched; [] for special tokens, which are not matched."""
+    return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if token[name] and not token["special"]]
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Read the tokenizer of a Hugging Face folder; errors are those of `read_backend` and `DomainTokenizer`.
+    """Read the tokenizer of a Hugging Face folder. Errors as in `read_backend` and `DomainTokenizer`.
 
     >>> from domainbert import load_tokenizer
     >>> load_tokenizer("model").special_tokens["mask_token"]
@@ -196,33 +199,33 @@ def load_tokenizer(folder: Path) -> DomainTokenizer:
 
 
 def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
-    """Read `tokenizer.json`, or the files that a kind had before there was one, and what stands beside it.
+    """Read `tokenizer.json` (or the older files of a kind) and the configuration files of a folder.
 
     Returns:
-        The tokenizer, whatever its model; the token of each role, as the folder or else the kind names it; the model's
-        longest input, or None when it is not told.
+        The tokenizer, of any model; role to special token, from the folder or the defaults of the kind; the maximum
+        input length of the model, or None if it is unknown.
 
     Raises:
-        DomainbertError: no tokenizer is there, a file cannot be read, or it is not what a stage wrote there.
+        DomainbertError: no tokenizer, an unreadable file, or a file that has changed since a stage wrote it.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
     check_sealed(folder, *_FILES)
-    beside = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
-    config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in beside)
+    paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
+    config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in paths)
     named = _special_tokens(folder, config, tokens_map)
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
         if (kind := kind_of(backend)) is not None:
             kind.configure(backend, config)
     else:
-        read = (kind.read(folder, config, named) for kind in known_kinds())
-        found = next((one for one in read if one is not None), None)
-        if found is None:
+        backends = (kind.read(folder, config, named) for kind in known_kinds())
+        first = next((backend for backend in backends if backend is not None), None)
+        if first is None:
             expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
             raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
-        backend = found
+        backend = first
         _add_tokens(folder, backend, config, tokens_map, named)
     kind = kind_of(backend)
     usual = {} if kind is None else kind.special_tokens_of(backend)
@@ -236,51 +239,50 @@ def _add_tokens(
     tokens_map: Mapping[str, Any],
     named: Mapping[str, str],
 ) -> None:
-    """Add the tokens that stand beside a vocabulary without a `tokenizer.json`: those of `added_tokens_decoder`, or of
-    `added_tokens.json`, which older folders have."""
+    """Add the tokens of `added_tokens_decoder`, or of `added_tokens.json` in older folders."""
     path = folder / "added_tokens.json"
     listed = config.get("added_tokens_decoder")
     if not listed and path.is_file():
         extra = tokens_map.get("additional_special_tokens") or []
-        special = {*named.values(), *(one.get("content") if isinstance(one, dict) else one for one in extra)}
+        special = {*named.values(), *(token.get("content") if isinstance(token, dict) else token for token in extra)}
         listed = {
             number: {"content": token, "special": token in special, "normalized": token not in special}
             for token, number in read_json(path, "an object").items()
         }
     try:
-        tokens = {int(number): AddedToken(**one) for number, one in (listed or {}).items()}
+        tokens = {int(number): AddedToken(**fields) for number, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
         raise DomainbertError(f"{folder}: added tokens: {error}; expected ids and tokens") from error
-    known = {one.content for one in backend.get_added_tokens_decoder().values()}
+    existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     for number, token in sorted(tokens.items()):
-        if token.content not in known:
+        if token.content not in existing:
             backend.add_tokens([token])
-        if (found := backend.token_to_id(token.content)) != number:
-            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {number}; expected {found}")
+        if (new_id := backend.token_to_id(token.content)) != number:
+            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {number}; expected {new_id}")
 
 
 def _max_length(folder: Path, value: Any) -> int | None:
     if value is None:
         return None
     if type(value) not in (int, float) or not value >= 1:
-        found = f"model_max_length in tokenizer_config.json: {value!r}"
-        raise DomainbertError(f"{folder}: {found}; expected a positive number")
+        raise DomainbertError(
+            f"{folder}/tokenizer_config.json: model_max_length: {value!r}; expected a positive number"
+        )
     return int(value) if value < _NO_LIMIT else None
 
 
 def _special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """The token of each role, from the first source that names it; there it is a string or a mapping with `content`."""
-    found: dict[str, str] = {}
+    """Map roles to tokens, from the first source that has the role, as a string or as an object with `content`."""
+    special_tokens: dict[str, str] = {}
     for role in SPECIAL_TOKENS:
         value = next((source[role] for source in sources if source.get(role)), None)
         if value is None:
             continue
         token = value.get("content") if isinstance(value, dict) else value
         if not isinstance(token, str):
-            expected = "expected the token, or an object with its content"
-            raise DomainbertError(f"{folder}: {role}: {str(value)[:80]}; {expected}")
-        found[role] = token
-    return found
+            raise DomainbertError(f"{folder}: {role}: {str(value)[:80]}; expected a string or an object with `content`")
+        special_tokens[role] = token
+    return special_tokens
 
 
 def _read_tokenizer_json(path: Path) -> Tokenizer:
@@ -288,5 +290,5 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the Rust side raises plain Exception whatever is wrong, or panics, which is none
+    except BaseException as error:  # the Rust side raises a plain Exception, or a panic, which is not an Exception
         raise DomainbertError(f"{path}: not a tokenizer.json that tokenizers can read: {error}") from error

@@ -1,4 +1,4 @@
-"""Entries of vocabularies that mark the space before a word by "▁", as sentencepiece does."""
+"""Vocabularies that mark the space before a word with "▁", as sentencepiece does."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing_extensions import override
 
 from domainbert.tokenization.kind import Pieces, Surface
 
-META_SPACE = "\u2581"  # how a space before a word is written: "▁bank"
+META_SPACE = "\u2581"  # replaces the space before a word: "▁bank"
 
 
 class MarkedPieces(Pieces):
-    """Pieces that begin a word begin with "▁"."""
+    """Entries of such a vocabulary: an entry that begins a word begins with "▁"."""
 
     @override
     def surface(self, token: str) -> Surface | None:
@@ -19,8 +19,7 @@ class MarkedPieces(Pieces):
 
     @override
     def spell(self, surface: Surface) -> list[int]:
-        spelt = META_SPACE * surface.starts_word + surface.text
-        return [token.id for token in self.backend.model.tokenize(spelt)]
+        return [token.id for token in self.backend.model.tokenize(META_SPACE * surface.starts_word + surface.text)]
 
     @override
     def fold(self, text: str) -> str:

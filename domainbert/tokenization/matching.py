@@ -1,10 +1,11 @@
-"""Origins of the entries of a new vocabulary in an old one: the same entry, old pieces of it, or nothing.
+"""Match the entries of a new vocabulary with an old one: copied, composed of old pieces, or new.
 
 An entry is copied if the old vocabulary has the same text in the same role (a special token: the same role). Case
-follows the old vocabulary: "Bank" of a cased vocabulary is "bank" of an uncased one, and "monday" of an uncased one is
-"monday", or else "Monday", or else "MONDAY" of a cased one. Signs without a letter or digit are the same in either
-role, because byte-level vocabularies write "," where WordPiece begins a word. An entry without a text, such as a part
-of a character, is copied between vocabularies of one kind. Any other entry is composed of the old pieces of its text.
+follows the old vocabulary: "Bank" of a cased vocabulary matches "bank" of an uncased one, and "monday" of an uncased
+one matches "monday", else "Monday", else "MONDAY" of a cased one. The role of entries without a letter or digit is
+ignored, because byte-level vocabularies write "," where WordPiece begins a word. An entry without a text, such as part
+of a character, is copied between vocabularies of the same kind. Any other entry is composed of the old pieces of its
+text.
 """
 
 from __future__ import annotations
@@ -20,51 +21,51 @@ Kind = Literal["copied", "composed", "new"]
 
 
 class Origin(NamedTuple):
-    """Origin of an entry."""
+    """Old entries from which an entry takes its vector."""
 
     kind: Kind
-    pieces: tuple[int, ...]  # old ids: one for a copy, several in order for a composition, none for a new entry
+    pieces: tuple[int, ...]  # old ids in order: 1 if copied, 1 or more if composed, 0 if new
 
 
 def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Origin]:
-    """Origin of each entry of `new`, the vocabulary to fill, in `old`, the one that has vectors.
+    """Match each entry of `new` with `old`, the vocabulary that has vectors.
 
-    With `keep_role` an entry that continues a word ("##ing") is cut into pieces that continue one; otherwise, and where
-    those pieces do not exist, it is cut as a word of its own ("ing").
+    With `keep_role`, an entry that continues a word ("##ing") is cut into continuing pieces if possible; otherwise it
+    is cut as a word ("ing").
     """
-    known = _Known(old)
+    index = _EntryIndex(old)
     special = {number: role for role, number in new.special_ids.items()}
-    found = []
+    matches = []
     for number, surface in enumerate(new.surfaces):
         if number in special:
             same = old.special_ids.get(special[number])
         elif surface is None:
-            same = known.parts.get(new.tokens[number]) if new.kind == old.kind else None
+            same = index.parts.get(new.tokens[number]) if new.kind == old.kind else None
         else:
-            same = known.find(surface, new.lowercases)
+            same = index.find(surface, new.lowercases)
         if same is not None:
-            found.append(Origin("copied", (same,)))
+            matches.append(Origin("copied", (same,)))
         else:
             pieces = () if surface is None else _compose(surface, old, keep_role)
-            found.append(Origin("composed" if pieces else "new", pieces))
-    return found
+            matches.append(Origin("composed" if pieces else "new", pieces))
+    return matches
 
 
-def kind_shares(found: Sequence[Origin]) -> dict[str, float]:
-    """The share of entries of each kind."""
-    counts = Counter(origin.kind for origin in found)
-    return {kind: counts[kind] / max(len(found), 1) for kind in get_args(Kind)}
+def kind_shares(matches: Sequence[Origin]) -> dict[str, float]:
+    """Return the share of entries that are copied, composed and new."""
+    counts = Counter(origin.kind for origin in matches)
+    return {kind: counts[kind] / max(len(matches), 1) for kind in get_args(Kind)}
 
 
-class _Known:
-    """Finds the entry of the old vocabulary that is the same; of several, the one with the lowest id."""
+class _EntryIndex:
+    """Entries of the old vocabulary by text; of several equal entries the lowest id."""
 
     def __init__(self, old: Vocabulary) -> None:
         self.old = old
         self.by_surface: dict[Surface, int] = {}
         self.by_sign: dict[str, int] = {}
         self.parts: dict[str, int] = {}
-        """Entries that are no text by themselves, such as bytes."""
+        """Entries without a text, such as bytes."""
         for number, surface in enumerate(old.surfaces):
             if surface is not None:
                 self.by_surface.setdefault(surface, number)

@@ -1,8 +1,8 @@
-"""Measures of a vocabulary: how it cuts words, and how it compares with another one.
+"""Statistics of a vocabulary, and comparison of two vocabularies.
 
-Words are those of `words.plain_words`, the same for every tokenizer, so two tokenizers are measured on the same ones.
-Pieces per word is the "fertility" of Rust et al. (2021), "How good is your tokenizer?", section 3.1, and the share of
-continued words their second measure.
+All tokenizers are measured on the words of `words.plain_words`, which do not depend on a tokenizer. Pieces per word is
+the "fertility" of Rust et al. (2021), "How good is your tokenizer?", section 3.1; the share of continued words is their
+second measure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from domainbert.tokenization.words import count_words, plain_words
 
 _LONGEST = 20
 _FALLEN = 20
-_AT_ONCE = 10_000  # words
+_BATCH_WORDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -34,28 +34,28 @@ class LongWord:
 
 @dataclass(frozen=True)
 class WordStatistics:
-    """Statistics of how one tokenizer cuts the words of some text; every occurrence of a word counts."""
+    """Statistics of the pieces of the words of a text, weighted by occurrences."""
 
     words: int  # occurrences
     distinct_words: int
     pieces_per_word: float
-    share_unknown: float  # of words with an [UNK] among their pieces
-    share_continued: float  # of words cut into more than one piece
-    longest_split: list[LongWord]  # those with the most pieces, the more frequent first where the number is equal
+    share_unknown: float  # words with an [UNK] among their pieces
+    share_continued: float  # words cut into more than one piece
+    longest_split: list[LongWord]  # words with the most pieces, then the most frequent
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The entries that two vocabularies share, the same text in the same role; special tokens left out."""
+    """Entries that two vocabularies share (same text, same role), without special tokens."""
 
     shared: int
-    share_of_ours: float  # as Beltagy et al. (2019), "SciBERT", section 2, count: 42 % there
+    share_of_ours: float  # 42 % in Beltagy et al. (2019), "SciBERT", section 2
     share_of_theirs: float
 
 
 @dataclass(frozen=True)
 class FallenWord:
-    """A word that one vocabulary cuts into fewer pieces than another."""
+    """A word that the new vocabulary cuts into fewer pieces than the old one."""
 
     word: str
     before: list[str]
@@ -65,15 +65,15 @@ class FallenWord:
 
 @dataclass(frozen=True)
 class TransferView:
-    """Effects of a change from one vocabulary to another: what it would keep, and what it would save."""
+    """Effects of a change from an old vocabulary to a new one."""
 
-    shares: dict[str, float]  # of the new entries that are copied, composed of old pieces, or new; see `origins`
-    pieces_saved: float  # pieces per word, old less new
-    fallen: list[FallenWord]  # those that save the most pieces: (pieces before - pieces after) x occurrences
+    shares: dict[str, float]  # of new entries that are copied, composed of old pieces, or new; see `origins`
+    pieces_saved: float  # pieces per word, old - new
+    fallen: list[FallenWord]  # words that save the most pieces: (pieces before - pieces after) x occurrences
 
 
 def words_of(texts: Iterable[str]) -> dict[str, int]:
-    """Occurrences of each word in the texts; an error if one holds half a surrogate pair."""
+    """Count the words of texts; an error if a text has an unpaired surrogate."""
     counted = Counter(texts)
     for text in counted:
         encode_text(text)
@@ -81,7 +81,7 @@ def words_of(texts: Iterable[str]) -> dict[str, int]:
 
 
 def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> WordStatistics:
-    """Measure a tokenizer on words and their occurrences; all shares are 0 when there are none."""
+    """Measure a tokenizer on words and their occurrences; all shares are 0 if there are no words."""
     pieces = unknown = continued = 0
     longest: list[tuple[int, int, str]] = []
     for batch in _batches(words):
@@ -107,14 +107,14 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
 
 
 def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overlap:
-    """The entries that are in both vocabularies."""
-    first, second = ({one for one in vocabulary_of(tokenizer).surfaces if one} for tokenizer in (ours, theirs))
+    """Count the entries that are in both vocabularies."""
+    first, second = (set(filter(None, vocabulary_of(tokenizer).surfaces)) for tokenizer in (ours, theirs))
     shared = len(first & second)
     return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
 
 
 def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
-    """Effects, on words and their occurrences, of a change from `old`, a vocabulary of any kind, to `new`."""
+    """Measure a change from `old`, a vocabulary of any kind, to `new` on words and their occurrences."""
     saved: dict[str, int] = {}
     for batch in _batches(words):
         for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
@@ -129,7 +129,7 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
 
 
 def transfer_lines(view: Mapping[str, Any], shown: int = _FALLEN) -> list[str]:
-    """A transfer view (as a dictionary) to read."""
+    """Format a transfer view (as a dictionary) as lines of text."""
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
     fallen = (
         f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
@@ -141,14 +141,14 @@ def transfer_lines(view: Mapping[str, Any], shown: int = _FALLEN) -> list[str]:
 def vocabulary_report(
     ours: DomainTokenizer, theirs: DomainTokenizer | None, words: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """The report of a vocabulary, ours, perhaps compared with another one, for `report.json`.
+    """Build the report of a vocabulary for `report.json`, compared with another vocabulary if it is given.
 
-    Words are, by the name of a text (a side of the corpus, a labelled file), how often each occurs in it.
+    `words` maps the name of a text (a split of the corpus, a labelled file) to the occurrences of its words.
 
     Returns:
-        `vocab_size`, `compared` (`vocab_size` and the overlap, or None), `transfer` (what changing from theirs to ours
-        would keep and save, by the words of the first text, or None) and, for each text in `texts`, `ours`, `theirs`
-        and `difference` in pieces per word, ours less theirs.
+        `vocab_size`; `compared` (`vocab_size` and overlap, or None); `transfer` (from theirs to ours, on the words of
+        the first text, or None); and `texts`, by name `ours`, `theirs` and `difference` (pieces per word, ours -
+        theirs).
     """
     texts: dict[str, Any] = {}
     for name, counts in words.items():
@@ -167,7 +167,7 @@ def vocabulary_report(
 
 
 def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
-    """A vocabulary report to read, with a few of the longest-split words of the first text."""
+    """Format a vocabulary report as lines of text, with a few of the longest-split words of the first text."""
     lines = ["tokenizer       words pieces/word  unknown continued  text"]
     for name, text in report["texts"].items():
         lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
@@ -175,11 +175,11 @@ def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
             lines.append(f"{'difference':<21} {text['difference']:>+11.4f}")
     if report["compared"] is not None:
         lines.append(_overlap_line(report))
-        lines.append("if a model with their vocabulary changed to ours:")
+        lines.append("change of a model from their vocabulary to ours:")
         lines += transfer_lines(report["transfer"], shown)
     for name, text in list(report["texts"].items())[:1]:
         longest = text["ours"]["longest_split"][:shown]
-        lines.append(f"words of {name} in most pieces:{'' if longest else ' none is split'}")
+        lines.append(f"words of {name} with the most pieces:{'' if longest else ' no word is split'}")
         lines += [f"  {word['word']} ({word['count']:,} times): {' '.join(word['pieces'])}" for word in longest]
     return lines
 
@@ -193,9 +193,9 @@ def _overlap_line(report: Mapping[str, Any]) -> str:
     both = report["compared"]
     ours = f"{100 * both['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
     theirs = f"{100 * both['share_of_theirs']:.1f} % of their {both['vocab_size']:,}"
-    return f"overlap: {both['shared']:,} entries, {ours} and {theirs} (special tokens left out)"
+    return f"overlap: {both['shared']:,} entries, {ours} and {theirs} (without special tokens)"
 
 
 def _batches(words: Iterable[str]) -> Iterator[list[str]]:
     order = sorted(words)
-    return (order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE))
+    return (order[start : start + _BATCH_WORDS] for start in range(0, len(order), _BATCH_WORDS))

@@ -1,7 +1,7 @@
-"""Special tokens by role, under the two names that each has in most vocabularies. Free of `tokenizers`.
+"""Roles of special tokens and their usual names. Does not import `tokenizers`.
 
-Those in brackets stand around texts as in BERT, `[CLS] A [SEP] B [SEP]`, where B has token type 1; the others as in
-RoBERTa, `<s> A </s></s> B </s>`, all of one type.
+Names in brackets imply BERT's template, `[CLS] A [SEP] B [SEP]`, in which B has token type 1; the others imply
+RoBERTa's, `<s> A </s></s> B </s>`, with a single token type.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ PIECES = "..."  # in a list of special tokens: all other entries
 
 
 def special_roles(tokens: Sequence[str]) -> dict[str, str]:
-    """Role to token, in the order of a list such as `["<s>", "<pad>", "</s>", "<unk>", "...", "<mask>"]`.
+    """Map roles to tokens, in the order of a list such as `["<s>", "<pad>", "</s>", "<unk>", "...", "<mask>"]`.
 
     Raises:
-        DomainbertError: the list does not hold one token of each role, or the pieces stand in it more than once.
+        DomainbertError: the list does not have exactly one token per role, or contains `...` more than once.
     """
     role_of = {name: role for role, names in NAMES.items() for name in names}
     roles = [role_of.get(token, "") for token in tokens if token != PIECES]
     if sorted(roles) != sorted(NAMES) or tokens.count(PIECES) > 1:
         expected = ", ".join(" or ".join(names) for names in NAMES.values())
         raise DomainbertError(
-            f"special_tokens: found {', '.join(tokens) or 'none'}; expected in the order of their ids {expected}, and "
-            f"at most once {PIECES} where the other entries stand if it is not behind them"
+            f"special_tokens: found {', '.join(tokens) or 'none'}; expected {expected} in the order of their ids, with "
+            f"at most one {PIECES} at the position of the other entries (default: at the end)"
         )
-    return {role: token for role, token in zip(roles, (one for one in tokens if one != PIECES), strict=True)}
+    return dict(zip(roles, (token for token in tokens if token != PIECES), strict=True))
 
 
 def ids_in_order(tokens: Sequence[str], pieces: Sequence[str]) -> list[str]:
-    """All entries in the order of their ids: the special tokens, with the pieces where the list has `...`, or last."""
-    place = list(tokens).index(PIECES) if PIECES in tokens else len(tokens)
-    return [*tokens[:place], *pieces, *tokens[place + 1 :]]
+    """Return all entries in the order of their ids: special tokens, with the pieces in place of `...` or at the end."""
+    index = list(tokens).index(PIECES) if PIECES in tokens else len(tokens)
+    return [*tokens[:index], *pieces, *tokens[index + 1 :]]
 
 
-def usual_special_tokens(entries: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Role to special token, where a folder does not say: that of the kind, `own`, else a usual name that is an entry.
+def usual_special_tokens(entries: Collection[str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Map each role to its default token if that is an entry, else to a usual name that is an entry, else the default.
 
-    The kind's stands for a role of which no name is an entry.
+    Used for folders that do not name their special tokens.
     """
     return {
-        role: next((name for name in (token, *NAMES[role]) if name in entries), token) for role, token in own.items()
+        role: next((name for name in (token, *NAMES[role]) if name in entries), token)
+        for role, token in defaults.items()
     }

@@ -1,7 +1,7 @@
-"""How the words of a labelled file are split, so that raw text is split in the same way.
+"""Infer how a labelled file splits words, and split raw text in the same way.
 
-Raw text is cut at white space and beside each punctuation mark (`align.basic_words`). Marks that training words
-contain, such as the hyphen of "savings-group", are then joined again with their neighbours.
+Raw text is split at white space and around punctuation marks (`align.basic_words`). Marks that training words contain,
+such as the hyphen in "savings-group", are then joined with their neighbours again.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from domainbert.tokenization.load import DomainTokenizer
 
 Span = tuple[int, int]  # characters, end exclusive
 WordSplitting = str | Mapping[str, str]
-"""`punctuation` splits at white space and beside each mark, `whitespace` at white space alone. A mapping names the
-marks that are joined to their neighbours: at the `begin` or `end` of a word; `inside_left` and `inside_right`, between
-other characters, to the left or the right one; `repeated`, to the same mark."""
+"""`punctuation` splits at white space and around each mark, `whitespace` only at white space. A mapping lists the marks
+that are joined to their neighbours: at the `begin` or `end` of a word; `inside_left` and `inside_right`: inside a word,
+to the left or right neighbour; `repeated`: to the same mark."""
 
-SPLITTING_KEY = "domainbert_word_splitting"  # of config.json
+SPLITTING_KEY = "domainbert_word_splitting"  # in config.json
 PLACES = ("begin", "end", "inside_left", "inside_right", "repeated")
 _CLOSING, _OPENING = set(",.;:!?)]}%"), set("([{$")
 _APOSTROPHES = ("'", "\u2019", "n'", "n\u2019")
-_SAMPLE = 2_000  # sentences from which the splitting is inferred
+_SAMPLE = 2_000  # sentences
 
 
 def check_splitting(value: object) -> WordSplitting:
-    """`value` of a `config.json` if it is a word splitting, otherwise `DomainbertError`."""
-    named = value in ("punctuation", "whitespace")
-    marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(one, str) for key, one in value.items())
-    if not (named or marks):
+    """Return a value from `config.json` if it is a word splitting; `DomainbertError` otherwise."""
+    is_marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(value[key], str) for key in value)
+    if not (is_marks or value in ("punctuation", "whitespace")):
         places = ", ".join(PLACES)
         raise DomainbertError(f"{SPLITTING_KEY}: {value!r:.80}; expected punctuation, whitespace or marks by {places}")
     return value  # type: ignore[return-value]
 
 
 def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Words as they stand in running text, and their characters: no space before `,.;:!?)]}%` and endings such as "'s",
-    none after `([{$`, and one between all other words."""
+    """Join words to running text; return it with the span of each word. There is no space before `,.;:!?)]}%` and
+    endings such as "'s" or after `([{$`."""
     text, spans = "", []
     for number, word in enumerate(words):
         closes = set(word) <= _CLOSING or (word.startswith(_APOSTROPHES) and word[-1].isalpha() and len(word) < 4)
@@ -64,7 +63,7 @@ def continues(text: str, pretokens: Sequence[Span], splitting: WordSplitting) ->
 
 
 def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordSplitting | None) -> list[AlignedText]:
-    """The pieces of each text, and its words by `splitting`; None is `punctuation`. See `align.align_text`."""
+    """Align pieces with the words of a splitting (None: `punctuation`), as `align.align_text` does."""
     aligned = []
     for text, words in zip(texts, align_text(tokenizer, texts), strict=True):
         joined = continues(text, words.word_offsets, splitting or "punctuation")
@@ -79,13 +78,13 @@ def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordS
 
 
 def split_words(texts: Sequence[str], splitting: WordSplitting | None) -> list[list[Span]]:
-    """The words of each text, as characters; None is `punctuation`."""
+    """Return the spans of the words of each text; None is `punctuation`."""
     cuts = zip(texts, basic_words(texts), strict=True)
     return [merged(cut, continues(text, cut, splitting or "punctuation")) for text, cut in cuts]
 
 
 def merged(pretokens: Sequence[Span], joined: Sequence[bool]) -> list[Span]:
-    """The spans of words, from their pre-tokens and `continues`."""
+    """Merge the spans of pre-tokens to spans of words, given the result of `continues`."""
     words: list[Span] = []
     for (start, stop), join in zip(pretokens, joined, strict=True):
         if join:
@@ -95,9 +94,9 @@ def merged(pretokens: Sequence[Span], joined: Sequence[bool]) -> list[Span]:
 
 
 def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
-    """The splitting that reproduces the words of the most training sentences from their running text.
+    """Return the splitting that reproduces the words of the most sentences from their running text.
 
-    A mapping has the marks that more often belong to the word beside them than not.
+    A mapping lists the marks that belong to an adjacent word in the majority of cases.
     """
     texts, words = zip(*map(running_text, sentences[:_SAMPLE]), strict=True)
     pretokens, votes = basic_words(texts), Counter[tuple[str, str]]()
@@ -112,7 +111,7 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
         cuts = zip(texts, pretokens, words, strict=True)
         return sum(merged(cut, continues(text, cut, splitting)) == spans for text, cut, spans in cuts)
 
-    return max(candidates, key=reproduced)  # the first of equals
+    return max(candidates, key=reproduced)  # ties: the first
 
 
 def _touches(text: str, pretokens: Sequence[Span]) -> list[bool]:
@@ -121,7 +120,7 @@ def _touches(text: str, pretokens: Sequence[Span]) -> list[bool]:
 
 
 def _borders(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]]:
-    """For each pre-token (place, mark) of the marks at the border before it; none after white space."""
+    """For each pre-token, (place, mark) of the marks on both sides of its left border; [] after white space."""
     strings = [text[start:stop] for start, stop in pretokens]
     begins = [number for number, touches in enumerate(_touches(text, pretokens)) if not touches]
     borders: list[list[tuple[str, str]]] = [[] for _ in strings]
@@ -132,7 +131,7 @@ def _borders(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]
 
 
 def _inner_borders(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
-    """As `_borders`, between the pre-tokens of a string without white space."""
+    """`_borders` of the pre-tokens of one string without white space, except the first."""
     inside = [number for number, string in enumerate(strings) if any(map(str.isalnum, string))]
     first, last = (inside[0], inside[-1]) if inside else (-1, -1)
 

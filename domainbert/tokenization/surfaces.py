@@ -1,7 +1,7 @@
-"""Text and role of the entries of a vocabulary, whatever kind of vocabulary it is.
+"""Text and role of the entries of a vocabulary of any kind, so that vocabularies can be compared.
 
-WordPiece marks pieces that continue a word ("##ing"), byte-level BPE and Unigram those that begin one ("Ġbank" and
-"▁bank"). Here an entry is its text and its role, so that entries of two vocabularies can be told to be the same.
+WordPiece marks pieces that continue a word ("##ing"); byte-level BPE and Unigram mark pieces that begin a word ("Ġbank"
+and "▁bank").
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from domainbert.tokenization.load import DomainTokenizer, read_backend
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
 from domainbert.tokenization.special_tokens import NAMES, usual_special_tokens
 
-_NAMES = {role: name for role, (_, name) in NAMES.items()}  # in most vocabularies with "▁"
+_NAMES = {role: name for role, (_, name) in NAMES.items()}  # used by most vocabularies with "▁"
 
 
 class Vocabulary:
-    """A vocabulary as a list of surfaces, and how it cuts any surface into its own entries.
+    """A vocabulary as a list of surfaces; it also cuts any surface into its entries.
 
-    The tokenizer is of a known kind, or a BPE that marks words by "▁". The special tokens are those of
-    `load.read_backend`; roles that are not among them are called as usual.
+    Args:
+        backend: a tokenizer of a known kind, or a BPE model that marks words with "▁".
+        special_tokens: role to token, as `load.read_backend` returns them; other roles have the usual names.
 
     Raises:
         DomainbertError: the tokenizer is of another kind.
@@ -36,51 +37,51 @@ class Vocabulary:
     def __init__(self, backend: Tokenizer, special_tokens: Mapping[str, str] | None = None) -> None:
         kind = kind_of(backend)
         self.backend = backend
-        self.kind = None if kind is None else kind.name  # None for one with "▁"
+        self.kind = None if kind is None else kind.name  # None: BPE with "▁"
         self.tokens = tokens_by_id(backend)
         ids = backend.get_vocab(with_added_tokens=True)
         usual = usual_special_tokens(ids, _NAMES) if kind is None else kind.special_tokens_of(backend)
         named = {**usual, **(special_tokens or {})}
         self.special_ids = {role: ids[token] for role, token in named.items() if token in ids}
-        self._pieces = _marked(backend, ids) if kind is None else kind.pieces(backend)
+        self._pieces = _marked_pieces(backend, ids) if kind is None else kind.pieces(backend)
 
     @cached_property
     def surfaces(self) -> list[Surface | None]:
-        """Text and role of each entry; None for special tokens, unused ids and parts of a character."""
+        """Text and role of each entry; None for special tokens, unused ids and parts of characters."""
         special = set(self.special_ids.values())
         return [None if number in special else self._pieces.surface(token) for number, token in enumerate(self.tokens)]
 
     @cached_property
     def lowercases(self) -> bool:
-        """Whether it is uncased."""
+        """Whether the vocabulary is uncased."""
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:
-        """The text as the vocabulary normalises it."""
+        """Normalise a text as the vocabulary does."""
         return self._pieces.fold(text)
 
     def pieces(self, surface: Surface) -> list[int]:
-        """The ids of the entries that spell a surface in its role; unknown parts are left out."""
+        """Return the ids of the entries that spell a surface in its role, without unknown parts."""
         text = self.fold(surface.text)
-        found = self._pieces.spell(Surface(text, surface.starts_word)) if text else []
-        return [piece for piece in found if piece != self.special_ids.get("unk_token")]
+        ids = self._pieces.spell(Surface(text, surface.starts_word)) if text else []
+        return [piece for piece in ids if piece != self.special_ids.get("unk_token")]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
-        """The entries that each word becomes in the middle of a text, to read."""
+        """Cut words as in the middle of a text; return the readable form of the entries of each word."""
         texts = [self._pieces.inside_text(word) for word in words]
         encodings = self.backend.encode_batch(texts, add_special_tokens=False)
         return [[self._pieces.shown(token) for token in encoding.tokens] for encoding in encodings]
 
 
-def _marked(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
+def _marked_pieces(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
     if isinstance(backend.model, BPE) and META_SPACE in ids:
         return MarkedPieces(backend)
-    found = type(backend.model).__name__
-    raise DomainbertError(f"the tokenizer is a {found} model; expected {expected_kinds('BPE with ▁')}")
+    model = type(backend.model).__name__
+    raise DomainbertError(f"the tokenizer is a {model} model; expected {expected_kinds('BPE with ▁')}")
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary of a Hugging Face folder; errors are those of `read_backend` and `Vocabulary`."""
+    """Read the vocabulary of a Hugging Face folder. Errors as in `read_backend` and `Vocabulary`."""
     backend, special_tokens, _ = read_backend(folder)
     backend.no_truncation()
     backend.no_padding()
@@ -92,5 +93,5 @@ def load_vocabulary(folder: Path) -> Vocabulary:
 
 
 def vocabulary_of(tokenizer: DomainTokenizer) -> Vocabulary:
-    """The vocabulary of a tokenizer that is loaded already."""
+    """Return the vocabulary of a loaded tokenizer."""
     return Vocabulary(tokenizer.backend, tokenizer.special_tokens)

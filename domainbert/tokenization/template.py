@@ -1,4 +1,4 @@
-"""Special tokens around a text or a pair of texts, and the token type of each place."""
+"""Special tokens around a text or a pair of texts, and the token types."""
 
 from __future__ import annotations
 
@@ -20,39 +20,36 @@ Ints: TypeAlias = "NDArray[np.int64]"
 
 
 class Part(NamedTuple):
-    """A special token, or the place of a text."""
+    """A special token or the placeholder of a text."""
 
-    token: int | str  # id of the special token; "A" is the place of the first text, "B" that of the second
+    token: int | str  # id of the special token; "A" and "B" are the placeholders of the first and second text
     token_type: int
 
 
 @dataclass(frozen=True)
 class Template:
-    """Frame of one text and of a pair: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
+    """Template of a text and of a pair: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
 
-    That of a pair is empty where the tokenizer does not say it.
+    The template must begin with exactly one special token, whose output represents the text, followed by A.
 
     Raises:
-        DomainbertError: a text has no place or more than one, or it is not one special token that comes first, which
-            stands for the whole text; or a pair is asked for and there is none.
+        DomainbertError: another form, or a pair is requested and the tokenizer has no template for pairs.
     """
 
     single: tuple[Part, ...]
-    pair: tuple[Part, ...]
+    pair: tuple[Part, ...]  # empty if the tokenizer does not define it
 
     def __post_init__(self) -> None:
-        wanted = [(self.single, ["A"]), *([(self.pair, ["A", "B"])] if self.pair else [])]
-        for parts, places in wanted:
+        for parts, texts in ((self.single, ["A"]), (self.pair, ["A", "B"] if self.pair else [])):
             tokens = [part.token for part in parts]
-            if [token for token in tokens if isinstance(token, str)] != places or tokens.index("A") != 1:
-                shown = " ".join(map(str, tokens))
+            if texts and ([token for token in tokens if isinstance(token, str)] != texts or tokens.index("A") != 1):
                 raise DomainbertError(
-                    f"the tokenizer frames {' and '.join(places)} as {shown!r}; expected one special token, then A, "
-                    "each text once"
+                    f"the tokenizer frames {' and '.join(texts)} as {' '.join(map(str, tokens))!r}; expected one "
+                    "special token, then A, each text once"
                 )
 
     def extra(self, pair: bool = False) -> int:
-        """Number of special tokens that are added to a text, or to a pair of texts."""
+        """Number of special tokens added to a text or a pair of texts."""
         return len(self.parts(pair)) - 1 - pair
 
     @property
@@ -62,27 +59,27 @@ class Template:
 
     @property
     def separators(self) -> list[int]:
-        """The special tokens between the texts of a pair."""
+        """Ids of the special tokens between the texts of a pair."""
         tokens = [part.token for part in self.parts(pair=True)]
         return [token for token in tokens[tokens.index("A") + 1 : tokens.index("B")] if isinstance(token, int)]
 
     def parts(self, pair: bool = False) -> tuple[Part, ...]:
-        """Special tokens and places of the texts, in order, around a text or a pair of texts."""
+        """Special tokens and placeholders, in order, of a text or a pair of texts."""
         if pair and not self.pair:
-            raise DomainbertError("the tokenizer's post-processor frames single texts only; expected one for pairs too")
+            raise DomainbertError("the tokenizer's post-processor handles only single texts; expected pairs too")
         return self.pair if pair else self.single
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """The special tokens it uses."""
+        """Ids of the special tokens."""
         return frozenset(part.token for part in (*self.single, *self.pair) if isinstance(part.token, int))
 
     def frame(
         self, first: NDArray[np.integer] | Sequence[int], second: NDArray[np.integer] | Sequence[int] | None = None
     ) -> tuple[Ints, Ints]:
-        """The ids of a text (n,), or of a pair (n,) and (m,), with its special tokens; and their token types. Both are
+        """Add special tokens to the ids of a text (n,), or of a pair (n,) and (m,). Return ids and token types, both
         (n + extra(),) or (n + m + extra(pair=True),)."""
-        import numpy as np  # a recipe is checked without it
+        import numpy as np  # imported here because checks of recipes do not need it
 
         parts = self.parts(second is not None)
         texts = {"A": first, "B": () if second is None else second}
@@ -91,11 +88,11 @@ class Template:
         return ids, np.repeat([part.token_type for part in parts], [len(piece) for piece in pieces])
 
     def processor(self, tokens: Sequence[str]) -> processors.TemplateProcessing:
-        """The same as the post-processor of a `tokenizer.json`; an error if `tokens`, by id, lack a special one."""
-        strange = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
-        if strange:
+        """Return the template as a post-processor for `tokenizer.json`; an error if a special id is not in `tokens`."""
+        unused = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
+        if unused:
             raise DomainbertError(
-                f"the tokenizer's post-processor adds id {strange[0]}; expected one of its {len(tokens):,} entries"
+                f"the tokenizer's post-processor adds id {unused[0]}; expected one of its {len(tokens):,} entries"
             )
         names = {number: tokens[number] for number in sorted(self.special_ids)}
         state = {
@@ -104,32 +101,31 @@ class Template:
             "pair": _pieces(self.pair or (Part("A", 0), Part("B", 1)), names),
             "special_tokens": {name: {"id": name, "ids": [n], "tokens": [name]} for n, name in names.items()},
         }
-        made = processors.TemplateProcessing()
-        made.__setstate__(json.dumps(state).encode())  # the constructor parses strings, in which ":" and "$" mean more
-        return made
+        processor = processors.TemplateProcessing()
+        processor.__setstate__(json.dumps(state).encode())  # the constructor would parse ":" and "$" in names
+        return processor
 
 
 def bert_template(cls_id: int, sep_id: int) -> Template:
-    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`; what belongs to B has type 1."""
+    """Return `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, with token type 1 for B and the last [SEP]."""
     single = (Part(cls_id, 0), Part("A", 0), Part(sep_id, 0))
     return Template(single, (*single, Part("B", 1), Part(sep_id, 1)))
 
 
 def roberta_template(cls_id: int, sep_id: int) -> Template:
-    """`<s> A </s>` and `<s> A </s></s> B </s>`, all of type 0."""
+    """Return `<s> A </s>` and `<s> A </s></s> B </s>`, with token type 0."""
     single = (Part(cls_id, 0), Part("A", 0), Part(sep_id, 0))
     return Template(single, (*single, Part(sep_id, 0), Part("B", 0), Part(sep_id, 0)))
 
 
 def usual_template(special_tokens: Mapping[str, str], ids: Mapping[str, int]) -> Template:
-    """The template of texts where the special tokens (role to token) are called so: BERT's where the first one is in
-    brackets, else RoBERTa's."""
+    """Infer the template from the names of special tokens (by role): BERT's for "[CLS]", else RoBERTa's."""
     cls, sep = special_tokens["cls_token"], special_tokens["sep_token"]
     return (bert_template if cls == NAMES["cls_token"][0] else roberta_template)(ids[cls], ids[sep])
 
 
 def template_of(backend: Tokenizer) -> Template | None:
-    """The template in a tokenizer's post-processor; None where it adds no special tokens; an error as `Template`."""
+    """Return the template of a tokenizer's post-processor, or None if it adds no special tokens."""
     if backend.post_processor is None:
         return None
     return _read(json.loads(backend.post_processor.__getstate__()))
@@ -138,8 +134,8 @@ def template_of(backend: Tokenizer) -> Template | None:
 def _read(state: Mapping[str, Any]) -> Template | None:
     kind = state["type"]
     if kind == "Sequence":
-        found = [template for part in state["processors"] if (template := _read(part)) is not None]
-        return found[-1] if found else None
+        templates = [template for part in state["processors"] if (template := _read(part)) is not None]
+        return templates[-1] if templates else None
     if kind == "BertProcessing":
         return bert_template(state["cls"][1], state["sep"][1])
     if kind == "RobertaProcessing":

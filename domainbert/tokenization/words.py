@@ -1,7 +1,7 @@
 """Count the words of a corpus of any size in one pass and in bounded memory.
 
-The counts are all that training and the vocabulary report need, so a corpus is read once. What is counted first are the
-strings between spaces, because Python does that at the speed of C; only the distinct ones are then cut into words.
+Training and the vocabulary report need only the counts, so a corpus is read once. Strings between spaces are counted
+first, because `str.split` is fast; only distinct strings are then cut into words.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from domainbert.tokenization.bert import encode_text
 
 _MAX_DISTINCT = 250_000
 _HASH_BITS = 64
-_MOST_BYTES = 4_000_000_000  # pairs of pieces, no more than bytes, are counted in 32 bits
+_MOST_BYTES = 4_000_000_000  # trainers count pairs of pieces, at most one per byte, in 32 bits
 
 
 class WordCounter:
-    """Counts the strings between spaces in a sample of documents that is a pure function of the documents' text.
+    """Counts strings between spaces in a sample of documents. The sample does not depend on the order of the documents.
 
-    A document's level is the number of zeros its hash begins with: half of all documents have level 0, a quarter level
-    1, and so on. When the counted documents exceed `sample_bytes`, the lowest level is forgotten and its documents are
-    passed over from there on. So the sample ends between a half and the whole of `sample_bytes` (all of a smaller
-    corpus), give or take a document, and is the same in whatever order the documents come. The highest level is never
-    forgotten: where a single document is larger than `sample_bytes`, that is the sample.
+    The level of a document is the number of leading zeros of its hash: half of the documents have level 0, a quarter
+    level 1, and so on. When the counted documents exceed `sample_bytes`, the lowest level is discarded, and later
+    documents of this level are skipped. So the sample of a large corpus has between half of `sample_bytes` and
+    `sample_bytes`, plus or minus a document. The highest level is never discarded: a single document may be larger.
 
-    Memory is bounded too: when the distinct strings of one level exceed `max_distinct`, its rarest are forgotten, half
-    or more.
+    When one level has more than `max_distinct` distinct strings, at least the rarest half is discarded.
     """
 
     def __init__(self, sample_bytes: int, max_distinct: int = _MAX_DISTINCT) -> None:
@@ -45,10 +43,10 @@ class WordCounter:
 
     @classmethod
     def of_languages(cls, counters: Mapping[str, WordCounter], shares: Mapping[str, float]) -> WordCounter:
-        """The counts of all languages together, multiplied so that each has its share of the bytes.
+        """Merge the counts of languages, scaled so that each language has its share of the bytes.
 
-        The bytes are as many as let no count shrink, but no more than can be counted in 32 bits. What is not a whole
-        number is rounded up or down by a hash of the string, so that the shares are right however rare the strings are.
+        No count is scaled down, unless the total would exceed 32 bits. Fractions are rounded up or down by a hash of
+        the string, so that the shares are correct even if all strings are rare.
         """
         whole = min(_MOST_BYTES, max(counters[name].bytes / share for name, share in shares.items()))
         merged = cls(_MOST_BYTES)
@@ -57,7 +55,7 @@ class WordCounter:
         return merged
 
     def add_times(self, other: WordCounter, factor: float) -> None:
-        """Add the counts of another sample, multiplied; its documents and bytes count as they are."""
+        """Add the counts of another sample, multiplied by `factor`; its documents and bytes are not multiplied."""
         self.documents_read += other.documents_read
         self.bytes_read += other.bytes_read
         self.forgotten += other.forgotten
@@ -73,16 +71,16 @@ class WordCounter:
 
     @property
     def documents(self) -> int:
-        """Documents in the sample."""
+        """Number of documents in the sample."""
         return self._documents.total()
 
     @property
     def bytes(self) -> int:
-        """Bytes of UTF-8 in the sample."""
+        """Number of UTF-8 bytes in the sample."""
         return self._bytes.total()
 
     def add(self, text: str) -> None:
-        """Count one document, if it belongs to the sample; an error if it holds half a surrogate pair."""
+        """Count a document if it belongs to the sample; an error if it has an unpaired surrogate."""
         encoded = encode_text(text)
         self.documents_read += 1
         self.bytes_read += len(encoded)
@@ -99,7 +97,7 @@ class WordCounter:
             self._forget_level()
 
     def words(self, cut: Callable[[str], list[str]]) -> Counter[str]:
-        """Occurrences of each word in the sample; `cut` gives the words of a string that holds no space."""
+        """Return the occurrences of each word in the sample; `cut` splits a string without spaces into words."""
         words: Counter[str] = Counter()
         for counts in self._counts.values():
             words.update(count_words(counts, cut))
@@ -126,13 +124,13 @@ def _uniform(string: str) -> float:
 
 
 def _level(encoded: bytes) -> int:
-    # a person string, so that this hash has nothing to do with the one that splits train from validation
+    # a personalised hash, independent of the hash that splits training and validation
     digest = hashlib.blake2b(encoded, digest_size=_HASH_BITS // 8, person=b"vocab sample").digest()
     return _HASH_BITS - int.from_bytes(digest, "big").bit_length()
 
 
 def normalized_words(backend: Tokenizer) -> Callable[[str], list[str]]:
-    """Cuts a string into words as `backend` does before it looks for pieces: cleaned, lowercased or not, cut."""
+    """Return a function that cuts a string into words with the normalizer and pre-tokenizer of `backend`."""
     normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
 
     def cut(string: str) -> list[str]:
@@ -143,17 +141,17 @@ def normalized_words(backend: Tokenizer) -> Callable[[str], list[str]]:
 
 
 def plain_words() -> Callable[[str], list[str]]:
-    """Cuts a string into words that are the same for any two tokenizers.
+    """Return a function that cuts a string into words that do not depend on a tokenizer.
 
-    They are what BERT's pre-tokenizer finds in the text as it stands (case and accents kept), as far as they hold a
-    letter or a digit: punctuation is one piece in every vocabulary and would only dilute a comparison.
+    These are the words of BERT's pre-tokenizer with case and accents kept, if they contain a letter or digit:
+    punctuation is one piece in every vocabulary and would dilute a comparison.
     """
     pre_tokenize = BertPreTokenizer().pre_tokenize_str
     return lambda string: [word for word, _ in pre_tokenize(string) if any(map(str.isalnum, word))]
 
 
 def count_words(strings: Mapping[str, int], cut: Callable[[str], list[str]]) -> Counter[str]:
-    """Cut each string with `cut` and count the words, each as often as its string occurs."""
+    """Cut each string with `cut` and count the words, weighted by the count of the string."""
     words: Counter[str] = Counter()
     for string, count in strings.items():
         for word in cut(string):

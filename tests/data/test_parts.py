@@ -211,7 +211,7 @@ def test_parts_at_a_url_give_the_same_batches(
     whole: Path, corpora: list[Path], text: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
     merge(tmp_path / "merged", prepared=corpora, url=f"file://{corpora[0].parent}")
-    with pytest.raises(DomainbertError, match=r"cache: not given, and file://.* is read from afar; expected cache: "):
+    with pytest.raises(DomainbertError, match=r"cache: missing, but file://.* is a URL; expected cache: "):
         open_prepared([tmp_path / "merged"])
     cache = CacheConfig(str(tmp_path / "cache"), 1)
     one, other = reader(open_prepared([whole])), reader(open_prepared([tmp_path / "merged"], cache=cache))
@@ -228,7 +228,7 @@ def test_parts_at_a_url_give_the_same_batches(
     (tmp_path / "as-one").mkdir()
     sources = [{"path": str(text), "documents": "line"}]
     prepare(tmp_path / "as-one", corpus={"sources": sources, "min_characters": 1}, tokenizer=tokenizer, num_workers=0)
-    with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .*as-one is no corpus in parts"):
+    with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .*as-one is not a corpus in parts"):
         open_prepared([tmp_path / "as-one"], cache=moved)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
         merge(tmp_path / "other", prepared=corpora, url="runs/law")
@@ -421,7 +421,7 @@ def test_a_damaged_part_is_prepared_again(
     os.truncate(file, file.stat().st_size // 2)
     capsys.readouterr()
     prepared(tmp_path, text, tokenizer)
-    assert str(file) in capsys.readouterr().out.partition(": it is prepared again")[0]
+    assert str(file) in capsys.readouterr().out.partition(": preparing it again")[0]
     assert content(tmp_path) == content(whole)
 
 
@@ -452,7 +452,7 @@ def test_corpora_that_cannot_be_merged(
     refused("parts/00003: no prepared.json", tmp_path / "other")
     prepare(tmp_path / "plain", corpus=given, tokenizer=tokenizer, num_workers=0)
     refused("plain: prepared as a whole; expected a folder that `prepare` wrote", tmp_path / "plain")
-    with pytest.raises(DomainbertError, match="is a corpus in parts; expected it alone"):
+    with pytest.raises(DomainbertError, match="is a corpus in parts; expected no other folder"):
         open_prepared([whole, whole])
 
 
@@ -473,9 +473,9 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
 
 def test_other_rows_are_refused(merged: Path) -> None:
     corpus = open_prepared([merged])
-    with pytest.raises(DomainbertError, match="max_length: 20; the corpus is prepared in parts with row_lengths 16"):
+    with pytest.raises(DomainbertError, match="max_length: 20; expected one of the row_lengths of the prepared"):
         reader(corpus, 20)
-    with pytest.raises(DomainbertError, match="a corpus in parts, which the objective reads as a whole"):
+    with pytest.raises(DomainbertError, match="the objective cannot read a corpus in parts"):
         SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).lay_out(corpus.train, 16)
 
 

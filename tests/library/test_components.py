@@ -75,7 +75,9 @@ def test_a_corpus_that_cannot_be_prepared_is_one_sentence(folder: Path, tmp_path
         prepare_corpus(text, folder / "model", tmp_path / "c")  # the file is one document
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "prepared.json").touch()
-    with pytest.raises(DomainbertError, match=f"out: {tmp_path / 'd'} holds a prepared corpus; expected a new folder"):
+    with pytest.raises(
+        DomainbertError, match=f"out: {tmp_path / 'd'} contains a prepared corpus; expected a new folder"
+    ):
         prepare_corpus([text], folder / "model", tmp_path / "d")
 
 

@@ -11,7 +11,7 @@ def test_a_tagger_that_predicts_nothing_is_told_in_the_table() -> None:
     found, none = [[(0, 1, "x")], []], [[], []]
     scoring = entities(found, {"ours": {"seed-1": found, "seed-2": none, "seed-3": none}})
     summary = scoring.summary(DRAWN)
-    advice = "it has learnt nothing; train it with another optim.lr or longer"
+    advice = "it has not learned; train it with another optim.lr or longer"
     assert summary["warnings"] == [f"ours (seed-2, seed-3) predicts no entity at all: {advice}"]
     assert scoring.lines(summary)[2] == f"warning: {summary['warnings'][0]}"
     scoring = entities(none, {"ours": {"seed-1": none}})

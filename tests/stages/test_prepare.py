@@ -51,7 +51,7 @@ def test_prepare_writes_counts_and_prints(tmp_path: Path, tokenizer: Path, capsy
     assert metrics["documents_without_tokens"] == 1
     assert metrics["corpus"]["sources"][0]["dropped"] == {"exact duplicates": 1}
     printed = capsys.readouterr().out
-    assert "dropped: 1 exact duplicates" in printed and "dropped: 1 documents without a single token" in printed
+    assert "dropped: 1 exact duplicates" in printed and "dropped: 1 documents without tokens" in printed
     assert "unknown tokens: 0.510 %" in printed
 
 

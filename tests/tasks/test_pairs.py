@@ -137,10 +137,10 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
     with pytest.raises(
         DomainbertError,
         match=r"a.jsonl:3: a pair of 4 and 4 tokens, for which a window \(max_length\) has room for 7; expected a "
-        "first text of at most 3, as it stands whole beside each part of the second",
+        "first text of at most 3 tokens, because each window contains all of it",
     ):
         encode_file(task, file, tokenizer, 10)
-    with pytest.raises(DomainbertError, match="max_length: 3; the vocabulary puts 3 special tokens around a text"):
+    with pytest.raises(DomainbertError, match="max_length: 3; expected more than the 3 special tokens of a text"):
         encode_file(task, file, tokenizer, 3)
 
 
@@ -183,7 +183,7 @@ def test_a_tokenizer_that_frames_no_pairs_is_refused_early(tmp_path: Path, vocab
     for task in (Classification(), Classification(FORMAT)):
         given = Given({"model": tmp_path, "task": task})
         given.check_pairs("model")
-        wanted = "frames single texts only; expected one for pairs too" if task.reads_pairs else ""
+        wanted = "handles only single texts; expected pairs too" if task.reads_pairs else ""
         assert (wanted in str(given.problems)) and bool(given.problems) == task.reads_pairs
     given = Given({"model": vocabularies("bert"), "task": Classification(FORMAT)})
     given.check_pairs("model")

@@ -202,7 +202,7 @@ def test_intervals_are_drawn_by_document(tmp_path: Path) -> None:
     summary = scoring.summary(Resampling(200, 0))
     assert summary["systems"]["good"]["interval"][1] == 1 and summary["paired"][0]["difference"] == 1
     assert summary["warnings"] == [
-        "poor (seed-1) predicts one label only: it has learnt nothing; train it with another optim.lr or longer"
+        "poor (seed-1) predicts one label only: it has not learned; train it with another optim.lr or longer"
     ]
     lines = scoring.lines(summary)
     assert lines[0].split()[:4] == ["system", "mean", "token", "F1"] and "by label" in "\n".join(lines)

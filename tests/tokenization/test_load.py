@@ -251,7 +251,7 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
         (lambda folder: None, "no tokenizer; expected tokenizer.json, vocab.txt of a BERT"),
         (lambda folder: (folder / "vocab.txt").write_text("a\n"), r"has no \[PAD\] \(pad_token\)"),
         (_bpe, "the tokenizer is a BPE model; expected byte-level BPE, Unigram or WordPiece"),
-        (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is in line 2 too; expected each piece once"),
+        (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is also in line 2; expected each piece once"),
         (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"), r"has no \[SEP\] \(sep_token\), \[MASK\] \(mask_token\)"),
         (_write("tokenizer.json", "{"), "tokenizer.json: not a tokenizer.json that tokenizers can read"),
         (_write("tokenizer_config.json", "{"), "tokenizer_config.json: not valid JSON"),

@@ -59,7 +59,7 @@ def test_the_report_compares_on_the_same_words(make_tokenizer: Callable[..., Dom
         "fallen": [{"word": "bank", "before": ["b", "##a", "##n", "##k"], "after": ["bank"], "count": 3}],
     }
     assert lines[5:8] == [
-        "if a model with their vocabulary changed to ours:",
+        "change of a model from their vocabulary to ours:",
         "entries: 71.4 % copied, 14.3 % composed, 14.3 % new; 2.0000 pieces per word fewer",
         "  bank (3 times): b ##a ##n ##k -> bank",
     ]
@@ -80,4 +80,4 @@ def test_the_report_of_one_vocabulary(make_tokenizer: Callable[..., DomainTokeni
     report = vocabulary_report(make_tokenizer(["bank"]), None, {"corpus": {"bank": 3}})
     assert report["compared"] is None
     assert set(report["texts"]["corpus"]) == {"ours"}
-    assert report_lines(report)[-1] == "words of corpus in most pieces: none is split"
+    assert report_lines(report)[-1] == "words of corpus with the most pieces: no word is split"

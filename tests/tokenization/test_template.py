@@ -114,7 +114,7 @@ def test_a_tokenizer_may_frame_single_texts_only(
     assert template == Template(bert_template(2, 3).single, ())
     assert lists(template.frame([7])) == [[2, 7, 3], [0, 0, 0]]
     for ask in (lambda: template.frame([7], [8]), lambda: template.extra(pair=True)):
-        with pytest.raises(DomainbertError, match="frames single texts only; expected one for pairs too"):
+        with pytest.raises(DomainbertError, match="handles only single texts; expected pairs too"):
             ask()
 
 

@@ -121,8 +121,8 @@ def test_seeds_are_frequent_and_go_on_in_more_than_one_way() -> None:
     assert pieces == sorted(wanted, key=lambda text: (len(text), text))
     assert dict(zip(pieces, found.occurrences.tolist(), strict=True)) == wanted
     kept = found.only(found.single)
-    assert kept.found[0].tolist() == [{"a": 0, "b": 1, "c": 2}.get(one, 3) for one in found.text]
-    assert kept.found[1:].tolist() == [[3] * len(found.text)] * 15
+    assert kept.pieces_at[0].tolist() == [{"a": 0, "b": 1, "c": 2}.get(one, 3) for one in found.text]
+    assert kept.pieces_at[1:].tolist() == [[3] * len(found.text)] * 15
 
 
 def test_expected_counts_are_sums_over_all_spellings() -> None:
@@ -231,7 +231,9 @@ def test_layouts_have_names() -> None:
     ],
 )
 def test_a_list_without_a_token_of_each_role_is_refused(tokens: list[str]) -> None:
-    expected = r"expected in the order of their ids \[PAD\] or <pad>, \[UNK\] or <unk>, \[CLS\] or <s>, .* at most once"
+    expected = (
+        r"expected \[PAD\] or <pad>, \[UNK\] or <unk>, \[CLS\] or <s>, .* in the order of their ids, with at most one"
+    )
     with pytest.raises(DomainbertError, match=f"special_tokens: found .*; {expected}"):
         Unigram(tokens)
 

@@ -1,1 +1,1 @@
-"""The kinds of vocabulary: every folder here with a `config.py` and a `kind.py` is one."""
+"""Kinds of vocabulary: one folder per kind, with a `config.py` and a `kind.py`."""

@@ -1,4 +1,4 @@
-"""Byte-level BPE in a YAML. Free of torch, and of `tokenizers`."""
+"""Configuration of byte-level BPE. Imports neither torch nor `tokenizers`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ByteBPE(TokenizerKindConfig):
-    """RoBERTa's: merges of bytes, so that nothing is ever unknown; the space before a word belongs to its piece.
+    """Byte-level BPE, as in RoBERTa: no text is unknown, and the space before a word belongs to its first piece.
 
     >>> from domainbert import ByteBPE
     >>> ByteBPE().special_tokens[0], ByteBPE().build().name
@@ -24,7 +24,7 @@ class ByteBPE(TokenizerKindConfig):
     """
 
     special_tokens: list[str] = field(default_factory=lambda: ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    """Special tokens in the order of their ids; ... stands for all other entries, which come last unless it does."""
+    """Special tokens in the order of their ids; `...` is the position of all other entries (default: at the end)."""
 
     def __post_init__(self) -> None:
         """Check that each role has a token."""

@@ -1,4 +1,4 @@
-"""Unigram in a YAML. Free of torch, and of `tokenizers`."""
+"""Configuration of Unigram. Imports neither torch nor `tokenizers`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unigram(TokenizerKindConfig):
-    """Sentencepiece's: of all ways to spell a word the most probable one; "▁" stands for the space before a word.
+    """Unigram, as in sentencepiece: the most probable segmentation of a word; "▁" marks the space before a word.
 
     >>> from domainbert import Unigram
     >>> Unigram().special_tokens[:2], Unigram().build().name
@@ -24,10 +24,10 @@ class Unigram(TokenizerKindConfig):
     """
 
     special_tokens: list[str] = field(default_factory=lambda: ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
-    """Special tokens in the order of their ids; ... stands for all other entries, which come last unless it does."""
+    """Special tokens in the order of their ids; `...` is the position of all other entries (default: at the end)."""
 
     keep_accents: bool = False
-    """Keep accents in a lowercased vocabulary."""
+    """Keep accents in a lowercase vocabulary."""
 
     def __post_init__(self) -> None:
         """Check that each role has a token."""

@@ -1,8 +1,8 @@
-"""Unigram: of all ways to spell a text the most probable one (Kudo 2018), with the settings of sentencepiece.
+"""Unigram: the most probable segmentation of a text (Kudo 2018), with the settings of sentencepiece.
 
-A text is normalised as sentencepiece does by default (`nmt_nfkc`): control characters are left out, and compatibility
-characters replaced by those they stand for. It is cut at white space, and each string between has the mark "▁" before
-it, the first of a text too: so words are read the same in a corpus, in a text and in a labelled file.
+A text is normalised with sentencepiece's default (`nmt_nfkc`): control characters are removed, and compatibility
+characters are replaced. It is cut at white space, and "▁" is put before each word, also before the first, so that a
+word has the same pieces everywhere.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from domainbert.tokenization.kind import Bools, TokenizerKind
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
 from domainbert.tokenization.special_tokens import NAMES, ids_in_order, special_roles
 from domainbert.tokenization.template import Template, template_of, usual_template
-from domainbert.tokenization.train import TrainingWords, Wanted, most_frequent
+from domainbert.tokenization.train import TrainingWords, VocabularySize, choose_alphabet, most_frequent
 from domainbert.tokenization.words import WordCounter, count_words
 
-_ASCII = frozenset(map(chr, range(33, 127)))
-_MAX_WORD = 32  # characters of a string that is learnt from; its probability is still a float64
-_NEVER = -1000.0  # score of a special token: a text that spells "<s>" is spelt by "<", "s" and ">"
-_WITHOUT_SPACES = [  # first and last character of scripts whose words have none between them
+_MAX_WORD = 32  # characters of a training string, so that its probability does not underflow in float64
+_NEVER = -1000.0  # score of special tokens, so that "<s>" in a text becomes "<", "s" and ">"
+_WITHOUT_SPACES = [  # first and last character of scripts without spaces between words
     ("\u0e00", "\u0eff"),  # Thai, Lao
     ("\u1000", "\u109f"),  # Burmese
     ("\u1780", "\u17ff"),  # Khmer
-    ("\u3005", "\u3007"),  # signs that stand for Chinese characters
+    ("\u3005", "\u3007"),  # iteration marks
     ("\u3040", "\u30ff"),  # Japanese syllables
     ("\u31f0", "\u31ff"),
     ("\u3400", "\u4dbf"),  # Chinese characters
@@ -42,47 +41,39 @@ _WITHOUT_SPACES = [  # first and last character of scripts whose words have none
 
 
 class _UnigramPieces(MarkedPieces):
-    """A piece begins a word that has the mark, is a sign or behind one, or is of a script without spaces."""
+    """Entries of a Unigram vocabulary."""
 
     reads_pretokens = False
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """Words are letters and digits in a row, each sign, and each piece of a script without spaces; a combining mark
-        continues what is before it. Of more than 16 pieces in a row the next one begins another word."""
-        import numpy as np  # a recipe is checked without it
+        """Words are runs of letters and digits, each other sign, and each piece of a script without spaces. A combining
+        mark continues a word; after 16 pieces of a word, the next piece begins a new word."""
+        import numpy as np  # imported here because checks of recipes do not need it
 
         begins, ends, continues = self._roles
         ids = np.asarray(encoding.ids, dtype=np.int64)
         starts = begins[ids]
         starts[:1] = True
         starts[1:] |= ends[ids[:-1]] & ~continues[ids[1:]]
-        starts[1:] &= ids[:-1] != self.backend.token_to_id(META_SPACE)  # a space that has not merged with its word
+        starts[1:] &= ids[:-1] != self.backend.token_to_id(META_SPACE)  # a separate piece for the space before a word
         self._cap(starts, ~continues[ids])
         return starts
 
     @cached_property
     def _roles(self) -> tuple[Bools, Bools, Bools]:
-        """(vocab_size,) each: whether an entry begins a word, ends one, and begins with a combining mark."""
+        """Whether an entry begins a word, ends a word, and begins with a combining mark; each (vocab_size,)."""
         import numpy as np
 
-        unknown = NAMES["unk_token"]  # continues what is before it
+        unknown = NAMES["unk_token"]  # continues a word
         texts = ["" if token in unknown else token for token in tokens_by_id(self.backend)]
         first = [_character_class(text[0]) if text else "" for text in texts]
         last = [_character_class(text[-1]) if text and text != META_SPACE else "" for text in texts]
-        alone = ("sign", "without spaces")
-        begins, ends, continues = (
-            [one in alone for one in first],
-            [one in alone for one in last],
-            [one == "mark" for one in first],
-        )
-        return np.array(begins), np.array(ends), np.array(continues)
+        single = ("sign", "without spaces")
+        return np.isin(first, single), np.isin(last, single), np.array(first) == "mark"
 
 
 class UnigramKind(TokenizerKind):
-    """Sentencepiece's kind, with special tokens in the order of their ids, as `special_roles` reads them.
-
-    A lowercased vocabulary has no accents, unless they are kept.
-    """
+    """Unigram; `special_tokens` as in `special_roles`. A lowercase vocabulary has no accents, unless `keep_accents`."""
 
     name = "Unigram"
     lowercases = False
@@ -97,29 +88,22 @@ class UnigramKind(TokenizerKind):
         return isinstance(backend.model, Unigram)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Words of the characters that get a piece: printable ASCII, and every other one that is frequent enough. A
-        rare character is left out of its word, whose parts are kept."""
+        """Select words; a word is split at characters that are not in the alphabet."""
         cut = counter.words(self.cutter(self._backend([], lowercase)))
         characters = count_words(cut, list)
-        usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
-        others = sorted(characters.keys() - usual - {" "}, key=lambda one: (-characters[one], one))
-        alphabet = usual.union(one for one in others if characters[one] >= min_character_count)
+        del characters[" "]
+        alphabet, rare = choose_alphabet(characters, lowercase, min_character_count)
         counts, infrequent = most_frequent(count_words(cut, lambda word: _known_parts(self.entry(word), alphabet)))
-        return TrainingWords(
-            counts,
-            sorted(alphabet),
-            rare_characters={one: characters[one] for one in others if one not in alphabet},
-            infrequent_words=infrequent,
-        )
+        return TrainingWords(counts, sorted(alphabet), rare, infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """The more probable a piece is, the lower is its id; a string must occur `min_frequency` times to be one."""
+        """Train; ids are in the order of probability, and a string must occur `min_frequency` times to be a piece."""
         from domainbert.tokenization.kinds.unigram.learning import learn_pieces  # NumPy
 
         alphabet, special = [META_SPACE, *words.alphabet], self.special_tokens.values()
-        wanted = Wanted(words, len(special) + len(alphabet), vocab_size, min_frequency)
-        pieces = learn_pieces(words.counts, alphabet, wanted.size - len(special), min_frequency)
-        wanted.check(len(special) + len(pieces))
+        target = VocabularySize(words, len(special) + len(alphabet), vocab_size, min_frequency)
+        pieces = learn_pieces(words.counts, alphabet, target.size - len(special), min_frequency)
+        target.check(len(special) + len(pieces))
         scores = {**dict.fromkeys(special, _NEVER), **dict(pieces)}
         entries = ids_in_order(self._order, [piece for piece, _ in pieces])
         backend = self._backend([(entry, scores[entry]) for entry in entries], lowercase)
@@ -135,7 +119,7 @@ class UnigramKind(TokenizerKind):
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(META_SPACE, prepend_scheme="always")]
         )
         backend.add_special_tokens(
-            [  # "a <mask>" takes the space, as in the models that have it: what is hidden there has the mark of it
+            [  # <mask> in "a <mask>" includes the space, as in published models, because the masked piece does
                 AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
                 for role, token in self.special_tokens.items()
                 if entries
@@ -148,8 +132,8 @@ class UnigramKind(TokenizerKind):
         return _UnigramPieces(backend)
 
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Cuts where pieces of ours end: at white space, and between letters, digits, signs and scripts without spaces.
-        What has the mark has a space before it."""
+        """Return a function that cuts at white space and between letters, digits, signs and scripts without spaces, as
+        trained pieces end there. "▁" becomes a space."""
         normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
 
         def cut(string: str) -> list[str]:
@@ -165,21 +149,20 @@ class UnigramKind(TokenizerKind):
 
     @override
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """A word is just more probable than the pieces it replaces: so it is one where
-        these were, and all other text is spelt as before, as far as its characters are known: the least probable
-        entry says how probable unknown ones are."""
+        """Add entries that are slightly more probable than the pieces they replace. The pieces of all other text do not
+        change, except around unknown characters, whose score depends on the lowest score of an entry."""
         scores = dict(map(tuple, model["vocab"]))
-        least = min(scores.values())  # what is unknown is scored by it
-        behind = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are no entries of the model
-        model["vocab"] += [[token, least] for token in behind]
+        least = min(scores.values())
+        added = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are not entries of the model
+        model["vocab"] += [[token, least] for token in added]
         for entry in entries:
             pieces = [scores.get(token.value, least) for token in backend.model.tokenize(entry)]
             model["vocab"].append([entry, sum(pieces) + 1e-6])
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """A class that takes all from `tokenizer.json`: those of the families build their own normalizer."""
-        frame = template_of(backend)
-        types = ["token_type_ids"] if frame is not None and any(part.token_type for part in frame.pair) else []
+        """Use a class that reads everything from `tokenizer.json`: the families' classes replace the normalizer."""
+        template = template_of(backend)
+        types = ["token_type_ids"] if template is not None and any(part.token_type for part in template.pair) else []
         inputs = ["input_ids", *types, "attention_mask"]
         return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
@@ -201,17 +184,18 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Runs of one class of characters; a mark of the space goes with what is behind it, a combining mark with what is
-    before it. At most 32 characters."""
+    """Yield runs of one class of characters, of at most 32 characters. "▁" belongs to the next run, a combining mark to
+    the previous one."""
     start, previous = 0, ""
-    for place, character in enumerate(text):
-        found = _character_class(character)
-        new = character == META_SPACE or place - start == _MAX_WORD
-        if place > start and (new or (found not in ("mark", previous) and text[place - 1] != META_SPACE)):
-            yield text[start:place]
-            start = place
-        previous = previous if found == "mark" and place > start else found
-    yield from [text[start:]] if text[start:] else []
+    for index, character in enumerate(text):
+        current = _character_class(character)
+        new = character == META_SPACE or index - start == _MAX_WORD
+        if index > start and (new or (current not in ("mark", previous) and text[index - 1] != META_SPACE)):
+            yield text[start:index]
+            start = index
+        previous = previous if current == "mark" and index > start else current
+    if text[start:]:
+        yield text[start:]
 
 
 @cache
@@ -223,5 +207,5 @@ def _character_class(character: str) -> str:
 
 
 def _known_parts(word: str, alphabet: frozenset[str]) -> list[str]:
-    """The longest parts of a word whose characters all have a piece."""
-    return "".join(one if one in alphabet or one == META_SPACE else " " for one in word).split()
+    """Longest parts of a word whose characters are all in the alphabet."""
+    return "".join(character if character in alphabet or character == META_SPACE else " " for character in word).split()

@@ -1,4 +1,4 @@
-"""WordPiece in a YAML. Free of torch, and of `tokenizers`."""
+"""Configuration of WordPiece. Imports neither torch nor `tokenizers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WordPiece(TokenizerKindConfig):
-    """BERT's: pieces that continue a word begin with "##", and a word with an unknown character is [UNK].
+    """WordPiece, as in BERT: pieces that continue a word begin with "##"; a word with an unknown character is [UNK].
 
     >>> from domainbert import WordPiece
     >>> WordPiece(keep_accents=True).build().name
@@ -23,7 +23,7 @@ class WordPiece(TokenizerKindConfig):
     """
 
     keep_accents: bool = False
-    """Keep accents in a lowercased vocabulary."""
+    """Keep accents in a lowercase vocabulary."""
 
     @override
     def build(self) -> TokenizerKind:

@@ -1,8 +1,8 @@
-"""WordPiece: BERT's tokenizer, its training, its folder and its marks.
+"""WordPiece, BERT's kind of vocabulary.
 
-`tokenizers.WordPieceTrainer` learns byte-pair merges and writes them down as WordPiece. Run as it is, it gives other
-ids every time: a piece `##c` gets its id when the trainer first meets it, in the random order of a hash table, and the
-ids then decide between merges of equal count. Here every `##c` has its id before training begins.
+`tokenizers.WordPieceTrainer` learns byte-pair merges and saves them as WordPiece. By default its result is random: a
+piece `##c` gets its id in the order of a hash table, and ids break ties between merges of equal count. Here every `##c`
+has its id before training begins.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import bert_template, template_of
-from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, learn, most_frequent
+from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, choose_alphabet, learn, most_frequent
 from domainbert.tokenization.words import WordCounter, count_words, normalized_words
 
 _BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"})
-_ASCII = frozenset(map(chr, range(33, 127)))
 
 
 class _WordPieces(Pieces):
-    """Pieces that continue a word are marked, by "##" as a rule."""
+    """Entries whose prefix, usually "##", marks pieces that continue a word."""
 
     @property
     def _prefix(self) -> str:
@@ -41,7 +40,7 @@ class _WordPieces(Pieces):
 
     @cached_property
     def begins_word(self) -> Bools:
-        import numpy as np  # a recipe is checked without it
+        import numpy as np  # imported here because checks of recipes do not need it
 
         surfaces = map(self.surface, tokens_by_id(self.backend))
         return np.asarray([surface is None or surface.starts_word for surface in surfaces], dtype=np.bool_)
@@ -59,7 +58,7 @@ class _WordPieces(Pieces):
 
     @cached_property
     def _inner(self) -> WordPiece:
-        """Model of the continuing pieces alone, without their prefix: it cuts the inside of a word as they do."""
+        """Model of only the continuing pieces, without prefix: it cuts the inside of words."""
         prefix, unknown = self._prefix, self.backend.model.unk_token
         ids = self.backend.get_vocab(with_added_tokens=False)
         inner = {token.removeprefix(prefix): number for token, number in ids.items() if token.startswith(prefix)}
@@ -70,7 +69,7 @@ class _WordPieces(Pieces):
 
 
 class WordPieceKind(TokenizerKind):
-    """BERT's kind; a lowercased vocabulary has no accents, unless they are kept."""
+    """WordPiece; a lowercase vocabulary has no accents, unless `keep_accents`."""
 
     name = "WordPiece"
     special_tokens = SPECIAL_TOKENS
@@ -84,32 +83,24 @@ class WordPieceKind(TokenizerKind):
         return isinstance(backend.model, WordPiece)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Words that are normalized, not too long, and of an alphabet.
-
-        That is printable ASCII, whether it occurs or not, so that no word of it is ever unknown; and every other
-        character that is frequent enough, up to the 1,000 most frequent (where counts are equal, the smaller code
-        point).
-        """
+        """Select words that are not too long and contain only characters of the alphabet."""
         words = counter.words(self.cutter(self._backend({}, lowercase)))
         characters = count_words(words, list)
-        usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
-        ranked = sorted(characters.keys() - usual, key=lambda character: (-characters[character], character))
-        frequent = [character for character in ranked if characters[character] >= min_character_count][:MAX_ALPHABET]
-        alphabet = usual.union(frequent)
+        alphabet, rare_characters = choose_alphabet(characters, lowercase, min_character_count, MAX_ALPHABET)
         long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
         rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}
         counts, infrequent = most_frequent({word: words[word] for word in words.keys() - long - rare})
         return TrainingWords(
             counts=counts,
             alphabet=sorted(alphabet),
-            rare_characters={character: characters[character] for character in ranked[len(frequent) :]},
+            rare_characters=rare_characters,
             rare_words=sum(words[word] for word in rare),
             infrequent_words=infrequent,
             long_words=sum(words[word] for word in long),
         )
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """The ids are those of the special tokens, the characters, the `##` characters, and the pieces as learnt."""
+        """Train; ids are special tokens, characters, `##` characters, then the pieces as learned."""
         continuing = _continuing(words.alphabet, self.cutter(self._backend({}, lowercase)))
         seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *continuing]
         learner = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
@@ -129,10 +120,9 @@ class WordPieceKind(TokenizerKind):
         return normalized_words(backend)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """Read `vocab.txt` as transformers does: `do_lower_case` is true unless `tokenizer_config.json` says false.
+        """Read `vocab.txt` as transformers does, with `do_lower_case` true by default.
 
-        The oldest checkpoints have no `tokenizer_config.json`; then the vocabulary itself says it, because an uncased
-        one never holds a capital letter.
+        Without `tokenizer_config.json`, as in the oldest checkpoints, a vocabulary with a capital letter is cased.
         """
         path = folder / "vocab.txt"
         if not path.is_file():
@@ -142,14 +132,14 @@ class WordPieceKind(TokenizerKind):
 
     @override
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """BERT's classes in transformers normalise by these settings alone."""
+        """BERT's classes in transformers take the normalizer from these settings, not from `tokenizer.json`."""
         name = config.get("tokenizer_class", "BertTokenizer" if "do_lower_case" in config else "")
         if str(name).removesuffix("Fast") in _BERT_CLASSES and isinstance(backend.normalizer, BertNormalizer):
             backend.normalizer = bert_backend({}, config).normalizer
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """BERT's class builds all but the vocabulary anew from these settings. Where that would give other ids than
-        `tokenizer.json`, a class that takes all from there."""
+        """Use BERT's class, which takes everything except the vocabulary from these settings, if the ids are the same;
+        otherwise a class that reads everything from `tokenizer.json`."""
         normalizer = backend.normalizer
         if isinstance(normalizer, BertNormalizer):
             settings = {
@@ -159,14 +149,14 @@ class WordPieceKind(TokenizerKind):
             }
             ids = backend.get_vocab()
             frame = bert_template(ids[special_tokens["cls_token"]], ids[special_tokens["sep_token"]])
-            same = _settings(bert_backend({}, settings, special_tokens)) == _settings(backend)
+            same = _backend_config(bert_backend({}, settings, special_tokens)) == _backend_config(backend)
             if same and template_of(backend) == frame:
                 return {"tokenizer_class": "BertTokenizer", **settings}
-        inputs = ["input_ids", "token_type_ids", "attention_mask"]  # BERT's class has them by itself
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]  # the default of BERT's class
         return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:
-        """The pieces, a line each."""
+        """Return `vocab.txt`, one piece per line."""
         return {"vocab.txt": "".join(f"{token}\n" for token in tokens_by_id(backend))}
 
     @override
@@ -175,32 +165,32 @@ class WordPieceKind(TokenizerKind):
 
 
 def _continuing(alphabet: Iterable[str], cut: Callable[[str], list[str]]) -> list[str]:
-    """`##c` for each character that can stand inside a word: punctuation and Chinese characters never do."""
+    """`##c` for each character that can continue a word: punctuation and Chinese characters cannot."""
     return [PREFIX + character for character in alphabet if cut(f"a{character}") == [f"a{character}"]]
 
 
-def _settings(backend: Tokenizer) -> list[Any]:
-    """All that decides the ids of a text but the entries."""
+def _backend_config(backend: Tokenizer) -> list[Any]:
+    """Normalizer, pre-tokenizer and model options, without the vocabulary."""
     state = json.loads(backend.to_str())
     return [state["normalizer"], state["pre_tokenizer"], {**state["model"], "vocab": {}}]
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Whether an entry other than "[UNK]" and its like holds a capital letter."""
+    """Whether an entry has a capital letter; special tokens such as "[UNK]" do not count."""
     return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    """Piece to id, which is the number of its line counted from 0."""
+    """Map pieces to ids: line numbers from 0."""
     try:
-        # not splitlines(), which also breaks at U+2028 and other characters that may be pieces
+        # not splitlines(), which also splits at U+2028 and other characters that may be pieces
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise DomainbertError(f"{path}: not UTF-8: {error}") from error
     vocab: dict[str, int] = {}
     for number, token in enumerate(lines, 1):
         if token in vocab:
-            found = f"{token!r} is in line {vocab[token] + 1} too"
-            raise DomainbertError(f"{path}:{number}: {found}; expected each piece once")
+            first = f"{token!r} is also in line {vocab[token] + 1}"
+            raise DomainbertError(f"{path}:{number}: {first}; expected each piece once")
         vocab[token] = number - 1
     return vocab
