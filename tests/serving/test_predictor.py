@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from domainbert.serving.parts import compute_in_parts
 
 import domainbert
 from domainbert.base.errors import DomainbertError
@@ -22,7 +23,6 @@ from domainbert.labelled.tag_schemes import to_iob2
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
-from domainbert.serving.parts import compute_in_parts
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.words import TaggedWords
