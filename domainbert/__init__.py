@@ -1,7 +1,7 @@
 """domainbert: small, fast BERT models of one domain, from raw text to NER F1.
 
-The public names and their modules stand in `__init__.pyi`, for type checkers and for this module. A name is imported
-when it is first used, so that `import domainbert` needs neither torch nor time.
+`__init__.pyi` lists the public names and their modules, for type checkers and for this module. Names are imported on
+first use, so that `import domainbert` is fast and does not import torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name; the version is that of the installed package."""
+    """Import a public name on first use; read `__version__` from the metadata of the installed package."""
     if name == "__version__":
         from importlib.metadata import version
 

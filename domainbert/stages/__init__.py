@@ -1,1 +1,1 @@
-"""The stages of the command line, one function each."""
+"""Stages of the command line, each a function in a module."""

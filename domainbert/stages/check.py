@@ -1,4 +1,4 @@
-"""`check`: looks at labelled sets and corpora before hours are spent on them."""
+"""The stage `check`: find errors in labelled sets and corpora before a long training."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ if TYPE_CHECKING:
 
 
 REPORTS = True
-"""See `Stage.reports`: a file is mended and checked again."""
+"""See `Stage.reports`: another run replaces the report without `--force`."""
 
 
 @dataclass(frozen=True)
 class LabelledSets:
-    """The labelled sets of a task."""
+    """Labelled sets of a task."""
 
     train: LabelledSet | None = None
-    """Labelled training set, as `train` of `finetune`."""
+    """Labelled training set, like `train` of `finetune`."""
 
     validation: LabelledSet | None = None
-    """Set by which the epoch is chosen."""
+    """Validation set, which chooses the epoch."""
 
     test: LabelledSet | None = None
-    """Test set. It is compared with the others, its labels are counted and its texts looked at; nothing is chosen by
-    it."""
+    """Test set. `check` compares it with the other sets and inspects it; nothing is selected with it."""
 
     def given(self) -> dict[SetName, LabelledSet]:
-        """Those that there are, by name."""
-        return {name: one for name in get_args(SetName) if (one := getattr(self, name)) is not None}
+        """Return the sets that are not None, by name."""
+        return {name: labelled for name in get_args(SetName) if (labelled := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,43 +52,43 @@ class Check:
     """Settings of `check`."""
 
     labelled: LabelledSets | None = None
-    """Labelled sets of one task: train, validation, test."""
+    """Labelled sets of a task: `train`, `validation`, `test`."""
 
     task: TaskConfig | None = None
-    """Task of the labelled sets (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`."""
+    """Task of the labelled sets (`Ner`, `Classification`, ...) and the format of their files, as for `finetune`."""
 
     corpus: CorpusConfig | None = None
-    """Text without labels that a model is, or is to be, pretrained on. With labelled sets beside it, `check` says how
-    well it predicts their texts."""
+    """Corpus for pretraining. If labelled sets are given too, `check` measures how well the corpus predicts their
+    texts."""
 
     other_corpora: dict[str, CorpusConfig] = field(default_factory=dict)
-    """More text without labels, each by a name, to see which predicts the labelled texts best."""
+    """Other corpora, by name, to compare how well each predicts the labelled texts."""
 
     tokenizer: ModelPath | None = None
-    """Folder of a tokenizer or a model; if given, texts are looked at as its vocabulary reads them."""
+    """Folder of a tokenizer or a model; adds checks of unknown pieces and of lengths in tokens."""
 
     max_length: Length | None = None
-    """Tokens of a window, as for `finetune`; None takes that of the tokenizer's folder."""
+    """Tokens of a window, as for `finetune`; None takes the value saved with the tokenizer."""
 
     most_characters: PositiveInt | None = None
-    """Characters of each corpus that are read: of the beginning of each file, in proportion to its size. None reads
-    all; a check that a recipe runs by itself reads 50 million."""
+    """Largest number of characters to read from each corpus: the beginning of each file, in proportion to its size.
+    None reads the whole corpus; the automatic check of a recipe reads 50 million."""
 
     ignore: dict[str, str] = field(default_factory=dict)
-    """Rules whose findings do not count, each with the reason."""
+    """Rules to ignore, each with a reason."""
 
     thresholds: dict[str, Finite] = field(default_factory=dict)
-    """Other thresholds, by the names of rules."""
+    """Thresholds that override the defaults, by rule name."""
 
     strict: bool = False
-    """Warnings are errors."""
+    """Treat warnings as errors."""
 
     def __post_init__(self) -> None:
-        """Check that there is something to look at, and the names of rules."""
+        """Check that a labelled set or a corpus is given, and that the rules exist."""
         if self.corpus is None and (self.labelled is None or not self.labelled.given()):
             raise DomainbertError("labelled: nothing to look at; expected train, validation or test, or a corpus")
         if self.labelled is not None and self.task is None:
-            raise DomainbertError("task: missing; expected the task that labelled sets are for")
+            raise DomainbertError("task: missing; expected the task of the labelled sets")
         if self.ignore or self.thresholds:
             _check_rules(self)
 
@@ -98,124 +97,124 @@ def _check_rules(settings: Check) -> None:
     from domainbert.checks.corpus_rules import RULES
     from domainbert.checks.rules import OF_LABELLED_SETS
 
-    known = {one.name: one for one in [*OF_LABELLED_SETS, *RULES]}
+    rules = {rule.name: rule for rule in [*OF_LABELLED_SETS, *RULES]}
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
-            if name not in known:
-                raise DomainbertError(f"{key}: {name[:80]!r} is no rule; {nearest(name, list(known))}")
+            if name not in rules:
+                raise DomainbertError(f"{key}: {name[:80]!r} is no rule; {nearest(name, list(rules))}")
     for name, reason in settings.ignore.items():
         if not reason.strip():
-            raise DomainbertError(f"ignore: {name} has no reason; expected a few words that say why it does not count")
+            raise DomainbertError(f"ignore: {name} has no reason; expected a few words that say why to ignore it")
     for name, value in settings.thresholds.items():
         if value < 0:
             raise DomainbertError(f"thresholds: {name}: found {value:g}; expected 0 or more")
-        if known[name].threshold is None:
-            raise DomainbertError(f"thresholds: {name} has none: each case is told; expected another rule, or ignore")
+        if rules[name].threshold is None:
+            raise DomainbertError(f"thresholds: {name} has no threshold; expected another rule, or its name in ignore")
 
 
 @stage
 def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
-    """Look at labelled sets and corpora: leaks between splits, odd labels, broken text, what a vocabulary cannot read.
+    """Find leaks between splits, unusual labels, broken text, and characters that a vocabulary cannot represent.
 
-    Errors stop a recipe, and end the command with exit code 1. `out` gets `check.json`.
+    An error stops a recipe and ends the command with exit code 1. The report is `check.json` in `out`.
     docs/reference/checks.md lists the rules.
 
     Raises:
-        DomainbertError: the corpus or the tokenizer cannot be read. What is wrong with a labelled file is a finding.
+        DomainbertError: the corpus or the tokenizer cannot be read. Errors in labelled files are findings.
     """
     from domainbert.checks.finding import REPORT, listed, with_reasons, write_report
     from domainbert.checks.labelled_set import facts
 
-    looked_at = _labelled(settings, inputs)
-    of_corpus, data = _corpus(settings, looked_at)
-    findings = with_reasons([*looked_at.findings(), *of_corpus], settings.ignore)
-    fitted = _fit(settings, looked_at)
-    write_report(out / REPORT, findings, data | {one.name: facts(one) for one in looked_at.sets}, fitted)
+    labelled = _labelled(settings, inputs)
+    corpus_findings, data = _corpus(settings, labelled)
+    findings = with_reasons([*labelled.findings(), *corpus_findings], settings.ignore)
+    corpus_fit = _fit(settings, labelled)
+    write_report(out / REPORT, findings, data | {checked.name: facts(checked) for checked in labelled.sets}, corpus_fit)
     print(listed(findings, "check"), flush=True)
-    errors = [one for one in findings if one.is_error or (settings.strict and one.ignored is None)]
-    found = {
+    errors = [finding for finding in findings if finding.is_error or (settings.strict and finding.ignored is None)]
+    leaks = [finding for finding in findings if finding.rule.endswith("-and-test") and "same-" in finding.rule]
+    result = {
         "findings": _counts(findings),
-        "errors": [_advised(one) for one in errors],
-        "warnings": [_leak(one) for one in findings if one.rule.endswith("-and-test") and "same-" in one.rule],
+        "errors": [_error_line(error) for error in errors],
+        "warnings": [_leak_line(leak) for leak in leaks],
     }
-    return found if fitted is None else {**found, "fit": fitted}
+    return result if corpus_fit is None else {**result, "fit": corpus_fit}
 
 
 def _labelled(settings: Check, inputs: Inputs) -> LabelledCheck:
     from domainbert.checks.reading import read_checked
     from domainbert.checks.rules import LabelledCheck
 
-    sets, unread = [], []
+    sets, problems = [], []
     for name, given in (settings.labelled or LabelledSets()).given().items():
         assert settings.task is not None
-        read, problems = read_checked(settings.task, name, given, inputs.labelled)
-        sets += [] if read is None else [read]
-        unread += problems
-    tokenizer = None if settings.tokenizer is None else _load(settings.tokenizer, inputs)
+        checked, unreadable = read_checked(settings.task, name, given, inputs.labelled)
+        sets += [] if checked is None else [checked]
+        problems += unreadable
+    tokenizer = None if settings.tokenizer is None else _load_tokenizer(settings.tokenizer, inputs)
     max_length = settings.max_length or (None if tokenizer is None else tokenizer.model_max_length)
-    return LabelledCheck(sets, unread, tokenizer, max_length, settings.thresholds)
+    return LabelledCheck(sets, problems, tokenizer, max_length, settings.thresholds)
 
 
-def _load(folder: Path, inputs: Inputs) -> DomainTokenizer:
-    """The tokenizer of a folder, of one with a model for each seed that of the best."""
+def _load_tokenizer(folder: Path, inputs: Inputs) -> DomainTokenizer:
+    """Load the tokenizer of a folder, or of its best seed if the folder holds a model for each seed."""
     from domainbert.models.folder import best_seed_folder
 
     return inputs.tokenizer(best_seed_folder(folder))
 
 
-def _corpus(settings: Check, looked_at: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
-    """The findings of the rules in the corpus, and facts of it, by its name."""
+def _corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
+    """Return the findings in the corpus, and its statistics under the key `corpus`."""
     from domainbert.checks.checked_corpus import corpus_facts, look_at_corpus
     from domainbert.checks.corpus_rules import corpus_findings
 
     if settings.corpus is None:
         return [], {}
-    tests = [one for one in looked_at.sets if one.name == "test"]
-    corpus = look_at_corpus(settings.corpus, tests, looked_at.tokenizer, settings.most_characters)
+    tests = [checked for checked in labelled.sets if checked.name == "test"]
+    corpus = look_at_corpus(settings.corpus, tests, labelled.tokenizer, settings.most_characters)
     if cut := sum(source.files_cut for source in corpus.report.sources):
-        print(_excerpt(corpus.report, cut), flush=True)
+        print(_excerpt_line(corpus.report, cut), flush=True)
     return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
 
 
-def _excerpt(report: CorpusReport, cut: int) -> str:
+def _excerpt_line(report: CorpusReport, cut: int) -> str:
     read = sum(source.read_characters for source in report.sources)
     files = "a file" if cut == 1 else f"{cut:,} files"
     advice = "`most_characters: null` reads all"
     return f"check: {read:,} characters of the corpus were read, and {files} not to the end; {advice}"
 
 
-def _fit(settings: Check, looked_at: LabelledCheck) -> dict[str, Any] | None:
-    """Measure how well the corpora predict the texts of the first labelled set; None without one of both. It is
-    printed."""
+def _fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
+    """Measure and print how well the corpora predict the texts of the first labelled set; None if either is missing."""
     from domainbert.checks.fit import fit, fit_lines
 
-    own = {} if settings.corpus is None else {"corpus": settings.corpus}
-    corpora = own | settings.other_corpora
-    if not corpora or not looked_at.sets:
+    corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
+    if not corpora or not labelled.sets:
         return None
-    found = fit(corpora, looked_at.sets[0].texts, most_characters=settings.most_characters)
-    print("\n".join(fit_lines(found)), flush=True)
-    return found
+    corpus_fit = fit(corpora, labelled.sets[0].texts, most_characters=settings.most_characters)
+    print("\n".join(fit_lines(corpus_fit)), flush=True)
+    return corpus_fit
 
 
 def _counts(findings: Iterable[Finding]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for one in findings:
-        counts[one.rule] = counts.get(one.rule, 0) + one.count
+    for finding in findings:
+        counts[finding.rule] = counts.get(finding.rule, 0) + finding.count
     return counts
 
 
-def _leak(one: Finding) -> str:
-    """The message of a finding that makes test scores too high, with the reason if the rule is ignored."""
-    return one.message if one.ignored is None else f"{one.message} (ignored: {one.ignored})"
+def _leak_line(finding: Finding) -> str:
+    """Return the message of a leak, which raises test scores, with the reason if the rule is ignored."""
+    return finding.message if finding.ignored is None else f"{finding.message} (ignored: {finding.ignored})"
 
 
-def _advised(one: Finding) -> str:
-    return f"{one.rule}: {one.message}; mend it, or ignore the rule with a reason: ignore: {{{one.rule}: ...}}"
+def _error_line(finding: Finding) -> str:
+    rule = finding.rule
+    return f"{rule}: {finding.message}; correct it, or ignore the rule with a reason: ignore: {{{rule}: ...}}"
 
 
 def check_arguments(given: Given) -> None:
     """Check the tokenizer."""
     if given.there(given["tokenizer"]):
         with given.under("tokenizer"):
-            _load(given["tokenizer"], given.inputs)
+            _load_tokenizer(given["tokenizer"], given.inputs)

@@ -1,4 +1,4 @@
-"""`distill`: a smaller model learns from a bigger one on a prepared corpus."""
+"""The stage `distill`: train a student on a prepared corpus with the outputs of a larger teacher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domainbert.encoders.config import check_length
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
-from domainbert.stages.warnings import of_distillation, say
+from domainbert.stages.warnings import distillation_warnings, say
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
@@ -27,33 +27,33 @@ class Distill(CorpusTraining):
     """Settings of `distill`."""
 
     teachers: Annotated[list[ModelPath], Items()] = field(metadata=TRAINED_MODEL)
-    """Model folders, usually one; several are an ensemble, whose logits are averaged, for losses that read no hidden
-    layers. The student starts from the first."""
+    """Model folders of the teachers, usually one. The logits of several teachers are averaged, for losses that do not
+    read hidden layers. The student starts from the first teacher."""
 
     prepared: Annotated[list[Path], Items()]
-    """Folders that `prepare` wrote with the teacher's tokenizer; together they are the corpus."""
+    """Folders that `prepare` wrote with the teacher's tokenizer; together they form the corpus."""
 
     losses: Annotated[list[LossConfig], Items()]
-    """Losses of the student, whose weighted sum is minimised; each is logged."""
+    """Losses of the student; their weighted sum is minimised, and each is logged."""
 
     student: StudentConfig = StudentConfig()
-    """Architecture of the student, and what it takes over from the teacher."""
+    """Architecture of the student, and the weights that it copies from the teacher."""
 
     masking: MaskingConfig = MaskingConfig()
-    """Tokens that are hidden in what both read."""
+    """Masking of the input that teacher and student read."""
 
     unfreeze_every: Count = 0
-    """Optimiser steps after which one layer more learns, from the top, the head first and the embeddings last; 0 lets
-    all learn from the start."""
+    """Optimiser steps after which one more layer is trained, from the head down to the embeddings; 0 trains all layers
+    from the start."""
 
     seed: Seed = 0
-    """Seed of new weights, the order, the masks and the dropout."""
+    """Seed of new weights, data order, masks and dropout."""
 
     trainer: dict[str, Any] | None = None
-    """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
+    """Further arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student has positions for a row, and that its losses can have so many teachers."""
+        """Check that the student has enough positions for a row and that its losses support the number of teachers."""
         super().__post_init__()
         check_length(self.row_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
@@ -61,14 +61,14 @@ class Distill(CorpusTraining):
 
 @stage
 def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
-    """Distil a model into a smaller one on a prepared corpus.
+    """Distil a model into a smaller model on a prepared corpus.
 
-    The teacher runs beside the student, in eval mode, and is not changed. `losses: [HardTargets]` trains the same
-    student without a teacher. configs/presets/ holds the lists of the published methods. `out` is as for `pretrain`.
+    The teacher runs in eval mode and is not changed. `losses: [HardTargets]` trains the same student without a
+    teacher. configs/presets/ has the losses of published methods. `out` has the same files as for `pretrain`.
 
     Raises:
-        DomainbertError: a loss that cannot compare the two, by its place in the list; a corpus with another vocabulary;
-            rows that are longer than the positions of one of the models; a teacher without the head that a loss reads.
+        DomainbertError: a loss cannot compare teacher and student (named by its index); the corpus has another
+            vocabulary; rows are longer than the positions of a model; a teacher lacks the head that a loss reads.
     """
     import lightning
 
@@ -102,16 +102,16 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     data.resolve(module, "fit")
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
     train, masked_lm, weighted = data.plan(steps.total), module.objective, module.losses
-    languages, often = passes_by_language(train)
-    say(often)
+    languages, language_warnings = passes_by_language(train)
+    say(language_warnings)
     models = (module.model, *module.teachers)
-    counts = [sum(parameter.numel() for parameter in one.parameters()) for one in models]
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
     print(", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher")
     fitted, throughput = fit_rows("distill", module, data, steps, settings.runtime(out))
     last = fitted.validation
     print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *weighted.names))}")
-    warnings = of_distillation(fitted.history)
-    if "HardTargets" in last:  # it is the loss of masked LM
+    warnings = distillation_warnings(fitted.history)
+    if "HardTargets" in last:  # the loss of masked LM
         warnings += masked_lm.judge(data.corpus, {"loss": last["HardTargets"]})[1]
     say(warnings)
     metrics = {
@@ -122,7 +122,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
         "tokens_per_second": throughput.tokens_per_second,
         **fitted.facts,
         **languages,
-        "warnings": often + warnings,
+        "warnings": language_warnings + warnings,
         "tokens_seen": tokens_seen(train),
     }
     facts = {
@@ -136,7 +136,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the length of rows that the models read."""
+    """Check that rows fit the models and that the corpus has the tokenizer of the teachers."""
     for path in given["teachers"]:
         given.check_max_length(given.encoder_of(path))
     given.check_max_length(given["student"].encoder)

@@ -1,4 +1,4 @@
-"""Model cards with the scores of a test set: beside the metrics, for a stage leaves the folders of others alone."""
+"""Model cards with test scores, written to the folder of `evaluate`: a stage does not change the folders of models."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from domainbert.tasks.config import TaskConfig
 def write_cards(
     out: Path, models: Mapping[str, Path], task: TaskConfig, names: str, systems: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Write `<system>/README.md` for each model: its own card, of the best of several seeds, with its test scores.
+    """Write `<system>/README.md` for each model: its card (of the best seed) with its test scores.
 
     Args:
-        out: the folder of the cards.
-        models: names and model folders, as `evaluate` takes them.
-        task: what was scored.
-        names: of the files of the test set.
-        systems: their scores, by name; of several seeds the mean.
+        out: folder for the cards.
+        models: model folders by name, as `evaluate` takes them.
+        task: task of the models.
+        names: file names of the test set.
+        systems: scores by model name; the mean over seeds.
     """
     for name, path in models.items():
-        head, body = split_card(_card_of(path) or f"# {name}\n")
+        head, body = split_card(_read_card(path) or f"# {name}\n")
         body = f"{body.rstrip()}\n\n{_section(task.headline, names, systems[name])}"
         results = [] if systems[name][task.headline.key] is None else [_result(task, names, systems[name])]
         (out / name).mkdir(parents=True, exist_ok=True)
         write_text(out / name / CARD, with_head(with_results(head, name, results), body))
 
 
-def _card_of(path: Path) -> str:
-    """The card in a model folder; empty where it has none that is text."""
+def _read_card(path: Path) -> str:
+    """Return the card of a model folder, or "" if it has none that can be read."""
     try:
         folder = best_seed_folder(resolve_path(path))
         return ((folder.parent if folder.suffix == ".onnx" else folder) / CARD).read_text(encoding="utf-8")
@@ -47,19 +47,19 @@ def _card_of(path: Path) -> str:
 
 
 def _result(task: TaskConfig, names: str, system: Mapping[str, Any]) -> Result:
-    metric = f"{task.headline.name}, {_of_seeds(system)}"
+    metric = f"{task.headline.name}, {_seeds_text(system)}"
     score = float(system[task.headline.key])
     return Result(task.title, names, "test", task.headline.key, metric, score, system.get("interval"))
 
 
-def _of_seeds(system: Mapping[str, Any]) -> str:
+def _seeds_text(system: Mapping[str, Any]) -> str:
     count = system.get("seeds", 1)
     return f"mean of {count} seeds" if count > 1 else "one seed"
 
 
 def _section(headline: Headline, names: str, system: Mapping[str, Any]) -> str:
     interval = shown_interval(system["interval"], headline.percent) if system.get("interval") else "unknown"
-    row = [headline.name, shown_score(system[headline.key], headline.percent), interval, _of_seeds(system), names]
+    row = [headline.name, shown_score(system[headline.key], headline.percent), interval, _seeds_text(system), names]
     return "\n".join(
         [
             "## Test scores",

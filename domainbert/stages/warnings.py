@@ -1,4 +1,4 @@
-"""Warnings of stages: their output, and the warning of a distillation whose loss has not fallen."""
+"""Print warnings of stages, and warn of a distillation whose loss did not decrease."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from domainbert.pretraining.config import CORPUS_ADVICE
 
 
 def say(warnings: Sequence[str]) -> None:
-    """Print them as they are found; a recipe repeats them at its end."""
+    """Print warnings at once; a recipe repeats them at its end."""
     for warning in warnings:
         print(f"warning: {warning}", flush=True)
 
 
-def of_distillation(history: Sequence[Mapping[str, float]]) -> list[str]:
-    """Warn of a loss that has not fallen between the first and the last validation, which are its rows."""
+def distillation_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a warning if the last validation loss is not below the first; `history` has a row per validation."""
     first, last = history[0]["loss"], history[-1]["loss"]
     if len(history) < 2 or last < first:
         return []

@@ -78,7 +78,7 @@ def test_a_leak_is_an_error_where_it_is_more_than_a_twentieth(tmp_path: Path) ->
     assert one["message"] == "4 of 60 texts of test are also in train, 1 of them with other labels"
     assert result["errors"] == [
         "same-text-in-train-and-test: 4 of 60 texts of test are also in train, 1 of them with other labels; "
-        "mend it, or ignore the rule with a reason: ignore: {same-text-in-train-and-test: ...}"
+        "correct it, or ignore the rule with a reason: ignore: {same-text-in-train-and-test: ...}"
     ]
     assert result["warnings"] == [one["message"]]
     ignored = {"ignore": {"same-text-in-train-and-test": "café"}}

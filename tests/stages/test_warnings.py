@@ -113,6 +113,7 @@ def test_a_fine_tuning_that_stands_still(runs, capsys) -> None:
 
 
 def test_a_distillation_whose_loss_does_not_fall() -> None:
-    assert warnings.of_distillation([{"loss": 2.0}, {"loss": 1.5}]) == [] == warnings.of_distillation([{"loss": 2.0}])
-    (warning,) = warnings.of_distillation([{"loss": 2.0}, {"loss": 1.5}, {"loss": 2.0}])
+    for losses in ([2.0, 1.5], [2.0]):
+        assert warnings.distillation_warnings([{"loss": loss} for loss in losses]) == []
+    (warning,) = warnings.distillation_warnings([{"loss": 2.0}, {"loss": 1.5}, {"loss": 2.0}])
     assert warning.startswith("the validation loss has not fallen: 2.0000 at first, 2.0000 at last; try more steps")
