@@ -289,7 +289,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         " max_length: 1000}": "max_length: 1000; the encoder has positions for 512 tokens",
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",
         "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: expected exactly one of the two",
-        "export: {model: p, task: Ner}": "task: says what check holds; of no use without it",
+        "export: {model: p, task: Ner}": "task: given without check; expected both",
         "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: tells what training has seen",
     }
     (tmp_path / "p" / "a.txt").write_text("x")

@@ -1,4 +1,4 @@
-"""`export`: a model as an ONNX file, which is compared with the torch model before anyone uses it."""
+"""The stage `export`: write a model as ONNX and compare its logits and scores with the torch model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
 INT8_FILE = "model.int8.onnx"
-_TEXTS = 512  # of the labelled file whose logits are compared; its score is that of all of it
+_TEXTS = 512  # texts of the labelled file whose logits are compared; scores use the whole file
 _RESAMPLES = 2_000
 _USAGE = """import onnxruntime
 from transformers import AutoTokenizer
@@ -46,40 +46,40 @@ class Export:
     """Settings of `export`."""
 
     model: ModelPath = field(metadata=TRAINED_MODEL)
-    """Model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too."""
+    """Model folder, or a `finetune` folder, whose best seed is exported; `package:` and `hub:` paths also work."""
 
     quantize: Literal["int8"] | None = None
     """`int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. Its output depends on the
-    processor: on one without VNNI instructions sums may overflow, so check it there, too."""
+    processor: without VNNI instructions sums may overflow, so check the model on the processor that will run it."""
 
     check: LabelledSet | None = None
-    """Labelled set, best that of validation: the score of the torch model and of each file is measured on it, and
-    logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone."""
+    """Labelled set, preferably the validation set, on which to score the torch model and each ONNX file; logits are
+    also compared on 512 of its texts. None compares logits on generated texts only."""
 
     task: TaskConfig | None = None
-    """Task of the model (`Ner`, `Classification`, ...) with the format of `check`; None takes what the folder says,
-    with the settings as they usually are."""
+    """Task of the model (`Ner`, `Classification`, ...) with the format of `check`; None takes the task that the model
+    folder names, with default settings."""
 
     def __post_init__(self) -> None:
-        """Check that a task has a file."""
+        """Check that `task` is given only with `check`."""
         if self.check is None and self.task is not None:
-            raise DomainbertError("task: says what check holds; of no use without it")
+            raise DomainbertError("task: given without check; expected both, or no task")
 
 
 @stage
 def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
-    """Write a model for ONNX Runtime, and check that it says what the torch model says.
+    """Write a model for ONNX Runtime and check that its logits equal the logits of the torch model.
 
-    `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
-    length) and gives `logits`: (batch, length, labels) for entities and for the start and end of answers, (batch,
+    `model.onnx` takes `input_ids`, `attention_mask` and, for BERT, `token_type_ids` (int64, any number of texts of any
+    length) and returns `logits`: (batch, length, labels) for entities and for the start and end of answers, (batch,
     labels) for classes, (batch, length, vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a
-    head. A CRF's logits are its emissions, and `crf.json` has its transitions; those of a parser are projections, and
-    `biaffine.safetensors` has what scores them. Tokenizer, `config.json`, model card and `metrics.json` stand beside
-    it.
+    head. The logits of a CRF are its emissions, and `crf.json` has its transitions; the logits of a parser are
+    projections, and `biaffine.safetensors` has the weights that score them. `out` also gets the tokenizer,
+    `config.json`, the model card and `metrics.json`.
 
     Raises:
-        DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
-            file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
+        DomainbertError: `domainbert[onnx]` is not installed; the model folder cannot be read, or its head has no
+            weights; the labelled file is invalid; or the logits of `model.onnx` differ from the torch model.
     """
     from domainbert.serving.onnx.decoders import decoder_of
     from domainbert.serving.onnx.graph import need_onnx
@@ -88,15 +88,15 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     need_onnx()
     loaded, folder = _load(inputs.model(settings.model))
     scoring = _open_check(folder, settings, inputs)
-    examples = _examples(folder, scoring)  # which refuses what the model cannot read, before anything is written
+    examples = _examples(folder, scoring)  # rejects texts that the model cannot read, before any file is written
     decoder = decoder_of(loaded.head, folder.labels)
     files = _write(out, loaded, folder, settings.quantize)
     if decoder is not None:
-        task_of_folder(folder).bind(loaded.head)  # which knows the labels that may not follow each other
+        task_of_folder(folder).bind(loaded.head)  # adds the invalid transitions between labels
         decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
-    lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
+    lines = [f"{name}: {_facts_text(facts)}" for name, facts in report["files"].items()]
     if scoring is not None and settings.check is not None:
         lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
@@ -106,21 +106,23 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
 
 
 def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """The model with the head it has; that of an encoder alone lets the hidden states through."""
+    """Load a model with its head; without a head, the model returns hidden states."""
     from domainbert.models.folder import load_encoder, load_model
 
-    made: Sequence[str] = ()
+    missing: Sequence[str] = ()
     if folder.head is None:
         model, folder = load_encoder(folder)
     else:
-        model, folder, made = load_model(folder, folder.head)
-    if made:
-        raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {', '.join(made)}")
+        model, folder, missing = load_model(folder, folder.head)
+    if missing:
+        raise DomainbertError(
+            f"{folder.path}: config.json names a head whose weights are missing: {', '.join(missing)}"
+        )
     return model.eval(), folder
 
 
 def check_arguments(given: Given) -> None:
-    """Check for the packages that exporting needs, and the labelled file."""
+    """Check that the packages for ONNX are installed, and the labelled file."""
     given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     maker, task = given.maker(given["model"]), given["task"]
     if maker is not None:
@@ -137,19 +139,21 @@ def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scorin
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(f"check: {folder.path} has no head for a task; expected one to score")
+        raise DomainbertError(
+            f"check: {folder.path} has no head for a task; expected a model of a task, which can be scored"
+        )
     if task is not None and task.name != folder_name(kind):
-        raise DomainbertError(f"task: {task.name}; {folder.path} is for {folder_name(kind)}")
+        raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
     task = task or usual_config(kind, folder.fields)
     if task is None:
         raise DomainbertError(
-            f"task: missing; {folder.path} is for {folder_name(kind)}, which has to be told how to read"
+            f"task: missing; expected {folder_name(kind)}, the task of {folder.path}, with the format of check"
         )
     return open_test(task, settings.check, None, inputs.labelled)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
-    """Write the ONNX files, and the configuration and tokenizer beside them."""
+    """Write the ONNX files, the configuration and the tokenizer."""
     from domainbert.models.folder import ONNX_FILE
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
 
@@ -164,12 +168,12 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
 
 
 def _longest(folder: ModelFolder) -> int:
-    """Tokens of the longest input the model was trained for."""
+    """Return the number of tokens of the longest input that the model supports."""
     return min(folder.tokenizer().model_max_length or folder.config.max_length, folder.config.max_length)
 
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
-    """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
+    """Return generated texts of all lengths, and the first windows of items of the labelled file."""
     from domainbert.labelled.contents import told_where
     from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
     from domainbert.tasks.task import task_of_folder
@@ -181,37 +185,41 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     if scoring is not None:
         contents = scoring.test.contents[:_TEXTS]
         with told_where(scoring.test.place):
-            read = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
-        examples += [first_window(one) for one in read if one.num_outputs]
+            encoded = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
+        examples += [first_window(example) for example in encoded if example.num_outputs]
     return examples
 
 
 def _compare(
     model: EncoderWithHead, tokenizer: DomainTokenizer, examples: Sequence[Example], files: Sequence[Path]
 ) -> dict[str, dict[str, Any]]:
-    """Size of each file, and its difference from torch, which reads the texts packed; the first must be near."""
+    """Return the size of each file and its largest difference from torch on packed texts; check the first file."""
     import torch
 
     from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, by_item, largest_difference
     from domainbert.serving.onnx.session import OnnxModel
     from domainbert.tasks.packed_logits import packed_logits
 
-    wanted = dict(by_item(packed_logits(model, tokenizer, examples, torch.device("cpu"))))
+    expected = dict(by_item(packed_logits(model, tokenizer, examples, torch.device("cpu"))))
     facts = {}
     for file in files:
         exported = OnnxModel(file, tokenizer)
-        apart = largest_difference(wanted, (by_item(exported.logits(examples, budget)) for budget in BUDGETS))
-        if file == files[0] and not apart.tolerable:
+        difference = largest_difference(expected, (by_item(exported.logits(examples, budget)) for budget in BUDGETS))
+        if file == files[0] and not difference.tolerable:
             raise DomainbertError(
-                f"{file}: its logits differ from torch's by up to {apart.largest:.2g}, the largest being "
-                f"{apart.scale:.3g}; expected {TOLERANCE:g} of that at most"
+                f"{file}: its logits differ from torch's by up to {difference.largest:.2g}; expected at most "
+                f"{TOLERANCE:g} of the largest logit, which is {difference.scale:.3g}"
             )
         size = file.stat().st_size
-        facts[file.name] = {"bytes": size, "max_logit_difference": apart.largest, "largest_logit": apart.scale}
+        facts[file.name] = {
+            "bytes": size,
+            "max_logit_difference": difference.largest,
+            "largest_logit": difference.scale,
+        }
     return facts
 
 
-def _in_words(facts: Mapping[str, Any]) -> str:
+def _facts_text(facts: Mapping[str, Any]) -> str:
     return (
         f"{facts['bytes'] / 1e6:.1f} MB, logits at most {facts['max_logit_difference']:.1e} from torch's "
         f"(the largest is {facts['largest_logit']:.3g})"
@@ -219,35 +227,35 @@ def _in_words(facts: Mapping[str, Any]) -> str:
 
 
 def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: LabelledSet) -> str:
-    """Add the score of the torch model and of each file to the report, and say it in a line."""
+    """Add the scores of the torch model and of each file to `report`, and return them in a line."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
 
-    with TemporaryDirectory() as predictions:  # labels do not belong in a model folder, which may be published
+    with TemporaryDirectory() as predictions:  # a model folder may be published: keep labels out of it
         for name, path in [("torch", folder), *((file.name, file) for file in files)]:
             scoring.score(name, "model", load_predictor(path, "32-true"), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
     key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
     report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
-    said = [f"torch {shown_score(report[key], percent)}"]
+    scores = [f"torch {shown_score(report[key], percent)}"]
     for pair in summary["paired"]:
         score = summary["systems"][pair["b"]][key]
         if pair["difference"] is None:
-            said.append(f"{pair['b']} {shown_score(score, percent)}")
+            scores.append(f"{pair['b']} {shown_score(score, percent)}")
             continue
         change = -pair["difference"] + 0.0
         low, high = sorted(-bound + 0.0 for bound in pair["interval"])
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
-        moved = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"
-        said.append(f"{pair['b']} {shown_score(score, percent)} ({moved})")
+        change_text = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"
+        scores.append(f"{pair['b']} {shown_score(score, percent)} ({change_text})")
     names = ", ".join(path_of(file).name for file in files_of(check))
-    return f"{name} on {names}: {', '.join(said)}"
+    return f"{name} on {names}: {', '.join(scores)}"
 
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
-    other = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
-    kind = other if task is None else task.title
+    default = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
+    kind = default if task is None else task.title
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)

@@ -1,4 +1,4 @@
-"""The inputs of stages: model folders, tokenizers and labelled files, each opened and validated once. Free of torch."""
+"""Inputs of stages: model folders, tokenizers and labelled files, each opened and validated once. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from domainbert.tasks.config import TaskConfig
     from domainbert.tokenization.load import DomainTokenizer
 
-_KEPT_BYTES = 16_000_000  # of labelled files; items of CoNLL take 45 times as much memory
+_KEPT_BYTES = 16_000_000  # bytes of labelled files; CoNLL items take 45 times as much memory
 
 
 class Inputs:
-    """Opens the inputs of one or more stages, each once as long as its files stay as they are.
+    """Open the inputs of stages; open an input again only if its files have changed.
 
-    The checks before the first stage and the stages themselves share one object, so that a stage continues with what
-    its check has validated. An input that cannot be opened raises the same `DomainbertError` at each request.
+    The checks before the first stage and the stages themselves share one object, so that a stage reuses the inputs
+    that its check has validated. An input that cannot be opened raises the same `DomainbertError` at each request.
     """
 
     def __init__(self) -> None:
         self.facts: Callable[[], Freshness] = partial(Freshness, {})
-        """Everything that decides the output of the stage: its settings and the contents of its inputs."""
+        """Return all facts that decide the output of the stage: its settings and the contents of its inputs."""
         self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
 
     def of_stage(self, facts: Callable[[], Freshness]) -> Inputs:
-        """The same inputs for a stage that makes its output from these facts, computed if they are needed."""
-        found = copy.copy(self)
-        found.facts = facts
-        return found
+        """Return the same inputs for a stage with these facts, which are computed on demand."""
+        inputs = copy.copy(self)
+        inputs.facts = facts
+        return inputs
 
     def model(self, path: Path) -> ModelFolder:
-        """The facts of a model folder, see `open_model`; its tokenizer is read once, too."""
+        """Open a model folder, see `open_model`; its tokenizer is also read once."""
         from domainbert.models.folder import open_model
 
         resolved = resolve_path(path)
@@ -52,25 +52,25 @@ class Inputs:
         return self._once(("model", str(path)), [folder], lambda: open_model(path))
 
     def tokenizer(self, path: Path) -> DomainTokenizer:
-        """The tokenizer of a folder, see `load_tokenizer`."""
+        """Load the tokenizer of a folder, see `load_tokenizer`."""
         from domainbert.tokenization.load import load_tokenizer
 
         return self._once(("tokenizer", str(path)), [path], lambda: load_tokenizer(path))
 
     def labelled(self, task: TaskConfig, given: LabelledSet) -> Labelled[Any]:
-        """The items of a labelled set, see `read_set`.
+        """Read the items of a labelled set, see `read_set`.
 
-        Files of up to 16 MB together are kept in memory; the ones requested longest ago are read again if needed.
+        Up to 16 MB of files are kept in memory; beyond that, the least recently used are dropped and read again.
         """
         return read_set(task, given, self._file)
 
     def labels(self, task: TaskConfig, file: Single) -> Mapping[str, FoundLabel]:
-        """The labels in a labelled file, see `find_labels`."""
-        key = ("labels", *_reading(task, file))
-        return self._once(key, _read_from(task, file), lambda: find_labels(self._file(task, file).items))
+        """Find the labels in a labelled file, see `find_labels`."""
+        key = ("labels", *_reading_key(task, file))
+        return self._once(key, _files_of(task, file), lambda: find_labels(self._file(task, file).items))
 
     def forget_items(self) -> None:
-        """Free the memory of labelled files; their labels stay known."""
+        """Free the memory of labelled files, but keep their labels."""
         for key in [key for key in self._opened if key[0] == "labelled"]:
             del self._opened[key]
 
@@ -79,24 +79,24 @@ class Inputs:
             with _without_gc():
                 return read_file(task, file)
 
-        key = ("labelled", *_reading(task, file))
-        found: Labelled[Any] = self._once(key, _read_from(task, file), read)
-        self._opened[key] = self._opened.pop(key)  # the last one requested comes last
+        key = ("labelled", *_reading_key(task, file))
+        labelled: Labelled[Any] = self._once(key, _files_of(task, file), read)
+        self._opened[key] = self._opened.pop(key)  # the most recently used comes last
         self._forget_labelled()
-        return found
+        return labelled
 
     def _once(self, key: tuple[Any, ...], paths: list[Path], open_it: Callable[[], Any]) -> Any:
         stamps = [stamp for path in paths for stamp in _stamps(path)]
-        known = self._opened.get(key)
-        if known is None or known[0] != stamps:
+        opened = self._opened.get(key)
+        if opened is None or opened[0] != stamps:
             try:
                 result = open_it()
             except DomainbertError as error:
                 result = error
-            known = self._opened[key] = (stamps, result)
-        if isinstance(known[1], DomainbertError):
-            raise known[1].with_traceback(None)
-        return known[1]
+            opened = self._opened[key] = (stamps, result)
+        if isinstance(opened[1], DomainbertError):
+            raise opened[1].with_traceback(None)
+        return opened[1]
 
     def _forget_labelled(self) -> None:
         total = 0
@@ -106,17 +106,17 @@ class Inputs:
                 del self._opened[key]
 
 
-def _reading(task: TaskConfig, file: Single) -> tuple[Any, ...]:
+def _reading_key(task: TaskConfig, file: Single) -> tuple[Any, ...]:
     return type(task), repr(task.reading), repr(file)
 
 
-def _read_from(task: TaskConfig, file: Single) -> list[Path]:
+def _files_of(task: TaskConfig, file: Single) -> list[Path]:
     names = getattr(task.reading, "label_names_file", None)
     return [*paths_of(file), *([Path(names)] if names else [])]
 
 
 def _stamps(path: Path) -> list[Any]:
-    """Names and quick looks of a file, or of the files in a folder, in its seeds and in the splits of a data set."""
+    """Return names, sizes and times of a file, or of the files in a folder, its seeds and the splits of a data set."""
     below = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
     files = sorted(set(below))
     return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]

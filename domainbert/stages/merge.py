@@ -1,4 +1,4 @@
-"""`merge`: corpora in parts, which `prepare` wrote with `row_lengths`, become one corpus."""
+"""The stage `merge`: combine corpora in parts, written by `prepare` with `row_lengths`, into one corpus."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Merge:
 
     prepared: Annotated[list[Path], Items(different=True)]
     """Folders that `prepare` wrote with the same tokenizer and `row_lengths`. Their parts are read in this order;
-    duplicates are not looked for."""
+    duplicates are not removed."""
 
     window: PositiveInt = 64
-    """Parts whose rows are mixed in training. More mix better; all of them have to be at hand at once."""
+    """Number of parts whose rows are shuffled together in training. More parts shuffle better; all must be on disk."""
 
     url: str | None = None
-    """The URL of a copy of the folder, or of the folder that holds all of them, `s3://bucket/law`: trainings then read
-    the parts from there, into their `cache`. None reads them where they are now."""
+    """URL of a copy of the folder, or of the folder that contains all of them, such as `s3://bucket/law`: trainings
+    download the parts from it into their `cache`. None reads the parts from the folders in `prepared`."""
 
     def __post_init__(self) -> None:
-        """Check the form of the URL."""
+        """Check the fields and the URL."""
         check_fields(self)
         if self.url is not None:
             check_url("url", self.url)
@@ -37,12 +37,12 @@ class Merge:
 
 @stage
 def merge(out: Path, settings: Merge) -> dict[str, Any]:
-    """Bind the parts of one or several corpora: their files are checked and stay where they are, and `out` says where
-    each part is.
+    """Combine the parts of one or several corpora: check their files, leave them in place, and write their paths to
+    `out`.
 
     Raises:
-        DomainbertError: a folder is not in parts, has another tokenizer or other row lengths than the first one or a
-            part of an earlier one, or a file is not as it was written.
+        DomainbertError: a folder is not in parts, differs from the first in tokenizer or row lengths, or repeats a
+            part; or a file has changed since it was written.
     """
     from domainbert.data.parts_writer import bind_parts, read_parts
     from domainbert.data.prepared_facts import TOKENIZER_FOLDER, read_facts
@@ -62,8 +62,8 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
             problems.add(f"{folder}: row_lengths {lengths}; expected {expected[2]}, as in {expected[0]}")
         for part in corpus["parts"]:
             path = folder / part["folder"]
-            if (twice := folders.setdefault(path.resolve(), path)) is not path:
-                problems.add(f"{path}: the same part as {twice}; expected each part once")
+            if (first := folders.setdefault(path.resolve(), path)) is not path:
+                problems.add(f"{path}: the same part as {first}; expected each part once")
     problems.raise_if_any()
     tokenizer = load_tokenizer(settings.prepared[0] / TOKENIZER_FOLDER)
     facts = bind_parts(out, tokenizer, read_parts(folders.values()), settings.window, settings.url)
@@ -71,6 +71,6 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     for split in splits[0]:
         names = ("documents", "tokens", "characters")
-        counts[split] = {name: sum(one[split][name] for one in splits) for name in names}
+        counts[split] = {name: sum(part[split][name] for part in splits) for name in names}
         print(f"{split}: {counts[split]['documents']:,} documents, {counts[split]['tokens']:,} tokens")
     return {"parts": len(splits), "splits": counts, "tokenizer_fingerprint": facts["tokenizer_fingerprint"]}

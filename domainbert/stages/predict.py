@@ -1,4 +1,4 @@
-"""`predict`: text, JSONL or CoNLL to JSONL with labels, offsets and scores."""
+"""The stage `predict`: read text, JSONL or CoNLL and write labels, offsets and scores, as JSONL by default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from domainbert.training.config import Precision
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
 
-_AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
+_AT_ONCE = 4_096  # items per chunk, which is sorted by length and predicted: bounds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,49 +27,49 @@ class Predict:
     """Settings of `predict`."""
 
     model: ModelPath = field(metadata=MODEL)
-    """Model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx` file in
-    one."""
+    """Model folder, `finetune` folder (its best seed is used), exported folder, or `.onnx` file in an exported
+    folder."""
 
     input: Path = field(metadata=STREAM)
-    """File to read, plain, .gz or .zst; or `-` for standard input, or a pipe, which is read once, its predictions being
-    written as its texts come."""
+    """File to read, plain, .gz or .zst; `-` for standard input; or a pipe. Predictions for standard input and pipes
+    are written as their texts arrive."""
 
     format: TextFormat = "auto"
-    """`lines` (a text a line), `jsonl` or `conll`; `auto` goes by the first lines, whatever the suffix (JSON objects;
-    columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll, .conllu, .bio, .iob
-    and .tsv are CoNLL. The format it was read as is printed."""
+    """Format of the input: `lines` (a text per line), `jsonl` or `conll`. `auto` detects the format from the first
+    lines (JSON objects, or columns with a column of tags), then from the suffix: .txt is lines, .jsonl is JSONL, and
+    .conll, .conllu, .bio, .iob and .tsv are CoNLL. The stage prints the detected format."""
 
     text_key: str = "text"
-    """Key of the text in JSONL (questions stand under `question`, with a `context`); all keys of the object are kept,
-    and a key of the prediction that the object has already gets `predicted_` before it."""
+    """Key of the text in JSONL (questions use the keys `question` and `context`). The output keeps all keys of the
+    object; a key of the prediction that exists already gets the prefix `predicted_`."""
 
     token_column: Column | str = 0
-    """Column of the words in CoNLL, by number or name."""
+    """Column of the words in CoNLL: number or name."""
 
     output_format: str = "jsonl"
-    """Format of the predictions: `jsonl`, or one that the task has beside it, such as `prodigy`, `label_studio` and
-    `brat` for entities."""
+    """Format of the predictions: `jsonl`, or another format of the task, such as `prodigy`, `label_studio` and `brat`
+    for entities."""
 
     precision: Precision = "auto"
-    """`auto` computes the encoder in bf16 where the hardware multiplies bf16 matrices fast; `32-true` computes as
-    `evaluate` does, in full precision, as numbers are always predicted."""
+    """Precision of the encoder. `auto` uses bf16 on hardware with fast bf16 matrix products; `32-true` uses full
+    precision, like `evaluate`. Regression always uses full precision."""
 
 
 @stage
 def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
-    """Predict what a model is for: entities, classes, numbers, answers, trees.
+    """Predict entities, classes, numbers, answers or trees, depending on the task of the model.
 
-    Each text gives a JSON object on a line, unless `output_format` says otherwise, in the order of the input.
+    By default the output has a line with a JSON object for each text, in the order of the input.
 
-    A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
-    again needs another `--out`, or `--force` to replace the predictions. What was predicted before a text that cannot
-    be read, or until a stream breaks off, is kept.
+    A stream (`--input -`, a pipe) is never skipped as done: a recipe reads it in each run, and a repeated command
+    needs another `--out`, or `--force` to replace the predictions. If a text cannot be read or a stream is
+    interrupted, earlier predictions are kept.
 
-    Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
+    `start` and `end` of an entity are character offsets in `text`; for CoNLL, `text` is the words joined by spaces.
 
     Raises:
-        DomainbertError: a file that cannot be read, or a model without a head for a task.
-        TrainingFailed: a text that cannot be read, behind others that were predicted.
+        DomainbertError: the file cannot be read, or the model has no head for a task.
+        TrainingFailed: a text cannot be read after others were predicted.
     """
     from domainbert.base.progress import Progress
     from domainbert.labelled.contents import told_where
@@ -79,8 +79,8 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(inputs.model(settings.model), settings.precision)
-    kind, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
-    print(f"{input}: read as {kind}")
+    format, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
+    print(f"{input}: read as {format}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
     in_order = as_they_come if stream_kind(input) else in_chunks
     with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
@@ -88,8 +88,8 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
             for chunk in in_order(items, _AT_ONCE):
                 with told_where(partial(_place, input, count)):
                     predicted = predictor.predict([content for _, content in chunk])
-                for (row, _), found in zip(chunk, predicted, strict=True):
-                    writer.write(row, predictor.as_json(found))
+                for (row, _), prediction in zip(chunk, predicted, strict=True):
+                    writer.write(row, predictor.as_json(prediction))
                 writer.flush()
                 count += len(chunk)
                 progress.advance(len(chunk))
@@ -111,7 +111,7 @@ def _place(input: Path, before: int, number: int) -> str:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the task of the model, the output format, and that a file is of a known kind; a stream is left alone."""
+    """Check the task of the model, the output format and the format of the input file; do not read a stream."""
     from domainbert.serving.texts import read_texts
     from domainbert.tasks.config import prediction_writer
 

@@ -1,4 +1,4 @@
-"""`prepare`: from a corpus and a tokenizer to token ids on disk."""
+"""The stage `prepare`: tokenize a corpus and write its token ids to disk."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Prepare:
     """Settings of `prepare`."""
 
     corpus: CorpusConfig
-    """The documents; they are cleaned, deduplicated and split into training and validation."""
+    """Corpus to clean, deduplicate and split into training and validation documents."""
 
     tokenizer: ModelPath = field(metadata=TOKENIZER)
-    """A tokenizer folder, as `vocab` writes it."""
+    """Tokenizer folder, such as the output of `vocab`."""
 
     row_lengths: Annotated[list[Length], Items(different=True)] | None = field(default=None, metadata=BY_INPUT)
-    """Lengths of the rows of trainings to come, for a corpus too large to plan them at each start: each file becomes
-    a part, in which rows of these lengths are planned now, and duplicates are looked for."""
+    """Row lengths of the later trainings, for a corpus too large to plan rows at each start. Each file becomes a part,
+    which is deduplicated and gets a plan of its rows for each length."""
 
     num_workers: Workers = field(default=2, metadata=SPEED_ONLY)
-    """Processes that tokenize; 0 works without further processes. The result is the same."""
+    """Number of processes that tokenize; 0 tokenizes in the main process. The result does not depend on it."""
 
     def __post_init__(self) -> None:
-        """Check that a corpus in parts is one of files that stand for themselves."""
+        """Check the fields and, with `row_lengths`, that the corpus can be split into parts."""
         check_fields(self)
         self.corpus.check_prepared(in_parts=self.row_lengths is not None)
 
@@ -56,7 +56,7 @@ def prepare(out: Path, settings: Prepare, inputs: Inputs) -> dict[str, Any]:
 
 
 def show_examples(settings: Prepare, count: int, inputs: Inputs) -> list[str]:
-    """The first documents as pieces, for `--show`; nothing is written."""
+    """Return the pieces of the first documents, for `--show`; write nothing."""
     from contextlib import closing
     from itertools import islice
 
