@@ -1,4 +1,4 @@
-"""`pretrain`: an objective, masked LM unless told, on a prepared corpus, from scratch or from a model."""
+"""The stage `pretrain`: train an encoder on a prepared corpus, from scratch or from a model; masked LM by default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from domainbert.stages.stage import stage
 from domainbert.stages.warnings import say
 from domainbert.training.config import CorpusTraining
 
-_STEPS_TO_COMPILE = 500  # from which on `compile: auto` pays
+_STEPS_TO_COMPILE = 500  # fewest steps for which `compile: auto` saves time
 
 if TYPE_CHECKING:
     from domainbert.pretraining.data_module import PretrainingData
@@ -35,41 +35,41 @@ class Pretrain(CorpusTraining):
     """Settings of `pretrain`."""
 
     prepared: Annotated[list[Path], Items()]
-    """Folders that `prepare` wrote, all with the same tokenizer; together they are the corpus."""
+    """Folders that `prepare` wrote, all with the same tokenizer; together they form the corpus."""
 
     encoder: EncoderConfig | None = None
-    """Architecture of an encoder that starts from random weights. Either this or `init_from` is given."""
+    """Architecture of an encoder with random initial weights. Set either this or `init_from`."""
 
     init_from: ModelPath | None = field(default=None, metadata=TRAINED_MODEL)
-    """Model folder to continue from (DAPT, TAPT); a head it lacks is made."""
+    """Model folder to continue from (DAPT, TAPT). A missing head gets random initial weights."""
 
     objective: ObjectiveConfig | None = None
-    """Objective to train on; None is masked LM."""
+    """Training objective; None is masked LM."""
 
     masking: MaskingConfig = MaskingConfig()
-    """Tokens that masked LM hides and predicts; another objective has settings of its own."""
+    """Masking of masked LM; other objectives contain their own masking settings."""
 
     static_embeddings: bool = False
-    """Start the word embeddings of a new encoder from vectors that tell which entries stand near which in the corpus,
-    in place of random numbers. Of a large corpus some 20 million tokens are read for them, evenly spread."""
+    """Initialise the word embeddings of a new encoder from co-occurrences in the corpus instead of random numbers. In a
+    large corpus about 20 million tokens, evenly spread, are counted."""
 
     embedding_steps: Count = 0
-    """Optimiser steps at the start in which only the embeddings and the head learn: for a model whose vocabulary is
-    new."""
+    """Number of initial optimiser steps that train only the embeddings and the head, for a model with a new
+    vocabulary."""
 
     held_out: dict[str, Path] | None = None
-    """Folders of other text, prepared with the same tokenizer, by name: the loss on their validation split is measured
-    beside the corpus' own, so that forgetting shows (`general: ...`)."""
+    """Folders of other text, prepared with the same tokenizer, by name (`general: ...`). The loss on their validation
+    split is also measured, to detect forgetting."""
 
     seed: Seed = 0
-    """Seed of the weights, the order, the masks and the dropout; to continue on the same corpus, take another one."""
+    """Seed of weights, data order, masks and dropout. Change it to continue on the same corpus."""
 
     compile: bool | Literal["auto"] = field(default="auto", metadata=SPEED_ONLY)
-    """Run the model through `torch.compile`, which takes up to a minute; `auto` does so on a GPU in a training of at
-    least 500 steps. On a CPU it gains nothing."""
+    """Compile the model with `torch.compile`, which takes up to a minute; `auto` compiles on a GPU for at least 500
+    steps. On a CPU it saves no time."""
 
     def __post_init__(self) -> None:
-        """Check that the start and the masking are said once, and that the encoder has positions for a row."""
+        """Check that the initial model and the masking are each set once, and that a row fits the encoder."""
         if (self.encoder is None) == (self.init_from is None):
             raise DomainbertError("encoder, init_from: expected exactly one of the two")
         if self.static_embeddings and self.encoder is None:
@@ -90,10 +90,10 @@ def _compiles(settings: Pretrain, num_steps: int) -> bool:
 
 @stage
 def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
-    """Pretrain an encoder on a prepared corpus, with masked LM unless told.
+    """Pretrain an encoder on a prepared corpus, with masked LM by default.
 
-    `out` is the model folder to write; logs stand in its `logs` folder. Training resumes from the newest checkpoint in
-    its `checkpoints` folder if there is one.
+    `out` becomes a model folder; its subfolder `logs` holds the logs. Training resumes from the newest checkpoint in
+    its subfolder `checkpoints`, if any.
 
     Raises:
         DomainbertError: the tokenizer does not match the model, or rows are longer than the encoder's positions.
@@ -117,7 +117,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         schedule=settings.schedule,
         seed=settings.seed,
         dropout=settings.dropout,
-        static_embeddings=settings.static_embeddings and not holds_progress(out),  # else weights are a checkpoint's
+        static_embeddings=settings.static_embeddings and not holds_progress(out),  # a checkpoint overwrites the weights
         embedding_steps=settings.embedding_steps,
         activation_checkpointing=settings.activation_checkpointing,
     )
@@ -125,14 +125,14 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass, settings.init_from is not None)
     if _compiles(settings, steps.total):
         module.compile_losses()
-    train, learnt = data.plan(steps.total), module.objective
-    languages, often = passes_by_language(train)
-    say(often)
+    train, objective = data.plan(steps.total), module.objective
+    languages, language_warnings = passes_by_language(train)
+    say(language_warnings)
     fitted, throughput = fit_rows("pretrain", module, data, steps, settings.runtime(out))
-    _say(fitted, list(settings.held_out or {}))
-    facts, warnings = learnt.judge(data.corpus, fitted.validation)
+    _print_losses(fitted, list(settings.held_out or {}))
+    facts, warnings = objective.judge(data.corpus, fitted.validation)
     say(warnings)
-    warnings = often + warnings
+    warnings = language_warnings + warnings
     metrics = {
         "num_steps": steps.total,
         "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
@@ -151,18 +151,18 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
 
 
 def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
-    """The first rows of the training as the model reads them, for `--show`; nothing is written."""
+    """Return the first training rows as the model reads them, for `--show`; write nothing."""
     from domainbert.pretraining.phases import plan_phases
     from domainbert.pretraining.showing import shown_rows
 
     data, tokenizer = _open(settings, inputs)
     corpus = data.open()
-    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(corpus)
-    return shown_rows(plan_phases(corpus.train, learnt, settings, settings.seed)[0], count)
+    objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(corpus)
+    return shown_rows(plan_phases(corpus.train, objective, settings, settings.seed)[0], count)
 
 
 def check_arguments(given: Given) -> None:
-    """Check the length of rows and the objective."""
+    """Check the row length, the tokenizer of the corpus and the objective."""
     encoder = given["encoder"] or given.encoder_of(given["init_from"])
     given.check_max_length(encoder)
     given.check_prepared({} if given["init_from"] is None else {"init_from": given["init_from"]})
@@ -172,7 +172,7 @@ def check_arguments(given: Given) -> None:
 
 
 def _open(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTokenizer]:
-    """The corpus, and its tokenizer, which is that of the model to continue from."""
+    """Open the corpus and its tokenizer, which must be the tokenizer of `init_from`."""
     from domainbert.data.prepared import open_prepared
     from domainbert.pretraining.data_module import PretrainingData
 
@@ -190,7 +190,7 @@ def _open(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTo
     return data, inputs.tokenizer(corpus.tokenizer_folder)
 
 
-def _say(fitted: Fitted, held_out: list[str]) -> None:
+def _print_losses(fitted: Fitted, held_out: list[str]) -> None:
     first, last = fitted.history[0], fitted.history[-1]
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]
@@ -198,29 +198,29 @@ def _say(fitted: Fitted, held_out: list[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _described(built: Built) -> str:
+def _encoder_text(built: Built) -> str:
     count = sum(parameter.numel() for parameter in built.model.parameters())
     return f"{built.config.model_type}, {count:,} parameters with its head"
 
 
 def _save(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str, Any]) -> None:
-    """Write the model to the folder of the stage, and the others to folders in it; every process has to call it."""
+    """Write the model to `out` and further models to subfolders; every process must call it."""
     from domainbert.pretraining.objective import MODEL
 
-    learnt = module.objective
+    objective = module.objective
     facts = {
-        "vocabulary": f"{learnt.tokenizer.vocab_size:,} entries",
-        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {learnt.config.name}",
-        **learnt.card_facts(metrics["validation"]),
+        "vocabulary": f"{objective.tokenizer.vocab_size:,} entries",
+        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {objective.config.name}",
+        **objective.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    models = {name: _described(one) for name, one in module.built.items()}
+    models = {name: _encoder_text(built) for name, built in module.built.items()}
     title = "Domain encoder"
 
     def card(name: str) -> str:
-        said = learnt.presented(name)
-        head = card_head(title, said.pipeline_tag, settings.card, settings.init_from)
-        others = {other: told for other, told in models.items() if name == MODEL and other != MODEL}
-        return model_card(title, said.summary, {"encoder": models[name], **others, **facts}, said.usage, head)
+        texts = objective.presented(name)
+        head = card_head(title, texts.pipeline_tag, settings.card, settings.init_from)
+        others = {other: text for other, text in models.items() if name == MODEL and other != MODEL}
+        return model_card(title, texts.summary, {"encoder": models[name], **others, **facts}, texts.usage, head)
 
     module.save_pretrained(out, card)

@@ -1,4 +1,4 @@
-"""`sample`: synthetic data to try everything else on."""
+"""The stage `sample`: write synthetic data for trying the other stages."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class Sample:
     """Settings of `sample`."""
 
     seed: Seed = 0
-    """The same seed and sizes give the same files, byte for byte."""
+    """Seed of the data. The same seed and sizes give identical files."""
 
     corpus_documents: PositiveInt = 4000
-    """Abstracts of raw text, about 130 words each."""
+    """Number of abstracts of raw text, about 130 words each."""
 
     train_sentences: PositiveInt = 600
-    """Sentences of ner/train.conll."""
+    """Number of sentences in ner/train.conll."""
 
     validation_sentences: PositiveInt = 300
-    """Sentences of ner/validation.conll."""
+    """Number of sentences in ner/validation.conll."""
 
     test_sentences: PositiveInt = 1000
-    """Sentences of ner/test.conll."""
+    """Number of sentences in ner/test.conll."""
 
     train_texts: PositiveInt = 1000
-    """Texts of classification/train.jsonl."""
+    """Number of texts in classification/train.jsonl."""
 
     validation_texts: PositiveInt = 300
-    """Texts of classification/validation.jsonl."""
+    """Number of texts in classification/validation.jsonl."""
 
     test_texts: PositiveInt = 1000
-    """Texts of classification/test.jsonl."""
+    """Number of texts in classification/test.jsonl."""
 
     def sizes(self, items: str) -> dict[str, int]:
-        """Number of `sentences` or `texts` of each split."""
+        """Return the number of `sentences` or `texts` of each split."""
         return {split: getattr(self, f"{split}_{items}") for split in SPLITS}
 
 
@@ -53,8 +53,8 @@ class Sample:
 def sample(out: Path, settings: Sample) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 
-    Everything is made up, from a grammar and word lists; README.md in the folder says how. Beside it stand
-    corpus.jsonl, ner/ and classification/.
+    The texts are generated from a grammar and word lists. `out` gets corpus.jsonl, ner/, classification/ and a
+    README.md that describes the data.
     """
     sentences, texts = settings.sizes("sentences"), settings.sizes("texts")
     data = SampleData(settings.seed)
@@ -71,7 +71,7 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
 
 
 class _Corpus:
-    """Counts the corpus while it is written."""
+    """Rows of the corpus, with statistics that are counted during writing."""
 
     def __init__(self) -> None:
         self.documents = self.words = 0
@@ -82,14 +82,14 @@ class _Corpus:
             for number, abstract in enumerate(data.corpus(documents), start=1):
                 self.documents += 1
                 self.words += sum(map(len, abstract))
-                found = entity_strings([abstract])
-                self.entities |= {(kind, words) for kind, strings in found.items() for words in strings}
+                by_type = entity_strings([abstract])
+                self.entities |= {(entity_type, words) for entity_type, strings in by_type.items() for words in strings}
                 yield {"id": f"synthetic-{number:06}", "text": " ".join(map(natural_text, abstract))}
                 progress.advance()
 
     def distinct(self) -> dict[str, int]:
-        """Distinct entity strings by type."""
-        return dict(sorted(Counter(kind for kind, _ in self.entities).items()))
+        """Count the distinct entity strings by type."""
+        return dict(sorted(Counter(entity_type for entity_type, _ in self.entities).items()))
 
 
 def _facts(
@@ -117,7 +117,7 @@ def _ner_facts(abstracts: list[Abstract]) -> dict[str, Any]:
         "abstracts": len(abstracts),
         "sentences": len(sentences),
         "words": sum(map(len, sentences)),
-        "entities": {kind: len(found) for kind, found in sorted(entity_strings(abstracts).items())},
+        "entities": {entity_type: len(strings) for entity_type, strings in sorted(entity_strings(abstracts).items())},
     }
 
 
@@ -129,7 +129,7 @@ def _readme(seed: int, sentences: dict[str, int], texts: dict[str, int], facts: 
         words=facts["words"],
         ner=" / ".join(f"{size:,}" for size in sentences.values()),
         classification=" / ".join(f"{size:,}" for size in texts.values()),
-        **{kind: distinct.get(kind, 0) for kind in ("outcome", "intervention", "population")},
+        **{entity_type: distinct.get(entity_type, 0) for entity_type in ("outcome", "intervention", "population")},
         unseen=facts["test_entity_strings_unseen_in_train"],
         found=facts["unseen_test_entity_strings_in_corpus"],
     )

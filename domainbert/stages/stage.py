@@ -1,4 +1,4 @@
-"""Stage functions: from Python, their settings are checked like a mapping of a YAML."""
+"""Stage functions. A call from Python validates its arguments like a YAML mapping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def stage(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorate a stage function, so that a call from Python is read like a YAML: text may stand for paths and tasks.
+    """Decorate a stage function so that Python calls accept the values of a YAML, such as text for paths and tasks.
 
     @stage
     def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]: ...
@@ -27,8 +27,8 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     pretrain(out="runs/x", prepared="runs/prepare", encoder="BertConfig", budget={"max_epochs": 1})
     pretrain("runs/x", Pretrain(prepared=[Path("runs/prepare")], encoder=BertConfig(), budget=Budget(max_epochs=1)))
 
-    A function that opens models or labelled files has a third parameter, `inputs: Inputs`, and opens them with it. A
-    call with `settings` and `inputs` has settings that are checked already, and the inputs that the check has opened.
+    A function that opens models or labelled files does so with a third parameter, `inputs: Inputs`. A call with
+    `settings` and `inputs` passes settings that are already validated and inputs that the validation has opened.
     """
     signature, parameters = _signature(settings_class(function)), Signature.from_callable(function).parameters
 
@@ -41,7 +41,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         if isinstance(kwargs.get("inputs"), Inputs):
             return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
         if "settings" in kwargs or len(args) > 1:
-            given = _taken_apart(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
+            given = _as_keywords(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
         else:
             given = signature.bind(*args, **kwargs).arguments
         out = given.pop("out")
@@ -62,10 +62,10 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     return checked
 
 
-def _signature(kind: type) -> Signature:
-    """The signature of a stage as it is called by keywords, for `help()` and editors, too."""
-    hints = field_types(kind)
-    defaults = {name: Parameter.empty if value is MISSING else value for name, value in defaults_of(kind).items()}
+def _signature(settings: type) -> Signature:
+    """Return the signature of a stage with a keyword for each setting, for `help()` and editors."""
+    hints = field_types(settings)
+    defaults = {name: Parameter.empty if value is MISSING else value for name, value in defaults_of(settings).items()}
     keywords = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
         for name, default in defaults.items()
@@ -73,9 +73,9 @@ def _signature(kind: type) -> Signature:
     return Signature([Parameter("out", Parameter.POSITIONAL_OR_KEYWORD), *keywords])
 
 
-def _taken_apart(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the arguments of a call with the dataclass into those of a call with keywords."""
-    kind, settings = settings_class(function), arguments["settings"]
-    if not isinstance(settings, kind):
-        raise DomainbertError(f"settings: found {settings!r:.80}; expected {kind.__name__}, or its fields by name")
-    return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(kind)}}
+def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the arguments of a call with the dataclass to keyword arguments."""
+    expected, settings = settings_class(function), arguments["settings"]
+    if not isinstance(settings, expected):
+        raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")
+    return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(expected)}}

@@ -1,4 +1,4 @@
-"""Warnings of `evaluate` about teachers that are not better than the small model without a teacher."""
+"""Warnings of `evaluate` about teachers that do not score above a small model without a teacher."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from domainbert.models.folder import read_seeds
 
 
 def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, Any]], headline: Headline) -> list[str]:
-    """Compare the validation scores of larger models with those of models of the size of a student.
+    """Compare the validation scores of larger models with the scores of models of a student's size.
 
     A model taught by a weak teacher scores below the same model without a teacher (docs/results.md, "Training length").
-    Validation scores, because a choice must not depend on the test set.
+    Validation scores are compared because a choice must not depend on the test set.
 
     Args:
         models: names of the evaluated systems and their folders.
@@ -26,13 +26,13 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
     """
     scores = dict(_validation_scores(models, headline))
     sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
-    untaught = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
+    without_teacher = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
     return [
-        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[alone]:.4f} of "
-        f"{alone}, a model of the student's size without a teacher; train the teacher for more steps"
-        for teacher, parameters in untaught.items()
-        for alone, size in untaught.items()
-        if size in sizes and parameters > size and headline.best([scores[alone], scores[teacher]]) == 0
+        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[baseline]:.4f} of "
+        f"{baseline}, a model of the student's size without a teacher; train the teacher for more steps"
+        for teacher, parameters in without_teacher.items()
+        for baseline, size in without_teacher.items()
+        if size in sizes and parameters > size and headline.best([scores[baseline], scores[teacher]]) == 0
     ]
 
 
