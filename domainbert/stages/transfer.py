@@ -1,4 +1,4 @@
-"""`transfer`: a model gets the vocabulary of a domain, without starting over."""
+"""The stage `transfer`: give a pretrained model the vocabulary of a domain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Method = Literal["mean", "fvt", "focus", "random"]
 
-_SAMPLE_BYTES = 1_000_000_000  # of text whose words are counted
+_SAMPLE_BYTES = 1_000_000_000  # bytes of text whose words are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,38 +38,39 @@ class Transfer:
     """Settings of `transfer`."""
 
     model: ModelPath
-    """Model folder to start from; package:NAME/folder and hub:NAME[@REVISION] are folders too."""
+    """Model folder to start from; `package:NAME/folder` and `hub:NAME[@REVISION]` also work."""
 
     corpus: CorpusConfig
-    """Text of the domain: the report measures it, `extend` chooses words from it and `focus` learns from it; only its
-    training side is read."""
+    """Text of the domain, of which only the training split is read: for the report, the words of `extend` and the
+    contexts of `focus`."""
 
     tokenizer: ModelPath | None = field(default=None, metadata=TOKENIZER)
-    """Folder of the new vocabulary. Either this or `extend` is given."""
+    """Folder of the new vocabulary. Set either this or `extend`."""
 
     extend: Annotated[int, Range(1, 1_000_000)] | None = None
-    """Number of words to add to the vocabulary, which is kept: those that save the most pieces on the corpus."""
+    """Number of words to add to the vocabulary of the model: the words that save the most pieces on the corpus."""
 
     method: Method = "fvt"
-    """Way to make an entry that the model does not have. `mean`: the mean of the old pieces of its text. `fvt`: the
-    same, but an entry that continues a word is cut into pieces that do. `focus`: a mix of the shared entries that occur
-    in similar contexts in the corpus. `random`: drawn with the mean and deviation of the old ones, the baseline."""
+    """Initialisation of the embeddings of new entries. `mean`: the mean of the embeddings of the old pieces of the
+    entry's text. `fvt`: the same, but an entry that continues a word is cut into continuing pieces. `focus`: a weighted
+    mean of the shared entries with similar contexts in the corpus. `random` (the baseline): random values with the mean
+    and the standard deviation of the old embeddings."""
 
     seed: Seed = 0
-    """Seed of what is drawn."""
+    """Seed of random embeddings."""
 
     def __post_init__(self) -> None:
-        """Check that the new vocabulary is said once."""
+        """Check that exactly one of `tokenizer` and `extend` is set."""
         if (self.tokenizer is None) == (self.extend is None):
             raise DomainbertError("tokenizer, extend: expected exactly one of the two")
 
 
 @stage
 def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
-    """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
+    """Replace or extend the vocabulary of a model; only its word embeddings and output bias change.
 
-    Entries that both vocabularies have are copied. `pretrain` with `init_from` continues from the folder; transfer.json
-    in it is the report.
+    Entries that both vocabularies have are copied. Continue with `pretrain` and `init_from`. The report is
+    transfer.json in `out`.
 
     Raises:
         DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
@@ -94,29 +95,29 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     tokenizer = _new_tokenizer(folder.path, settings, words, inputs)
     new = vocabulary_of(tokenizer)
     generator = torch.Generator().manual_seed(settings.seed)
-    found = origins(new, old, keep_role=settings.method != "mean")
+    matches = origins(new, old, keep_role=settings.method != "mean")
     if settings.extend is not None:  # `extend_tokenizer` keeps all ids
-        found[: len(old.tokens)] = [Origin("copied", (number,)) for number in range(len(old.tokens))]
-    mixing = _mixing(settings, found, tokenizer, generator)
+        matches[: len(old.tokens)] = [Origin("copied", (number,)) for number in range(len(old.tokens))]
+    mixing = _mixing(settings, matches, tokenizer, generator)
     for name in vocabulary_names(folder.config):
         if name in tensors:
             tensors[name] = mix(mixing, tensors[name], generator)
     report = asdict(transfer_view(new, old, words.words(plain_words()))) | {
         "method": settings.method,
         "vocab_size": mixing.num_rows,
-        "entries": {kind: sum(origin.kind == kind for origin in found) for kind in ("copied", "composed", "new")},
+        "entries": {kind: sum(origin.kind == kind for origin in matches) for kind in ("copied", "composed", "new")},
         "drawn": len(mixing.drawn),
         "source": model_name(folder.path),
     }
     save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path))
     write_json(out / "transfer.json", report, as_is=True)
     print("\n".join(transfer_lines(report)))
-    kept = {name: value for name, value in report.items() if name != "fallen"}
-    return kept | {"fingerprint": tokenizer.fingerprint}
+    metrics = {name: value for name, value in report.items() if name != "fallen"}
+    return metrics | {"fingerprint": tokenizer.fingerprint}
 
 
 def check_arguments(given: Given) -> None:
-    """Check the model, whose vocabulary may be of any kind."""
+    """Check the model and its vocabulary, which may be of any kind unless `extend` is set."""
     from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
 
@@ -153,21 +154,21 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
     return extend_tokenizer(old, added)
 
 
-def _mixing(settings: Transfer, found: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
+def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
     from domainbert.models.static_embeddings import count_contexts, static_embeddings
     from domainbert.models.transfer.focus import similarity_mix
     from domainbert.models.transfer.mixing import composed, copied_only
 
     if settings.method == "random":
-        return copied_only(found)
+        return copied_only(matches)
     if settings.method == "focus":
-        contexts = count_contexts(tokenizer.vocab_size, _training_side(settings.corpus, tokenizer))
-        return similarity_mix(found, static_embeddings(contexts, generator))
-    return composed(found)
+        contexts = count_contexts(tokenizer.vocab_size, _training_ids(settings.corpus, tokenizer))
+        return similarity_mix(matches, static_embeddings(contexts, generator))
+    return composed(matches)
 
 
-def _training_side(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[list[int]]:
-    """Ids of each document's tokens, until there are enough."""
+def _training_ids(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[list[int]]:
+    """Yield the token ids of training documents, up to `ENOUGH_TOKENS` tokens."""
     from domainbert.corpus.documents import read_documents
     from domainbert.models.static_embeddings import ENOUGH_TOKENS
 

@@ -1,4 +1,4 @@
-"""`vocab`: from a corpus to a tokenizer folder and a report on its vocabulary."""
+"""The stage `vocab`: train a tokenizer on a corpus and report on its vocabulary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from domainbert.tokenization.train import TrainingWords
     from domainbert.tokenization.words import WordCounter
 
-_MANY_RARE = 1e-4  # of all characters: 0.0005 % of words in edited text, 0.04 to 0.4 % of characters in 1,800 tweets
+_MANY_RARE = (
+    1e-4  # share of all characters: 0.0005 % of words in edited text, 0.04 to 0.4 % of characters in 1,800 tweets
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,53 +33,52 @@ class Vocab:
     """Settings of `vocab`."""
 
     corpus: CorpusConfig
-    """Text; only its training side is learnt from."""
+    """Text; the tokenizer is trained on its training split only."""
 
     vocab_size: Annotated[int, Range(1, 10_000_000)] = 16384
-    """Number of pieces, special tokens included; rounded up to a multiple of 64."""
+    """Number of pieces, including special tokens; rounded up to a multiple of 64."""
 
     lowercase: bool | None = None
-    """Lowercase all text and strip accents, unless `kind.keep_accents` keeps them. The default depends on the kind:
-    true for WordPiece, false for byte-level BPE and Unigram."""
+    """Lowercase all text, and strip accents unless `kind.keep_accents` is true. The default depends on the kind: true
+    for WordPiece, false for byte-level BPE and Unigram."""
 
     min_frequency: PositiveInt = 2
-    """Occurrences that a pair of pieces, or in Unigram a string, needs to become a piece."""
+    """Fewest occurrences for a pair of pieces (in Unigram, a string) to become a piece."""
 
     model_max_length: Length = 512
-    """Longest input of the models to come, special tokens included."""
+    """Largest input length of later models in tokens, including special tokens."""
 
     sample_bytes: SampleBytes = 1_000_000_000
-    """Bytes of the sample to train on, at most; a hash of the documents chooses them."""
+    """Largest size of the training sample in bytes; documents are selected by hash."""
 
     compare_with: ModelPath | None = field(default=None, metadata=TOKENIZER)
-    """Folder of another tokenizer, to compare the vocabularies and the pieces per word."""
+    """Folder of another tokenizer with which to compare vocabulary and pieces per word."""
 
     labelled: list[Path] | None = None
-    """Labelled files whose words the report covers too: CoNLL (words in the first column), JSONL with "tokens" or
+    """Labelled files to include in the report: CoNLL (words in the first column), JSONL with "tokens" or
     "text", or CSV with "text" and "label"."""
 
     min_character_count: PositiveInt = 10
-    """Occurrences in the corpus that a character beyond printable ASCII (a letter of another script, an emoji) needs to
-    get a piece; WordPiece has at most 1,000 such characters, the most frequent. Where a rarer one stands, its word
-    becomes [UNK], or in Unigram the character does; the stage warns if this affects more than 1 in 10,000 characters,
-    as in a small corpus of tweets, where a count of 1 keeps the emoji. Byte-level BPE has a piece for every byte, and
-    needs no such count."""
+    """Fewest occurrences for a character beyond printable ASCII (a letter of another script, an emoji) to get a piece;
+    WordPiece keeps at most the 1,000 most frequent. A word with a rarer character becomes [UNK]; in Unigram only the
+    character does. The stage warns if this affects more than 1 in 10,000 characters, as in a small corpus of tweets,
+    where a value of 1 keeps the emoji. Byte-level BPE has a piece for every byte and ignores this setting."""
 
     kind: TokenizerKindConfig = WordPiece()
-    """Kind of vocabulary: `wordpiece`, BERT's; `byte_bpe`, RoBERTa's, which cuts any text without [UNK]; or `unigram`,
-    sentencepiece's. A name of a model is a kind with its special tokens, in their order."""
+    """Kind of tokenizer: `wordpiece` (BERT); `byte_bpe` (RoBERTa), which represents any text without [UNK]; or
+    `unigram` (SentencePiece). The name of a model selects its kind with its special tokens in the same order."""
 
 
 @stage
 def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
-    """Train a vocabulary on the training side of a corpus: the files of a Hugging Face tokenizer, and report.json."""
+    """Train a tokenizer on the training split of a corpus; write Hugging Face tokenizer files and report.json."""
     from domainbert.tokenization.from_texts import train_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
     from domainbert.tokenization.train import round_vocab_size
     from domainbert.tokenization.words import plain_words
 
-    size, least = settings.vocab_size, settings.min_character_count
-    theirs = inputs.tokenizer(settings.compare_with) if settings.compare_with is not None else None
+    size, min_count = settings.vocab_size, settings.min_character_count
+    other = inputs.tokenizer(settings.compare_with) if settings.compare_with is not None else None
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in settings.labelled or []}
     if round_vocab_size(size) != size:
         print(f"vocab_size {size:,} rounded up to {round_vocab_size(size):,}, a multiple of 64")
@@ -86,9 +87,9 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     facts: dict[str, Any] = {}
 
     def on_selected(words: TrainingWords) -> None:
-        print("\n".join(_training_lines(counters["train"], words, least, unknown)))
+        print("\n".join(_training_lines(counters["train"], words, min_count, unknown)))
         facts["training"] = _training_facts(counters["train"], words)
-        facts["warnings"] = _warnings(words, least, unknown)
+        facts["warnings"] = _warnings(words, min_count, unknown)
         say(facts["warnings"])
 
     tokenizer = train_tokenizer(
@@ -97,28 +98,28 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
         size,
         lowercase=settings.lowercase,
         min_frequency=settings.min_frequency,
-        min_character_count=least,
+        min_character_count=min_count,
         on_selected=on_selected,
     )
     tokenizer.save(out, settings.model_max_length)
-    sides = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
-    report = vocabulary_report(tokenizer, theirs, {side: counts for side, counts in sides.items() if counts} | texts)
+    splits = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
+    report = vocabulary_report(tokenizer, other, {name: counts for name, counts in splits.items() if counts} | texts)
     report |= facts
     write_json(out / "report.json", report, as_is=True)
     print("\n".join(report_lines(report)))
-    found = report["texts"].items()
+    measured = report["texts"].items()
     return {
         "fingerprint": tokenizer.fingerprint,
         "vocab_size": report["vocab_size"],
-        "pieces_per_word": {name: text["ours"]["pieces_per_word"] for name, text in found},
-        "difference": {name: text["difference"] for name, text in found if "difference" in text},
+        "pieces_per_word": {name: text["ours"]["pieces_per_word"] for name, text in measured},
+        "difference": {name: text["difference"] for name, text in measured if "difference" in text},
         "compared": report["compared"],
         "warnings": facts["warnings"],
     }
 
 
 def check_arguments(given: Given) -> None:
-    """Check the labelled files."""
+    """Check that the labelled files can be read."""
     for number, path in enumerate(given["labelled"] or []):
         if given.there(path):
             with given.under(f"labelled[{number}]"):
@@ -126,24 +127,26 @@ def check_arguments(given: Given) -> None:
 
 
 def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:
-    """The words of some splits, of about `sample_bytes` each; the corpus report is printed. The languages of the
-    training side have the shares that `corpus.languages` gives them, by bytes."""
+    """Count the words of `splits`, in samples of about `sample_bytes`, and print the corpus report.
+
+    In the training split, languages have the shares of `corpus.languages`, by bytes.
+    """
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
     from domainbert.tokenization.words import WordCounter
 
-    counters, read = {split: WordCounter(sample_bytes) for split in splits}, CorpusReport()
+    counters, report = {split: WordCounter(sample_bytes) for split in splits}, CorpusReport()
     names = corpus.language_names
     by_language = {name: WordCounter(sample_bytes // len(names)) for name in names}
     with Progress("count words") as progress:
-        for document in read_documents(corpus, read):
+        for document in read_documents(corpus, report):
             if document.split in counters:
                 language = document.language if document.split == "train" else None
                 counter = counters[document.split] if language is None else by_language[language]
                 counter.add(document.text)
                 progress.advance()
-    print("\n".join(read.lines()))
+    print("\n".join(report.lines()))
     shares = corpus.language_shares({name: counter.bytes_read for name, counter in by_language.items()})
     if shares is not None:
         print("\n".join(shares.lines("bytes")))
@@ -175,32 +178,32 @@ def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any
     }
 
 
-def _training_lines(counter: WordCounter, words: TrainingWords, least: int, unknown: str) -> list[str]:
+def _training_lines(counter: WordCounter, words: TrainingWords, min_count: int, unknown: str) -> list[str]:
     return [
         f"training on {counter.documents:,} of {counter.documents_read:,} documents, {counter.bytes:,} of "
         f"{counter.bytes_read:,} bytes, {len(words.counts):,} distinct words",
-        f"alphabet: {len(words.alphabet):,} characters; {_rare_characters(words, least, unknown)}",
+        f"alphabet: {len(words.alphabet):,} characters; {_rare_characters(words, min_count, unknown)}",
         f"words left out: {words.rare_words:,} with a rare character, {words.long_words:,} over 100 characters, "
         f"{counter.forgotten + words.infrequent_words:,} too rare to hold in memory",
     ]
 
 
-def _warnings(words: TrainingWords, least: int, unknown: str) -> list[str]:
-    """A warning if many characters of the corpus have no piece."""
+def _warnings(words: TrainingWords, min_count: int, unknown: str) -> list[str]:
+    """Return a warning if many characters of the corpus have no piece."""
     if words.rare_share <= _MANY_RARE:
         return []
-    share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_characters(words, least, unknown)
+    share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_characters(words, min_count, unknown)
     return [f"{share} of the corpus have no piece: {rare}; lower min_character_count or use kind byte_bpe to keep them"]
 
 
-def _rare_characters(words: TrainingWords, least: int, unknown: str) -> str:
+def _rare_characters(words: TrainingWords, min_count: int, unknown: str) -> str:
     from domainbert.tokenization.train import MAX_ALPHABET
 
     counts = words.rare_characters
     if not counts:
         return "none is too rare for a piece"
-    why = f"occur less than {least:,} times (min_character_count)"
-    if max(counts.values()) >= least:
-        why = f"are not among the {MAX_ALPHABET:,} most frequent or {why}"
+    reason = f"occur less than {min_count:,} times (min_character_count)"
+    if max(counts.values()) >= min_count:
+        reason = f"are not among the {MAX_ALPHABET:,} most frequent or {reason}"
     shown = " ".join(list(counts)[:20])
-    return f"{len(counts):,} more {why}, {sum(counts.values()):,} occurrences become {unknown}: {shown}"
+    return f"{len(counts):,} more {reason}, {sum(counts.values()):,} occurrences become {unknown}: {shown}"
