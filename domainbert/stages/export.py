@@ -68,7 +68,7 @@ class Export:
 
 @stage
 def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
-    """Write a model for ONNX Runtime and check that its logits equal the logits of the torch model.
+    """Write a model for ONNX Runtime and check that its logits agree with the torch model.
 
     `model.onnx` takes `input_ids`, `attention_mask` and, for BERT, `token_type_ids` (int64, any number of texts of any
     length) and returns `logits`: (batch, length, labels) for entities and for the start and end of answers, (batch,
@@ -115,9 +115,8 @@ def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     else:
         model, folder, missing = load_model(folder, folder.head)
     if missing:
-        raise DomainbertError(
-            f"{folder.path}: config.json names a head whose weights are missing: {', '.join(missing)}"
-        )
+        names = ", ".join(missing)
+        raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {names}")
     return model.eval(), folder
 
 
@@ -139,9 +138,7 @@ def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scorin
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(
-            f"check: {folder.path} has no head for a task; expected a model of a task, which can be scored"
-        )
+        raise DomainbertError(f"check: {folder.path} has no head for a task; expected a model that finetune wrote")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
     task = task or usual_config(kind, folder.fields)
@@ -204,18 +201,14 @@ def _compare(
     facts = {}
     for file in files:
         exported = OnnxModel(file, tokenizer)
-        difference = largest_difference(expected, (by_item(exported.logits(examples, budget)) for budget in BUDGETS))
-        if file == files[0] and not difference.tolerable:
+        gap = largest_difference(expected, (by_item(exported.logits(examples, budget)) for budget in BUDGETS))
+        if file == files[0] and not gap.tolerable:
             raise DomainbertError(
-                f"{file}: its logits differ from torch's by up to {difference.largest:.2g}; expected at most "
-                f"{TOLERANCE:g} of the largest logit, which is {difference.scale:.3g}"
+                f"{file}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most "
+                f"{TOLERANCE:g} of the largest logit, which is {gap.scale:.3g}"
             )
         size = file.stat().st_size
-        facts[file.name] = {
-            "bytes": size,
-            "max_logit_difference": difference.largest,
-            "largest_logit": difference.scale,
-        }
+        facts[file.name] = {"bytes": size, "max_logit_difference": gap.largest, "largest_logit": gap.scale}
     return facts
 
 
@@ -255,7 +248,7 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
 def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
     default = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
-    kind = default if task is None else task.title
+    model_type = default if task is None else task.title
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)
@@ -263,7 +256,7 @@ def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: S
         facts["logits"] = meaning
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
-    title = f"{kind} for ONNX Runtime"
+    title = f"{model_type} for ONNX Runtime"
     tag = read_head(folder.path).get("pipeline_tag") if task is None else task.pipeline_tag
     head = card_head(title, tag, base=folder.path, library=None, tags=["onnx"])
-    return model_card(title, f"{kind} exported with domainbert.", facts, _USAGE, head)
+    return model_card(title, f"{model_type} exported with domainbert.", facts, _USAGE, head)

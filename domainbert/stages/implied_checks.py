@@ -144,8 +144,7 @@ def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:
 def _stage_after(stages: Mapping[str, ReadStage], first: str, node: Node, group_first: str) -> str:
     """Return the stage before which to check: `first`, or `group_first` if the check reads the output of a training."""
     names = list(stages)
-    ready = all(names.index(name) < names.index(first) for name in _referred_stages(node))
-    return first if ready else group_first
+    return first if all(names.index(name) < names.index(first) for name in _referred_stages(node)) else group_first
 
 
 def _referred_stages(node: Node) -> set[str]:

@@ -51,10 +51,9 @@ class Transfer:
     """Number of words to add to the vocabulary of the model: the words that save the most pieces on the corpus."""
 
     method: Method = "fvt"
-    """Initialisation of the embeddings of new entries. `mean`: the mean of the embeddings of the old pieces of the
-    entry's text. `fvt`: the same, but an entry that continues a word is cut into continuing pieces. `focus`: a weighted
-    mean of the shared entries with similar contexts in the corpus. `random` (the baseline): random values with the mean
-    and the standard deviation of the old embeddings."""
+    """Initial embedding of a new entry. `mean`: mean of the old pieces of its text. `fvt`: the same, but an entry that
+    continues a word is cut into continuing pieces. `focus`: weighted mean of the shared entries with similar contexts
+    in the corpus. `random`, the baseline: random values with mean and standard deviation of the old embeddings."""
 
     seed: Seed = 0
     """Seed of random embeddings."""

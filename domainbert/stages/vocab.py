@@ -127,10 +127,8 @@ def check_arguments(given: Given) -> None:
 
 
 def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:
-    """Count the words of `splits`, in samples of about `sample_bytes`, and print the corpus report.
-
-    In the training split, languages have the shares of `corpus.languages`, by bytes.
-    """
+    """Count the words of `splits`, in samples of about `sample_bytes`, and print the corpus report. In the training
+    split, languages have the shares of `corpus.languages`, by bytes."""
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
