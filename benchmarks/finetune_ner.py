@@ -65,8 +65,12 @@ class Settings:
         """Training and validation sentences, and the task with its labels."""
         from domainbert.tasks.task import read_task
 
-        train, validation, task = read_task(_task(head), self.train, self.validation)
+        train, validation, task = read_task(task_of(head), self.train, self.validation)
         return list(train.items), list(validation.items), task
+
+
+def task_of(head: Literal["linear", "crf"] = "linear") -> Ner:
+    """NER with a head."""
 
 
 def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
@@ -81,22 +85,26 @@ def train_domainbert(
     """Train as the stage `finetune`, after `adapt` has changed the LightningModule; its last hook of a step takes
     turns."""
     import lightning
-    import torch
 
-    from domainbert.data.batches import LabelledTrainBatches
-    from domainbert.data.examples import entry_ids
-    from domainbert.data.order import GlobalOrder
-    from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.models.folder import load_model
-    from domainbert.stages.labelled_training import fit_labelled, validation_batches
+    from domainbert.stages.finetune import Finetune
+    from domainbert.stages.labelled_training import fit_labelled
     from domainbert.tasks.finetuning import FineTuning
-    from domainbert.training.callbacks import KeepBest
-    from domainbert.training.config import Runtime
-    from domainbert.training.fit import Steps, TrainingData
+    from domainbert.tasks.labelled_data import LabelledData
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
-    train, validation, task = settings.read()
-    amounts = settings.sentences_of_steps()
+    amounts, out = settings.sentences_of_steps(), empty(CACHE / "finetune")
+    asked = Finetune(
+        model=settings.model,
+        task=task_of(),
+        train=settings.train,
+        validation=settings.validation,
+        batch_size=BATCH_SIZE,
+        max_epochs=settings.num_epochs,
+        optim=OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS),
+        schedule=ScheduleConfig(warmup_fraction=WARMUP_FRACTION),
+        precision=settings.precision,
+        checkpoint_every=_NEVER,
+    )
 
     class TakesTurns(FineTuning):
         losses: list[torch.Tensor] = []  # noqa: RUF012
@@ -105,31 +113,21 @@ def train_domainbert(
             self.losses.append(outputs["loss"].detach())
             turns.done(amounts[batch_idx])
 
-    if settings.word_by_word:
-        task.valid = None
+    class Sentences(LabelledData):
+        def examples(self, name: str) -> list[Example]:
+            found = super().examples(name)
+            kept = name == "train" and settings.words_alone
+            return [without_other_pretokens(example) for example in found] if kept else found
+
     lightning.seed_everything(settings.seed, verbose=False)
-    model, folder, _ = load_model(settings.model, task.head, task.labels)
-    tokenizer = folder.tokenizer()
-    examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (train, validation))
-    if settings.words_alone:
-        examples = [without_other_pretokens(example) for example in examples]
-    entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    steps = Steps.of_epochs(settings.num_epochs, BATCH_SIZE, len(examples))
-    optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
-    schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
-    objective = TakesTurns(model, task, optim, schedule, steps.total, validation, settings.seed, entries.row)
-    adapt(objective)
-    order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
-    data = TrainingData(
-        lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
-        [validation_batches(held_out, tokenizer)],
-        lambda step: {},
-    )
-    runtime = Runtime(
-        empty(CACHE / "finetune"), settings.precision, None, num_workers, ("jsonl", "tensorboard"), {}, _NEVER
-    )
-    result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None))
-    return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
+    module = TakesTurns(asked.model, asked.task, optim=asked.optim, schedule=asked.schedule, seed=settings.seed)
+    data = Sentences(asked.task, asked.train, asked.validation, batch_size=BATCH_SIZE, num_workers=num_workers)
+    data.resolve(module, "fit")
+    if settings.word_by_word:
+        module.task.valid = None
+    adapt(module)
+    result = fit_labelled("finetune", module, data, asked, out)
+    return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(module.trainer.precision))
 
 
 def without_other_pretokens(example: Example) -> Example:
@@ -335,7 +333,9 @@ def data_files(data: str) -> tuple[Path, Path]:
 def settings_of(options: argparse.Namespace) -> Settings:
     """The settings that the command line asks for."""
     train, validation = data_files(options.data)
-    settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_task().read(train).items))
+    settings = Settings(
+        resolve_path(options.model), train, validation, options.epochs, len(task_of().read(train).items)
+    )
     print(f"{options.data}, {settings.num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
     return settings
 

@@ -16,10 +16,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from finetune_f1 import kept, mean_and_interval
-from finetune_ner import BATCH_SIZE, LEARNING_RATE, PACKAGES, Settings, described, parser_of, settings_of
+from finetune_ner import (
+    BATCH_SIZE,
+    LEARNING_RATE,
+    PACKAGES,
+    Settings,
+    described,
+    parser_of,
+    settings_of,
+    task_of,
+)
 from side_by_side import write_result
 
 HEADS = ("linear", "crf")
@@ -29,27 +38,30 @@ Trained = Mapping[str, Sequence[float]]
 """By the way of decoding, the F1 on the validation set after each epoch."""
 
 
-def train(settings: Settings, head: str, head_lr: float, models: Path | None) -> Trained:
+def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, models: Path | None) -> Trained:
     """One training, as the stage `finetune` makes it; the model goes to a folder below `models`, if given."""
     import lightning
-    import torch
 
-    from domainbert.data.batches import LabelledTrainBatches
-    from domainbert.data.examples import entry_ids
-    from domainbert.data.order import GlobalOrder
-    from domainbert.encoders.used_entries import UsedEntries
     from domainbert.labelled.tag_schemes import spans_from_tags
-    from domainbert.models.folder import load_model
-    from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, validation_batches
+    from domainbert.stages.finetune import Finetune
+    from domainbert.stages.labelled_training import fit_labelled, save_seed
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
-    from domainbert.tasks.ner.config import Ner
-    from domainbert.training.callbacks import KeepBest
-    from domainbert.training.config import Runtime
-    from domainbert.training.fit import Steps, TrainingData
+    from domainbert.tasks.labelled_data import LabelledData
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
-    sentences, validation, task = settings.read(head)
+    asked = Finetune(
+        model=settings.model,
+        task=task_of(head),
+        train=settings.train,
+        validation=settings.validation,
+        batch_size=BATCH_SIZE,
+        max_epochs=settings.num_epochs,
+        optim=OptimConfig(lr=LEARNING_RATE, head_lr=head_lr),
+        schedule=ScheduleConfig(warmup_fraction=0.1),
+        loggers=(),
+        num_workers=0,
+    )
 
     class ScoredTwice(FineTuning):
         """Also scores each word's best label by itself."""
@@ -67,37 +79,16 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
             by_word.reset()
 
     lightning.seed_everything(settings.seed, verbose=False)
+    module = ScoredTwice(asked.model, asked.task, optim=asked.optim, schedule=asked.schedule, seed=settings.seed)
+    data = LabelledData(asked.task, asked.train, asked.validation, batch_size=BATCH_SIZE, num_workers=0)
+    data.resolve(module, "fit")
+    task, validation = module.task, module.validation
     by_word = task.metric()
-    model, folder, _ = load_model(settings.model, task.head, task.labels)
-    tokenizer = folder.tokenizer()
-    examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (sentences, validation))
-    entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    steps = Steps.of_epochs(settings.num_epochs, BATCH_SIZE, len(examples))
-    objective = ScoredTwice(
-        model,
-        task,
-        OptimConfig(lr=LEARNING_RATE, head_lr=head_lr),
-        ScheduleConfig(warmup_fraction=0.1),
-        steps.total,
-        validation,
-        settings.seed,
-        entries.row,
-    )
-    order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
     with tempfile.TemporaryDirectory() as out:
-        data = TrainingData(
-            lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
-            [validation_batches(held_out, tokenizer)],
-            lambda step: {},
-        )
-        runtime = Runtime(Path(out), "auto", None, 0, (), {})
-        result = fit_labelled(
-            "finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None)
-        )
+        result = fit_labelled("finetune", module, data, asked, Path(out))
     if models is not None:
-        start = Start(model, folder.config, tokenizer, folder.config.max_length, folder.teachers)
         saved = models / f"{head}-{head_lr:g}" / f"seed-{settings.seed}"
-        save_seed(saved, start, entries, task, Ner().headline, "Fine-tuned", {}, result)
+        save_seed(saved, module, asked, "Fine-tuned", {}, result, None)
     keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1", "crf left out": "f1_by_word"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
 

@@ -33,7 +33,7 @@ class Settings:
     length: int
     rows: int
     dropout: float
-    objective: ObjectiveConfig = MaskedLM()  # noqa: RUF009
+    objective: ObjectiveConfig = MaskedLM()
     optim: OptimConfig = OptimConfig(lr=LEARNING_RATE)
 
     def config(self) -> EncoderConfig:
@@ -78,17 +78,10 @@ def train(
     import lightning
     import torch
 
-    from domainbert.data.order import GlobalOrder
-    from domainbert.data.prepared import open_prepared
-    from domainbert.pretraining.batches import ValidationRows, rows_of_corpus
+    from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
-    from domainbert.pretraining.objective import ValidationText
-    from domainbert.pretraining.phases import PhasedRows, RowPhase
-    from domainbert.pretraining.start import Start
-    from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.config import Runtime
-    from domainbert.training.data_module import TrainAndValidation
     from domainbert.training.optim_config import ScheduleConfig
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer
@@ -103,20 +96,25 @@ def train(
             after_step(batch["num_tokens"])
 
     lightning.seed_everything(SEED, verbose=False)
-    corpus = open_prepared([settings.prepared])
-    tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    learnt = settings.objective.build(tokenizer).for_training(corpus)
-    rows, validation_rows = rows_of_corpus(corpus, learnt, settings.length)
-    built = learnt.build(Start(tokenizer, settings.config(), None))
-    models = {name: one.model for name, one in built.items()}
     schedule = ScheduleConfig(warmup_steps=WARMUP_STEPS)
-    compile = torch.cuda.is_available()
-    texts = [ValidationText("", 1.0, learnt.baselines(corpus))]
-    module = Pretraining(learnt, models, settings.optim, schedule, num_steps, texts, compile=compile)
+    module = Pretraining(
+        settings.config(),
+        None,
+        settings.objective,
+        optim=settings.optim,
+        schedule=schedule,
+        seed=SEED,
+        compile=torch.cuda.is_available(),
+    )
+    data = PretrainingData(
+        settings.prepared, max_length=settings.length, batch_size=settings.rows, num_workers=num_workers
+    )
+    data.resolve(module, "fit")
+    data.steps_per_epoch = num_steps
     adapt(module)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, num_workers, ("jsonl", "tensorboard"), arguments)
-    flops_per_token = learnt.flops_per_token(module.models, settings.length)
+    flops_per_token = module.objective.flops_per_token(module.models, settings.length)
     throughput = throughput_of({0: flops_per_token}, runtime)
     callbacks = [
         History(),
@@ -125,16 +123,7 @@ def train(
         AfterStep(),
     ]
     trainer = build_trainer(runtime, num_steps, settings.rows, num_steps, callbacks)
-    order = GlobalOrder(rows.plan.num_rows, settings.rows, SEED)
-    trainer.fit(
-        module,
-        datamodule=TrainAndValidation(
-            lambda share, steps: PhasedRows([RowPhase(range(num_steps), rows, order)], share, steps),
-            [lambda share: ValidationRows(validation_rows, settings.rows, share)],
-            num_steps,
-            runtime.num_workers,
-        ),
-    )
+    trainer.fit(module, datamodule=data)
     arithmetic = {"flops_per_token": flops_per_token, "peak_flops": throughput.peak_flops}
     return facts_of_training(AfterStep.losses, module, str(trainer.precision)) | arithmetic
 

@@ -7,6 +7,12 @@ from domainbert.corpus.documents import read_documents as read_documents
 from domainbert.data.batches import packed_loader as packed_loader
 from domainbert.data.prepared import open_prepared as open_prepared
 from domainbert.data.preparing import prepare_corpus as prepare_corpus
+from domainbert.distillation.on_corpus import Distillation as Distillation
+from domainbert.distillation.on_task import TaskDistillation as TaskDistillation
+from domainbert.distillation.on_task import TransferData as TransferData
+from domainbert.distillation.prediction_config import HardTargets as HardTargets
+from domainbert.distillation.prediction_config import SoftTargets as SoftTargets
+from domainbert.distillation.student_config import StudentConfig as StudentConfig
 from domainbert.encoders.albert.config import AlbertConfig as AlbertConfig
 from domainbert.encoders.bert.config import BertConfig as BertConfig
 from domainbert.encoders.deberta_v2.config import DebertaV2Config as DebertaV2Config
@@ -31,6 +37,8 @@ from domainbert.metrics.modules import LabelScores as LabelScores
 from domainbert.metrics.modules import MultiLabelScores as MultiLabelScores
 from domainbert.metrics.modules import RegressionScores as RegressionScores
 from domainbert.models.folder import load_encoder as load_encoder
+from domainbert.pretraining.data_module import PretrainingData as PretrainingData
+from domainbert.pretraining.module import Pretraining as Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM as MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens as ReplacedTokens
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs as SentencePairs
@@ -40,6 +48,8 @@ from domainbert.serving.by_name import load_classifier as load_classifier
 from domainbert.serving.by_name import load_tagger as load_tagger
 from domainbert.serving.predictor import load_predictor as load_predictor
 from domainbert.tasks.classification.config import Classification as Classification
+from domainbert.tasks.finetuning import FineTuning as FineTuning
+from domainbert.tasks.labelled_data import LabelledData as LabelledData
 from domainbert.tasks.multi_label.config import MultiLabel as MultiLabel
 from domainbert.tasks.ner.config import Ner as Ner
 from domainbert.tasks.parsing.config import Parsing as Parsing

@@ -1,4 +1,4 @@
-"""The command line: `domainbert <stage> -c some.yaml --key value`, and `domainbert run recipe.yaml`."""
+"""Command line: `domainbert <stage> -c some.yaml --key value`, and `domainbert run recipe.yaml`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert runs [FOLDER] [--json]
        domainbert init --labelled PATH [--corpus PATH] [--model FOLDER] [--teacher FOLDER]
 
-Small, fast BERT models of one domain, from raw text to evaluation.
+Train small, fast BERT models for one domain, from raw text to evaluation.
 
 stages:
 """
 _COMMANDS = {
-    "run": ("domainbert.runner.run_command", "Run a recipe: several stages, skipping what is done."),
+    "run": ("domainbert.runner.run_command", "Run a recipe: several stages; finished stages are skipped."),
     "init": ("domainbert.runner.first_recipe.command", "Write a first recipe for your own data."),
-    "tune": ("domainbert.tuning.command", "Search over the settings of a stage."),
+    "tune": ("domainbert.tuning.command", "Search for the best settings of a stage."),
     "runs": ("domainbert.runner.listing_table", "List runs: the state of each stage, scores and time."),
-    "report": ("domainbert.report.command", "One page of HTML about a run, or several side by side."),
+    "report": ("domainbert.report.command", "Write an HTML page about a run, or compare several runs."),
 }
-"""Commands that are no stages: a module with `FLAGS`, `help_text` and `perform`, imported when it is asked for, and its
-help."""
+"""Commands that are not stages, with module and summary. A module defines `FLAGS`, `help_text` and `perform`, and is
+imported when its command is used."""
 
 _STAGE_FLAGS = {
     "out": "one",
@@ -56,10 +56,10 @@ _STAGE_FLAGS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
-    It is 0, 1 for errors that `check` found in the data, 2 for what else the user can fix, 75 if it can be resumed.
+    0: success; 1: `check` found errors in the data; 2: another error that the user can fix; 75: stopped and resumable.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.formatwarning = _without_place
+    warnings.formatwarning = _format_warning
     if process_rank() > 0:
         sys.stdout = io.StringIO()  # only the first process prints
     try:
@@ -78,18 +78,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
         return 2
-    except UnicodeEncodeError as error:  # a name that was found on the disk
-        sys.stderr.write(f"domainbert: {error.object[:200]!a}: not UTF-8; expected names of files in UTF-8\n")
+    except UnicodeEncodeError as error:  # the name of a file on the disk
+        sys.stderr.write(f"domainbert: {error.object[:200]!a}: not UTF-8; expected file names in UTF-8\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
         return 130
 
 
-def _without_place(
+def _format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A library's warning on a line of its own; its place in the library does not help a user."""
+    """Format a library's warning as one line, without the position in the library, which does not help a user."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 
@@ -119,7 +119,7 @@ def _usage() -> str:
 
 
 def command_module(name: str) -> ModuleType:
-    """The module of a command that is no stage."""
+    """Import and return the module of a command that is not a stage."""
     return importlib.import_module(_COMMANDS[name][0])
 
 
@@ -139,7 +139,7 @@ def _stage(name: str, typed: Typed) -> str:
 
     allow_imports(typed.flags.get("allow_import"))
     if typed.words:
-        raise DomainbertError(f"{typed.words[0]}: found a word alone; expected --key value, or -c FILE")
+        raise DomainbertError(f"{typed.words[0]}: found a word without option; expected --key value, or -c FILE")
     stage = load_stage(name)
     if "help" in typed.flags:
         return stage_command.stage_help(stage)

@@ -24,11 +24,11 @@ def test_errors_go_to_standard_error_with_exit_code_2(
 ) -> None:
     cases = {
         ("mke",): "mke: no such command; did you mean 'make'?",
-        ("make", "a.yaml"): "a.yaml: found a word alone; expected --key value, or -c FILE",
+        ("make", "a.yaml"): "a.yaml: found a word without option; expected --key value, or -c FILE",
         ("make", "-c", "none.yaml"): "none.yaml: cannot be read (No such file or directory); expected a YAML file",
         ("make", "--words", "[a]"): "--out: missing; expected the folder to write",
         ("make", "--words", "[a]", "--out", "o", "--siz", "1"): "--siz: unknown key; did you mean 'size'?",
-        ("tune",): "tune: expected a YAML: domainbert tune -c FILE",
+        ("tune",): "tune: expected a YAML file: domainbert tune -c FILE",
         ("run",): "run: expected exactly one recipe: domainbert run recipe.yaml",
     }
     for words, message in cases.items():
@@ -43,9 +43,7 @@ def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.
     assert main(["use", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--optim.lr LR Learning rate. (a number; default: 0.001)" in text
-    assert (
-        "default: muon" in text and "--out FOLDER folder to write; empty, or none yet (required) --resume auto" in text
-    )
+    assert "default: muon" in text and "--out FOLDER folder to write, empty or new (required) --resume auto" in text
     assert "Read what `make` has written. options:" in text and "(a path; required)" in text
     assert main(["use", "--shape.help", "Circle"]) == 0
     assert "From the middle to the rim." in capsys.readouterr().out

@@ -328,7 +328,7 @@ def test_what_a_stage_that_is_done_has_written_is_read(
     assert wrong("recipe.yaml") == [
         "run/sample/ner/validation.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
     ]
-    done = "does not exist, though its stage is done; expected a file or folder that it has written"
+    done = "does not exist, but its stage is done; expected a file or folder that the stage has written"
     assert main(["run", "typo.yaml", "--dry-run"]) == 2
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: typo.yaml: 2 problems",

@@ -180,7 +180,7 @@ def test_the_environment_allows_nothing(
 def test_a_dataset_runs_no_script(canary: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
     Path("canary/canary.py").write_text(CANARY.format(marker=str(canary)))
     message = refused(["vocab", "--corpus.sources", f"[{{path: '{path}'}}]", "--out", "out"], capsys)
-    said = "is no name on the Hugging Face hub" if "./" in path else "the dataset cannot be read"
+    said = "not a valid name on the Hugging Face hub" if "./" in path else "the dataset cannot be read"
     assert f"{path}: {said}" in message
 
 
@@ -381,7 +381,7 @@ def test_the_best_seed_is_a_folder_beside(tmp_path: Path, best: Any) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "runs" / "seeds.json").write_text(json.dumps({"best": best}))
     with pytest.raises(
-        DomainbertError, match=r"seeds\.json: best is .*; expected the name of a folder beside this file"
+        DomainbertError, match=r"seeds\.json: best is .*; expected the name of a folder next to this file"
     ):
         best_seed_folder(tmp_path / "runs")
     for content in ("", "[]", "{}", DEEP):

@@ -46,7 +46,15 @@ ROOMS = [
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(TokenizerKindConfig, "tokenization/kinds", 3, ("stages/vocab.py", "tokenization/bert.py")),
     # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
-    Room(ObjectiveConfig, "pretraining/objectives", 3, ("stages/pretrain.py", "stages/distill.py", "encoders")),
+    Room(
+        ObjectiveConfig,
+        "pretraining/objectives",
+        3,
+        (
+            *("stages/pretrain.py", "pretraining/module.py", "pretraining/data_module.py"),
+            *("pretraining/rows_module.py", "distillation/on_corpus.py", "encoders"),
+        ),
+    ),
 ]
 KNOW_HEADS = ("encoders", "tasks", "labelled", "serving/onnx/graph.py")
 """Where families map kinds of heads, and tasks choose theirs; rows have a key "tokens", the graph a dimension called
@@ -168,7 +176,7 @@ def test_a_users_family_vocabulary_objective_and_task_go_through_every_stage(tmp
     the_task(run, printed)
     shown = json.loads(python(tmp_path, str(USER / "predict.py")))
     assert shown["grade"] == pytest.approx(rows(run / "said/predictions.jsonl")[0]["predicted_grade"], abs=1e-6)
-    assert shown["refused"].endswith("is a model with the outputs grade; load_predictor reads it")
+    assert shown["refused"].endswith("is a model with the outputs grade; load it with load_predictor")
 
 
 def the_vocabulary(run: Path) -> None:

@@ -149,9 +149,7 @@ def test_other_settings_are_refused_and_listed(work: Work, stopped: dict[str, An
     before = sorted((path, path.stat().st_mtime_ns) for path in (work / "parts").rglob("*"))
     for changes, difference in ANOTHER.values():
         assert work.run("pretrain", "parts", {**stopped, **changes}, *GO_ON) == 2
-        said = (
-            f"parts: was interrupted with other settings ({difference}); expected the same ones to resume, or --force"
-        )
+        said = f"parts: was interrupted with other settings ({difference}); expected the same settings to resume"
         assert said in capsys.readouterr().err
         assert work.run("pretrain", "parts", {**stopped, **changes}) == 2
         assert said in capsys.readouterr().err
@@ -169,7 +167,7 @@ def test_other_speed_goes_on_and_what_is_done_is_done(work: Work, stopped: dict[
     assert list(losses(work / "parts/logs/metrics.jsonl")) == [1, 2, 3, 4, 5], "the last one whatever its number"
     for options in ((), GO_ON):
         assert work.run("pretrain", "parts", stopped, *options) == 0
-        assert "is done already with these settings and inputs" in capsys.readouterr().out
+        assert "is already done with these settings and inputs" in capsys.readouterr().out
     assert len(work.trained) == 5
 
 
@@ -205,7 +203,9 @@ def test_a_recipe_goes_on_by_itself(runs: Any, work: Work, capsys: Any) -> None:
         assert main(command) == 75
     assert status(work / "run/pretrain")["go_on"] == f"domainbert run {work / 'recipe.yaml'}"
     assert main([*command, "--stages.pretrain.optim.lr", "1e-3"]) == 2
-    said = "pretrain: was interrupted with other settings (optim.lr was 0.005, is now 0.001); expected the same ones"
+    said = (
+        "pretrain: was interrupted with other settings (optim.lr was 0.005, is now 0.001); expected the same settings"
+    )
     assert said in capsys.readouterr().err
     with work.watched():
         assert main([*command, "--stages.pretrain.num_workers", "1"]) == 0

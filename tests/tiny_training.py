@@ -25,9 +25,9 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Runtime
-from domainbert.training.data_module import TrainAndValidation
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
+from tests.ready_made import ReadyBatches, pretraining
 
 NUM_STEPS, BATCH_SIZE = 10, 8
 CONFIG = BertConfig(
@@ -100,12 +100,11 @@ def masked_lm_module(
     model: EncoderWithHead,
     optim: OptimConfig = OptimConfig(),
     schedule: ScheduleConfig = ScheduleConfig(),
-    num_steps: int = NUM_STEPS,
     texts: Sequence[ValidationText] = (ValidationText("", 1.0, {"unigram_entropy": 1.0}),),
     seed: int = 0,
 ) -> Pretraining:
     """Masked LM of one model, which validates the corpus' own text."""
-    return Pretraining(reader.objective, {"model": model}, optim, schedule, num_steps, texts, seed)
+    return pretraining(reader.objective, {"model": model}, optim, schedule, texts, seed)
 
 
 def logs_each_step() -> dict[str, Any]:
@@ -137,16 +136,15 @@ def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[.
     ) -> tuple[Pretraining, list[float]]:
         schedule = ScheduleConfig(warmup_steps=2)
         texts = [ValidationText("", 0.5, {"unigram_entropy": 2.5})]
-        module = masked_lm_module(reader, make_model("masked_lm"), optim, schedule, num_steps, texts)
+        module = masked_lm_module(reader, make_model("masked_lm"), optim, schedule, texts)
         runtime = Runtime(tmp_path, "32-true", micro_batch_size, 0, [], {"accelerator": "cpu", "devices": 1})
         losses = Losses()
         trainer = build_trainer(runtime, num_steps, BATCH_SIZE, num_steps, [losses])
         order = GlobalOrder(reader.plan.num_rows, BATCH_SIZE, seed=0)
-        data = TrainAndValidation(
+        data = ReadyBatches(
             lambda share, steps: TrainRows(reader, order, share, steps),
             [lambda share: ValidationRows(reader, BATCH_SIZE, share)],
             num_steps,
-            num_workers=0,
         )
         trainer.fit(module, datamodule=data)
         module.final_metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}

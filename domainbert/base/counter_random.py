@@ -23,7 +23,7 @@ def _mix(value: UInts) -> UInts:
 
 
 def _mix_in_place(values: UInts) -> None:
-    """`_mix`, a block at a time: they stay in the processor's cache, which takes a third of the time."""
+    """`_mix` block by block; a block stays in the processor's cache, so this takes a third of the time."""
     shifted = np.empty(min(len(values), _BLOCK), dtype=np.uint64)
     for start in range(0, len(values), _BLOCK):
         block = values[start : start + _BLOCK]
@@ -33,33 +33,33 @@ def _mix_in_place(values: UInts) -> None:
                 block *= np.uint64(factor)
 
 
-def skipped(states: UInts, numbers: NDArray[np.integer]) -> UInts:
-    """The states of generators, see `streams`, after so many numbers of each."""
+def advance(states: UInts, counts: NDArray[np.integer]) -> UInts:
+    """States of generators (see `streams`) after `counts` numbers of each have been drawn."""
     with np.errstate(over="ignore"):
-        return states + numbers.astype(np.uint64) * _GOLDEN
+        return states + counts.astype(np.uint64) * _GOLDEN
 
 
 def streams(states: UInts, counts: NDArray[np.integer]) -> UInts:
-    """The first numbers of several generators, (sum of `counts`,): so many of each, one generator after the other.
+    """First `counts[i]` numbers of each generator i, concatenated: (sum of `counts`,).
 
-    Number n of the generator with a state s is `_mix(s + (n + 1) * golden)`: SplitMix64 as published, and
-    `random_bits(n)` where s is the golden number.
+    Number n of the generator with state s is `_mix(s + (n + 1) * golden)`: SplitMix64 as published, and equal to
+    `random_bits(n)` if s is the golden number.
     """
-    found = np.empty(int(counts.sum()), dtype=np.uint64)
+    numbers = np.empty(int(counts.sum()), dtype=np.uint64)
     longest = int(counts.max(initial=0))
     with np.errstate(over="ignore"):
-        ahead = np.arange(1, longest + 1, dtype=np.uint64) * _GOLDEN
-        if len(found) == longest * len(counts):
-            np.add(states[:, None], ahead, out=found.reshape(len(counts), longest))
+        steps = np.arange(1, longest + 1, dtype=np.uint64) * _GOLDEN
+        if len(numbers) == longest * len(counts):
+            np.add(states[:, None], steps, out=numbers.reshape(len(counts), longest))
         else:
             for state, count, stop in zip(states, counts.tolist(), np.cumsum(counts).tolist(), strict=True):
-                np.add(ahead[:count], state, out=found[stop - count : stop])
-        _mix_in_place(found)
-    return found
+                np.add(steps[:count], state, out=numbers[stop - count : stop])
+        _mix_in_place(numbers)
+    return numbers
 
 
 def random_bits(*counters: NDArray[np.integer] | int) -> UInts:
-    """64 random bits for each combination of counters, which broadcast against each other."""
+    """64 random bits for each combination of counters; the counters broadcast against each other."""
     with np.errstate(over="ignore"):
         state = np.asarray(_GOLDEN)
         for counter in counters:
@@ -69,38 +69,37 @@ def random_bits(*counters: NDArray[np.integer] | int) -> UInts:
 
 
 def uniform(bits: UInts) -> NDArray[np.float64]:
-    """Numbers in [0, 1) from 64 random bits each."""
+    """Uniform numbers in [0, 1), each from 64 random bits."""
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def permutation(size: int, *counters: int) -> NDArray[np.int64]:
-    """A permutation of `range(size)` that depends on the counters only."""
+    """Permutation of `range(size)` that depends only on the counters."""
     bits = random_bits(*counters, np.arange(size, dtype=np.int64))
     return np.argsort(bits, kind="stable").astype(np.int64)
 
 
-def permuted(places: NDArray[np.integer], size: int, *counters: int) -> NDArray[np.int64]:
-    """Some places of a permutation of `range(size)`, without the others: memory and time for `places` alone.
+def permuted(indices: NDArray[np.integer], size: int, *counters: int) -> NDArray[np.int64]:
+    """Values of a permutation of `range(size)` at given indices; memory and time do not depend on `size`.
 
-    The permutation depends on the counters only; it is not that of `permutation`. A Feistel network (Luby and Rackoff
-    1988), whose halves take turns in six rounds of SplitMix64, permutes the next power of two above `size`; whatever
-    falls outside is permuted again until it does not (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite
-    domains", 2002, section 3), less than twice in the mean. `size` is at most 2^62.
+    The permutation depends only on the counters and differs from `permutation`. A Feistel network (Luby and Rackoff
+    1988) with six rounds of SplitMix64 permutes the next power of two above `size`. A value outside the range is
+    permuted again until it is inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002,
+    section 3), on average less than twice. `size` is at most 2^62.
     """
     bits = max((size - 1).bit_length(), 2)
     keys = random_bits(*counters, np.arange(_ROUNDS))
-    found = places.astype(np.uint64)
-    outside = np.ones(found.shape, dtype=np.bool_)
+    values = indices.astype(np.uint64)
+    outside = np.ones(values.shape, dtype=np.bool_)
     while outside.any():
-        found[outside] = _feistel(found[outside], bits, keys)
-        outside &= found >= np.uint64(size)
-    return found.astype(np.int64)
+        values[outside] = _feistel(values[outside], bits, keys)
+        outside &= values >= np.uint64(size)
+    return values.astype(np.int64)
 
 
 def _feistel(values: UInts, bits: int, keys: UInts) -> UInts:
-    """Permute numbers of so many bits."""
     low = bits // 2
-    shift, low_mask, high_mask = (np.uint64(one) for one in (low, (1 << low) - 1, (1 << (bits - low)) - 1))
+    shift, low_mask, high_mask = map(np.uint64, (low, (1 << low) - 1, (1 << (bits - low)) - 1))
     high, rest = values >> shift, values & low_mask
     with np.errstate(over="ignore"):
         for number, key in enumerate(keys):

@@ -1,4 +1,4 @@
-"""Errors that a user can fix: one clear sentence each, and exit code 2 on the command line."""
+"""Errors that a user can fix: one clear sentence each; the command line exits with code 2."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-_EXAMPLES = 3  # of each kind of problem
-_KINDS = 20
+_EXAMPLES = 3  # per group of similar problems
+_MAX_GROUPS = 20
 _NAMES = 10  # of columns, keys or labels in a message
-_PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
-# the parts in which problems of one kind differ: what was found, entity tags, numbers
+_WITH_LINE = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
+# parts of a message that differ between similar problems: quoted values, entity tags, numbers
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
 
 class DomainbertError(Exception):
-    """Something in the input or the configuration is wrong; the message says what, where, and what was expected.
+    """The input or the configuration is wrong; the message says what, where, and what was expected.
 
     >>> from domainbert import DomainbertError, Source
     >>> try:
@@ -29,13 +29,13 @@ class DomainbertError(Exception):
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.problems = list(problems) or [message]  # where the message holds several
+        self.problems = list(problems) or [message]  # a message may summarise several problems
 
 
 class Problems:
     """Collects the problems of a file or setting, so that a user sees all of them at once.
 
-    With `most` of them they are raised, without reading further.
+    `add` raises them as soon as there are `most` problems.
 
     >>> problems = Problems("train.conll")
     >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
@@ -49,53 +49,53 @@ class Problems:
         self.messages: list[str] = []
 
     def add(self, message: str) -> None:
-        """Remember one problem."""
+        """Add one problem."""
         self.messages.append(message)
         if len(self.messages) == self.most:
-            self.subject += ", read no further"
+            self.subject += ", stopped reading"
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raise one `DomainbertError` with the first problems of each kind and their number, if there are any."""
+        """Raise one `DomainbertError` with the number of problems and the first ones of each kind, if there are any."""
         if len(self.messages) == 1:
             raise DomainbertError(self.messages[0])
         if self.messages:
             head = f"{self.subject}: {len(self.messages):,} problems"
-            raise DomainbertError("\n  ".join([head, *_in_short(self.messages)]), self.messages)
+            raise DomainbertError("\n  ".join([head, *_summary(self.messages)]), self.messages)
 
 
-def _in_short(messages: Sequence[str]) -> list[str]:
-    kinds: dict[tuple[str, str], list[str]] = {}
+def _summary(messages: Sequence[str]) -> list[str]:
+    groups: dict[tuple[str, str], list[str]] = {}
     for message in messages:
-        placed = _PLACED.fullmatch(message)
-        kind = (placed[1], _VARIES.sub("", placed[2])) if placed else (message, "")
-        kinds.setdefault(kind, []).append(message)
+        match = _WITH_LINE.fullmatch(message)
+        group = (match[1], _VARIES.sub("", match[2])) if match else (message, "")
+        groups.setdefault(group, []).append(message)
     lines: list[str] = []
-    for alike in list(kinds.values())[:_KINDS]:
-        more = len(alike) - _EXAMPLES
-        lines += [*alike[:_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
-    others = sum(map(len, list(kinds.values())[_KINDS:]))
+    for similar in list(groups.values())[:_MAX_GROUPS]:
+        more = len(similar) - _EXAMPLES
+        lines += [*similar[:_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
+    others = sum(map(len, list(groups.values())[_MAX_GROUPS:]))
     return [*lines, *([f"... and {others:,} more"] if others else [])]
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few names of columns, keys or labels, for a message."""
+    """Format the first names of columns, keys or labels for a message."""
     return ", ".join(map(reprlib.repr, islice(names, _NAMES))) or "none"
 
 
 class ErrorsFound(DomainbertError):
-    """A stage has done what it was asked to, and what it found has to be mended first: exit code 1."""
+    """A stage finished and found errors in the data that have to be fixed first: exit code 1."""
 
 
 class TrainingFailed(DomainbertError):
-    """A training failed, or a stream ended early; what the stage has written is useful, and is kept."""
+    """A training failed, or a stream ended early; the files that the stage has written are useful and are kept."""
 
 
-def diverged(found: str) -> TrainingFailed:
-    """The error of a training that finished with numbers that are not finite: where, and which."""
+def diverged(problem: str) -> TrainingFailed:
+    """Error for a training that produced NaN or infinite numbers; `problem` names the place and the numbers."""
     return TrainingFailed(
-        f"{found}: the training diverged, and its model is not saved; expected finite numbers: a lower optim.lr or "
-        "more schedule.warmup_steps may help, and logs/metrics.jsonl shows where it began"
+        f"{problem}: the training diverged, and its model is not saved; expected finite numbers: try a lower optim.lr "
+        "or more schedule.warmup_steps; logs/metrics.jsonl shows where it began"
     )
 
 
@@ -103,10 +103,9 @@ class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
-    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
-    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
-    if meant:
-        return f"did you mean {' or '.join(repr(one) for one in meant)}?"
-    return f"expected one of {', '.join(known)}" if known else "expected no key here"
+def nearest(name: str, expected: Sequence[str]) -> str:
+    """`did you mean 'x'?` for expected names that begin with `name-` or are similar; otherwise all expected names."""
+    matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]
+    if matches := matches or get_close_matches(name, expected, n=1, cutoff=0.6):
+        return f"did you mean {' or '.join(map(repr, matches))}?"
+    return f"expected one of {', '.join(expected)}" if expected else "expected no key here"

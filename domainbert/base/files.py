@@ -1,4 +1,4 @@
-"""Small files, written completely or not at all."""
+"""Reads and writes small files; each is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from domainbert.base.redact import redact
 
 
 def disk_full(error: BaseException) -> str:
-    """The system's message, which libraries put into errors of their own, if the disk is full or a file may not grow
+    """System message if an error, perhaps wrapped by a library, says that the disk is full or a file may not grow
     (`ulimit -f`); else empty."""
     reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
     return next((reason for reason in reasons if reason in str(error)), "")
@@ -38,27 +38,26 @@ def told_if_full(folder: Path) -> Iterator[None]:
         raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
 
 
-_threads: dict[tuple[int, Path], threading.Lock] = {}  # by process: a fork would inherit a lock that is held
+_thread_locks: dict[tuple[int, Path], threading.Lock] = {}  # by process: a fork would inherit a lock that is held
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock a folder, made where there is none, for one thread of one process at a time, among all machines that share
-    it. The lock ends with its process; with flock, a loader's worker would keep it."""
+    """Lock a folder for one thread of one process among all machines that share it; create the folder if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
-    threads = _threads.setdefault((os.getpid(), folder), threading.Lock())
-    with threads, open(folder / ".lock", "a", encoding="utf-8") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
+    thread_lock = _thread_locks.setdefault((os.getpid(), folder), threading.Lock())
+    with thread_lock, open(folder / ".lock", "a", encoding="utf-8") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # ends with the process; a data loader's worker would keep a lock of flock
         yield
 
 
 def read_json(path: Path, expected: str, kind: type = dict) -> Any:
-    """The value in a JSON file.
+    """Read a JSON file and check that its value is of type `kind` (`object`: any).
 
     Raises:
-        DomainbertError: it cannot be read, is not valid JSON, or its value is not of the kind (`object`: any) that
-            `expected` tells, such as "a manifest of domainbert".
+        DomainbertError: the file cannot be read, is not valid JSON, or has a value of another type; the message ends
+            with `expected`, such as "a manifest of domainbert".
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -72,7 +71,7 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
 
 
 def sync_files(folder: Path) -> None:
-    """Have the system write all files below a folder to its disk, where a crash of the machine leaves them."""
+    """Flush all files below a folder to disk (fsync), so that they survive a crash of the machine."""
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb") as file:
@@ -80,7 +79,7 @@ def sync_files(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any, as_is: bool = False) -> None:
-    """Write a JSON file completely or not at all, without what looks like a secret (see `redact`) unless `as_is`."""
+    """Write a JSON file completely or not at all; secrets are removed (see `redact`) unless `as_is`."""
     write_text(path, json.dumps(value if as_is else redact(value), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -94,7 +93,7 @@ def write_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException as error:  # its name would be used again by chance only
+    except BaseException as error:  # later runs use other names, so nothing would delete the temporary file
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is not None:

@@ -1,4 +1,4 @@
-"""Content hashes of files, folders and plain values; they decide whether a stage has to run again."""
+"""Content hashes of files, folders and plain values, which decide whether a stage has to run again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from domainbert.base.files import read_json, write_json
 from domainbert.base.signals import stop_if_asked
 
 _BLOCK_BYTES = 1 << 20
-_ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
-_NOT_READ = {"manifest.json", "status.json", "README.md"}  # they tell of the run and the model: nothing reads them
-OF_THE_RUN = {*_NOT_READ, "running.lock", "config.yaml", "training.json"}
-"""Files in the folder of a stage that tell of the run, and that nothing reads."""
-FOLDERS_OF_THE_RUN = {"logs", "checkpoints"}
-"""Folders like these files."""
-_RECORDED = {"prepared.json": "parts"}  # files that hold the hashes of all others in a folder beside them
+_ENTRY_LENGTH = 5  # a quick look and a hash; shorter entries of older versions are ignored
+_NOT_HASHED = {"manifest.json", "status.json", "README.md"}  # describe the run and the model; no stage reads them
+RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json"}
+"""Files in a stage folder that describe the run; no other stage reads them."""
+RUN_FOLDERS = {"logs", "checkpoints"}
+"""Subfolders of a stage folder that no other stage reads."""
+_RECORDED = {"prepared.json": "parts"}  # file that records the hashes of all files in the folder next to it
 
 
 def hash_file(path: Path) -> str:
@@ -33,62 +33,65 @@ def hash_file(path: Path) -> str:
 
 
 def hash_json(value: Any) -> str:
-    """SHA-256 of a plain value (dict, list, str, numbers, None); the order of dictionary keys does not count."""
+    """SHA-256 of a plain value (dict, list, str, numbers, None); the order of dictionary keys has no effect."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def quick_look(status: os.stat_result) -> list[int]:
-    """Size, modification time, change time (both in ns) and inode: these change with the content of a file. A program
-    may reset the modification time, or replace the file with another one; it cannot set the change time."""
+    """Size, modification time, change time (both in ns) and inode: they change with the content of a file, because no
+    program can set the change time."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 class FileHashes:
-    """Hashes of files, remembered by path and `quick_look`, also in a JSON file, the cache, if one is given. Hashes
-    that are stored there are computed again if they are not to be believed."""
+    """Hashes of files, cached by path and `quick_look` in memory and in the JSON file `cache`, if there is one.
+
+    `believe=False` ignores the hashes in that file."""
 
     def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
         self._cache = cache
-        self._known: dict[str, list[Any]] = {}
+        self._entries: dict[str, list[Any]] = {}
         if cache is not None and cache.is_file() and believe:
-            self._known = _read_cache(cache)
+            self._entries = _read_cache(cache)
 
     def of_file(self, path: Path) -> str:
-        """`hash_file`, or what it was when size, modification time, change time and inode are the same."""
+        """`hash_file`, cached while size, modification time, change time and inode stay the same."""
         name, stamp = str(path.resolve()), quick_look(path.stat())
-        known = self._known.get(name)
-        if known is None or known[:-1] != stamp:
-            known = self._known[name] = [*stamp, hash_file(path)]
-        return str(known[-1])
+        entry = self._entries.get(name)
+        if entry is None or entry[:-1] != stamp:
+            entry = self._entries[name] = [*stamp, hash_file(path)]
+        return str(entry[-1])
 
     def of(self, path: Path) -> str:
-        """Hash of a file; or of the relative names and contents of the files below a folder, but for `manifest.json`,
-        `status.json` and model cards, in the folder of a stage also its logs and notes, and for what `prepared.json`
-        has the hashes of: parts of a corpus, which may be too large to be read at each start."""
+        """Hash of a file, or of the relative names and contents of all files below a folder.
+
+        Ignored are `manifest.json`, `status.json`, model cards, the logs and notes in a stage folder, and the parts of
+        a corpus that `prepared.json` has the hashes of: they may be too large to read at each start."""
         if not path.is_dir():
             return self.of_file(path)
-        of_a_stage = any((place / "manifest.json").is_file() for place in (path, path.parent))  # or of one of its seeds
-        not_read, apart = (OF_THE_RUN, FOLDERS_OF_THE_RUN) if of_a_stage else (_NOT_READ, set())
+        in_stage = any((folder / "manifest.json").is_file() for folder in (path, path.parent))  # parent: `seed-1`
+        not_hashed, skipped = (RUN_FILES, RUN_FOLDERS) if in_stage else (_NOT_HASHED, set())
         recorded = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
-        found = (file for file in path.rglob("*") if file.is_file() and file.name not in not_read)
-        names = [file.relative_to(path) for file in found if recorded.isdisjoint(file.parents)]
-        return hash_json({name.as_posix(): self.of_file(path / name) for name in names if apart.isdisjoint(name.parts)})
+        files = (file for file in path.rglob("*") if file.is_file() and file.name not in not_hashed)
+        names = [file.relative_to(path) for file in files if recorded.isdisjoint(file.parents)]
+        names = [name for name in names if skipped.isdisjoint(name.parts)]
+        return hash_json({name.as_posix(): self.of_file(path / name) for name in names})
 
     def save(self) -> None:
         """Write the cache file, if there is one."""
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._cache, self._known, as_is=True)
+            write_json(self._cache, self._entries, as_is=True)
 
 
 HASHES = FileHashes()
-"""Hashes that this process has computed; several checks of a stage hash the same files."""
+"""Hashes that this process has computed; several checks of a stage need the same files."""
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
     try:
-        known = read_json(path, "hashes of files by name")
-    except DomainbertError:  # cut off by a crash: that only costs time
+        entries = read_json(path, "hashes of files by name")
+    except DomainbertError:  # truncated by a crash: only costs time
         return {}
-    return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == _ENTRY}
+    return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == _ENTRY_LENGTH}

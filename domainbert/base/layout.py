@@ -1,5 +1,4 @@
-"""Plain text for a terminal: columns that stand below each other, whatever letters are in them, and nothing that acts
-on the terminal."""
+"""Plain text for a terminal: columns aligned in any script, and no control characters."""
 
 from __future__ import annotations
 
@@ -10,31 +9,30 @@ _COLUMNS = 110
 
 
 def printable(text: str) -> str:
-    r"""A text in which what cannot be seen, or would move the cursor, is spelt as in Python.
+    r"""Escape invisible and control characters as in a Python string.
 
     >>> printable("a\x1b[2J\u200db é 🍰")
     'a\\x1b[2J\\u200db é 🍰'
     """
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode("ascii") for one in text
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
     )
 
 
 def width(text: str) -> int:
-    """The columns that a text takes on a terminal: two for a wide character, as of Chinese or an emoji, none for an
-    accent that stands by itself."""
-    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
-    return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
+    """Columns of a text on a terminal: 2 for a wide character (Chinese, emoji), 0 for a combining accent."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of rows, the first of which names the columns; columns are as wide as their widest cell."""
+    """Lines of an aligned table; the first row names the columns, which are as wide as their widest cell."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(_padded, row, widths)).rstrip() for row in rows]
 
 
 def paragraph(words: Iterable[str], indent: str = "") -> list[str]:
-    """Words with a space between them in lines of at most 110 columns, unless a word is longer."""
+    """Wrap words to lines of at most 110 columns; a longer word has its own line."""
     lines = [indent]
     for word in words:
         if width(lines[-1]) + width(word) > _COLUMNS and lines[-1] != indent:

@@ -1,4 +1,4 @@
-"""Paths that users write: also `package:NAME/sub/folder` and `hub:NAME`, a model of the Hugging Face hub."""
+"""Paths in settings, including `package:NAME/sub/folder` and `hub:NAME` for a model on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
 _REVISION = re.compile(rf"{_PART}(/{_PART})*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-STDIN = Path("-")  # where a stage reads streams
+STDIN = Path("-")  # for stages that read streams
 
 
 @dataclass(frozen=True)
 class OnHub:
-    """Marks a path in a signature that may be a model or data set of the Hugging Face hub."""
+    """Marks a path in a signature that may be a model or data set on the Hugging Face hub."""
 
     what: Literal["model", "data set"] = "model"
 
@@ -35,53 +35,52 @@ DataPath = Annotated[Path, OnHub("data set")]  # a labelled file, or a folder th
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is a URL, `s3://bucket/corpus`, as opposed to a path."""
+    """Whether a text is a URL such as `s3://bucket/corpus`, not a path."""
     return _URL.match(text) is not None
 
 
 def check_url(key: str, text: str) -> None:
-    """Raise `DomainbertError` where the setting called `key` is no URL, or one with a secret: settings are written down
-    for all to read."""
+    """Raise `DomainbertError` if the setting `key` is no URL, or a URL with a secret: settings are written to files."""
     if not is_url(text):
-        raise DomainbertError(f"{key}: found {text!r}; expected a URL, s3://bucket/law")
+        raise DomainbertError(f"{key}: found {text!r}; expected a URL such as s3://bucket/law")
     if redact(text) != text:
         raise DomainbertError(
             f"{key}: found a secret in {redact(text)}, which is written to files that others read; expected a URL "
-            "without one, and the secret where fsspec looks for it: environment variables, or ~/.config/fsspec"
+            "without a secret: pass the secret to fsspec by environment variables or ~/.config/fsspec"
         )
 
 
 def check_hub_name(text: str) -> tuple[str, str | None]:
-    """The name and the revision of `hub:NAME@REVISION`; an error if the hub can have no such name or revision."""
+    """Name and revision of `hub:NAME@REVISION`; `DomainbertError` if they are not valid on the hub."""
     name, at, revision = text.removeprefix(_HUB).partition("@")
     if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
-        form = "hub:NAME or hub:OWNER/NAME, perhaps with @REVISION, of letters, digits and . _ -"
-        raise DomainbertError(f"{text}: is no name on the Hugging Face hub; expected {form}")
+        form = "hub:NAME or hub:OWNER/NAME, optionally with @REVISION, of letters, digits and . _ -"
+        raise DomainbertError(f"{text}: not a valid name on the Hugging Face hub; expected {form}")
     return name, revision or None
 
 
 def is_on_hub(path: str | Path) -> bool:
-    """Whether a path is `hub:NAME`, perhaps with a revision."""
+    """Whether a path is `hub:NAME`, with or without a revision."""
     return str(path).startswith(_HUB)
 
 
 def hub_advice(path: Path, what: str = "model") -> str:
-    """A hint to write a path that does not exist as `hub:NAME`; empty if the hub can have no such name."""
+    """Hint to write a missing path as `hub:NAME`; empty if it cannot be a name on the hub."""
     text = str(path)
     local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
-    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a {what} of the Hugging Face hub"
+    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a {what} on the Hugging Face hub"
 
 
-WHOLE_PATH = "expected the whole path, as only a shell replaces the ~"
+WHOLE_PATH = "expected the whole path, because only a shell expands ~"
 
 
 def starts_at_home(path: str | Path) -> bool:
-    """Whether a path is like `~/runs`: no shell has replaced the `~`, and a folder of that name would be made."""
+    """Whether a path such as `~/runs` was not expanded by a shell; a folder with the name `~` would be created."""
     return str(path).startswith("~")
 
 
 def check_utf8(text: str) -> None:
-    """Raise `DomainbertError` for a path or argument that is not UTF-8: no settings, manifest or report can hold it."""
+    """Raise `DomainbertError` for a path or argument that is not UTF-8: settings and manifests cannot store it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -90,18 +89,18 @@ def check_utf8(text: str) -> None:
 
 
 def check_whole(key: str, path: str | Path) -> None:
-    """Raise an error for the path of a file or folder to be made that begins with `~`."""
+    """Raise `DomainbertError` for an output path that begins with `~`."""
     if starts_at_home(path):
         raise DomainbertError(f"{key}: found '{path}'; {WHOLE_PATH}")
 
 
 def resolve_path(path: str | Path) -> Path:
-    """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
+    """Resolve `package:` and `hub:` to a folder on disk; return other paths unchanged.
 
     `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after the commit.
 
     Raises:
-        DomainbertError: the package is not installed, the path leads out of it, or the model cannot be downloaded; the
+        DomainbertError: the package is not installed, the path leads out of it, the model cannot be downloaded, or the
             path begins with `~`.
     """
     text = str(path)
@@ -113,7 +112,7 @@ def resolve_path(path: str | Path) -> Path:
 
 
 def stream_kind(path: Path) -> str | None:
-    """The kind of a path that can be read only once, such as "a pipe"; None for other paths."""
+    """Description of a path that can be read only once, such as "a pipe"; None for other paths."""
     if path == STDIN:
         return "standard input"
     if path.is_fifo() or path.is_socket():
@@ -123,17 +122,17 @@ def stream_kind(path: Path) -> str | None:
 
 def check_regular(path: Path) -> None:
     """Raise `DomainbertError` if a path is a pipe or a device; for code that reads it more than once."""
-    if found := stream_kind(path):
-        raise DomainbertError(f"{path}: is {found}; expected a regular file")
+    if stream := stream_kind(path):
+        raise DomainbertError(f"{path}: is {stream}; expected a regular file")
 
 
 def is_installed(package: str) -> bool:
-    """Whether there is a Python package of this name; it is not imported."""
+    """Whether a Python package is installed, without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
 def model_name(path: Path) -> str:
-    """The name of a model folder in reports: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
+    """Name of a model in reports: `hub:NAME@COMMIT` for the hub's cache, else the name of its folder."""
     snapshots, cached = path.parent, path.parent.parent.name
     if snapshots.name == "snapshots" and cached.startswith("models--"):
         return f"{_HUB}{cached.removeprefix('models--').replace('--', '/')}@{path.name}"
@@ -153,16 +152,16 @@ def _in_package(text: str) -> Path:
 
 
 def _from_hub(text: str) -> Path:
-    """The snapshot of a hub model: its safetensors, or where there are none its `pytorch_model.bin`."""
+    """Download a hub model: its safetensors, or `pytorch_model.bin` if there are none."""
     name, revision = check_hub_name(text)
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise DomainbertError(f"{text}: needs huggingface_hub; pip install domainbert[hub]") from error
+        raise DomainbertError(f"{text}: needs huggingface_hub; run pip install domainbert[hub]") from error
     for weights in ("model*.safetensors", "pytorch_model*.bin"):
-        wanted = ["*.json", "*.txt", "*.md", weights]
+        patterns = ["*.json", "*.txt", "*.md", weights]
         try:
-            folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
         except Exception as error:  # the hub's client raises dozens of unrelated types
             reason = " ".join(str(error).split())
             raise DomainbertError(f"{text}: the model cannot be downloaded from the hub: {reason}") from error

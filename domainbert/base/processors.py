@@ -1,4 +1,4 @@
-"""Processors of this machine."""
+"""Number of processor cores."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def num_cores() -> int:
-    """Return the cores that this process may use, as a job scheduler has set them."""
+    """Number of cores that this process may use, for example under a job scheduler."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,7 @@ _LOG_SECONDS = 30.0
 
 
 def format_duration(seconds: float) -> str:
-    """`75` becomes `1m15s`."""
+    """Format seconds as `1m15s` or `2h03m`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -23,11 +23,10 @@ def format_duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows the progress of `label`, its rate, and with a `total` the time left.
+    """Shows the progress of `label`, its rate and, if `total` is given, the remaining time.
 
-    On a terminal the line is rewritten in place; elsewhere a whole line is printed every 30 s, so that a cluster's log
-    is neither flooded nor silent. The closing line is always printed, except before an error. The rate ignores the
-    `start` units that were done before.
+    On a terminal the line is rewritten in place; in a log file a line is printed every 30 s. The final line is always
+    printed, except before an error. The rate ignores the first `start` units, which an earlier run has done.
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class Progress:
             self.abandon()
 
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
-        """Record `count` more units; `note` gives the end of the line (a loss, say) and is called only for a line.
-        `TrainingStopped` if a signal has asked the process to stop."""
+        """Count `count` more units; `note`, called if a line is printed, returns its end, for example a loss.
+        Raises `TrainingStopped` after a stop signal."""
         stop_if_asked()
         self.done += count
         self._note = note or self._note
@@ -68,11 +67,11 @@ class Progress:
             self._write(self._line(now), end="" if self._terminal else "\n")
 
     def close(self) -> None:
-        """Print the closing line."""
+        """Print the final line."""
         self._write(self._line(self.clock()), end="\n")
 
     def abandon(self) -> None:
-        """Remove the live line: an error message follows."""
+        """Remove the live line, before an error message."""
         if self._terminal:
             self._write("", end="")
 

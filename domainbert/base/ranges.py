@@ -1,9 +1,9 @@
-"""Ranges of settings, written into their types, so that YAML, calls from Python and `--help` use the same numbers.
+"""Ranges of settings as type annotations, so that YAML, Python calls and `--help` use the same limits.
 
 batch_size: Annotated[int, Range(1, 1_000_000)]
 seeds: Annotated[tuple[Seed, ...], Items(different=True)]
 
-`base/validation.py` validates values with them.
+`base/validation.py` checks values against them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`; NaN, the infinities and `true` are never among them."""
+    """Numbers from `low` to `high`, without NaN, infinities and booleans."""
 
     low: float
     high: float
@@ -44,9 +44,9 @@ class Range:
 
 @dataclass(frozen=True)
 class Items:
-    """Lists of one item or more."""
+    """Lists of one or more items."""
 
-    different: bool = False  # no item may occur twice
+    different: bool = False  # items must be unique
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return handler(Annotated[kind, AfterValidator(self._validated)])
@@ -62,21 +62,21 @@ class Items:
 
 PositiveInt = Annotated[int, Range(1, 1_000_000_000)]
 Count = Annotated[int, Range(0, 1_000_000_000)]
-BatchSize = Annotated[int, Range(1, 1_000_000)]  # examples or rows that are computed together
+BatchSize = Annotated[int, Range(1, 1_000_000)]  # examples or rows
 Epochs = Annotated[int, Range(1, 1_000_000)]
 Length = Annotated[int, Range(3, 1_000_000)]  # tokens of a sequence: [CLS], at least one piece, [SEP]
-SampleBytes = Annotated[int, Range(1, 4_000_000_000)]  # pairs, no more than bytes, are counted in 32 bits
-Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy and torch accept
-Seeds = Annotated[tuple[Seed, ...], Items(different=True)]  # one training each
+SampleBytes = Annotated[int, Range(1, 4_000_000_000)]  # pairs, at most one per byte, are counted in 32 bits
+Seed = Annotated[int, Range(0, 2**32 - 1)]  # the range of NumPy and torch
+Seeds = Annotated[tuple[Seed, ...], Items(different=True)]  # one training per seed
 Column = Annotated[int, Range(-10_000, 10_000)]  # negative numbers count from the end
 Fraction = Annotated[float, Range(0, 1)]
 Dropout = Annotated[float, Range(0, 1, below=True)]
-PositiveFraction = Annotated[float, Range(0, 1, above=True)]  # a learning rate, a factor, a share that is not none
+PositiveFraction = Annotated[float, Range(0, 1, above=True)]  # a learning rate, a factor, a share above 0
 Finite = Annotated[float, Range(-_LARGEST, _LARGEST)]
-MOST_PROCESSES = 256  # the same anywhere, so that a YAML is checked on another machine than it runs on
-Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
+MOST_PROCESSES = 256  # fixed, so that a YAML is valid on one machine if it is valid on another
+Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes in addition to this one
 
 
 def as_scalar(value: Any) -> Any:
-    """A scalar of NumPy as a number, and a path as text, for configurations made in Python."""
+    """Convert a NumPy or torch scalar to a number and a path to text, for settings given in Python."""
     return str(value) if isinstance(value, Path) else value.item() if hasattr(value, "item") else value

@@ -1,13 +1,13 @@
-"""The rank of this process among several, from the environment alone: no torch."""
+"""Rank of this process, from environment variables only. Free of torch."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: one text for all the processes that it starts itself
+LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: the same text in all processes that the stage starts
 
-_OF_A_LAUNCH = (
+_LAUNCH_VARIABLES = (
     (LAUNCH,),
     ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"),
     ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
@@ -16,10 +16,10 @@ _OF_A_LAUNCH = (
 
 
 def process_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of this process among all that work on one command; 0 where it is alone.
+    """Rank of this process among all processes of one command; 0 for a single process.
 
-    torchrun sets RANK, srun sets SLURM_PROCID. Where Lightning starts the processes of a machine, only NODE_RANK and
-    LOCAL_RANK are known: then a number above 0 only means that the process is not the first.
+    torchrun sets RANK, srun sets SLURM_PROCID. If Lightning starts the processes of a machine, only NODE_RANK and
+    LOCAL_RANK are set: a number above 0 then only means that this is not the first process.
     """
     if "RANK" in environment:
         return int(environment["RANK"])
@@ -29,37 +29,37 @@ def process_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of this process among those of its machine; 0 where it is alone."""
+    """Rank of this process on its machine; 0 for a single process."""
     if "LOCAL_RANK" in environment:
         return int(environment["LOCAL_RANK"])
     return int(environment.get("SLURM_LOCALID", 0)) if _task_of_srun(environment) else 0
 
 
 def launched_here(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a stage started this process beside itself, as opposed to torchrun, SLURM or the user."""
+    """Whether a stage of domainbert started this process, not torchrun, SLURM or the user."""
     return LAUNCH in environment and process_rank(environment) > 0
 
 
 def laid_out(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether torchrun or srun started all processes; a stage starts the others of this machine itself if not."""
+    """Whether torchrun or srun started all processes; otherwise a stage starts the other ones of this machine."""
     return "LOCAL_WORLD_SIZE" in environment or _task_of_srun(environment)
 
 
 def started_together(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of processes that torchrun or srun started for one command; 1 if neither did."""
+    """Number of processes that torchrun or srun started for one command; 1 without them."""
     if "LOCAL_WORLD_SIZE" in environment:
         return int(environment["WORLD_SIZE"])
     return int(environment["SLURM_NTASKS"]) if _task_of_srun(environment) else 1
 
 
 def _task_of_srun(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process, by Lightning's rule: the only task of an interactive job is a shell."""
+    """Whether srun started this process, by Lightning's rule: the single task of an interactive job is a shell."""
     return "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive")
 
 
 def launch_id(environment: Mapping[str, str] = os.environ) -> str:
-    """A text that all processes of one launch have in common, and no other launch has; empty for a single process."""
-    for names in _OF_A_LAUNCH:
+    """Text that is the same in all processes of one launch and unique to it; empty for a single process."""
+    for names in _LAUNCH_VARIABLES:
         if names[0] in environment:
             return " ".join(environment.get(name, "") for name in names)
     return ""

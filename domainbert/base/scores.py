@@ -1,4 +1,4 @@
-"""Scores as a person reads them."""
+"""Formatting of scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def shown_score(score: float | None, percent: bool, sign: str = "") -> str:
-    """A share in percent with two digits; another score with four, for correlations differ in the third.
+    """Format a share in percent with two digits, or another score (`percent=False`) with four.
 
     >>> shown_score(0.8765, percent=True), shown_score(0.8765, percent=False, sign="+"), shown_score(None, percent=True)
     ('87.65', '+0.8765', 'undefined')
@@ -17,7 +17,7 @@ def shown_score(score: float | None, percent: bool, sign: str = "") -> str:
 
 
 def shown_interval(bounds: Sequence[float] | None, percent: bool, sign: str = "") -> str:
-    """Both ends of an interval of scores, in brackets; empty without one."""
+    """Format a confidence interval as `[low, high]`; empty for None."""
     if bounds is None:
         return ""
     low, high = (shown_score(bound, percent, sign) for bound in bounds)

@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop: noted at once, obeyed at the end of a step or item."""
+"""Stop signals: recorded at once, handled at the end of a step or item."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from domainbert.base.errors import TrainingStopped
 
 TRY_AGAIN = 75  # exit code of a process that can be resumed: EX_TEMPFAIL of sysexits.h
 _MOST_SECONDS, _POLL_SECONDS = 20.0, 0.5
-_asked = 0  # number of a signal that came outside of a training
+_pending = 0  # number of a signal that arrived outside of a training
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @contextmanager
 def noting_signals() -> Iterator[None]:
-    """Note a signal of a cluster, for `stop_if_asked` to obey. One that an earlier training left is obeyed at once.
+    """Record signals for `stop_if_asked`; a signal left over from an earlier training stops the process at once.
 
-    An exception raised by the handler itself would end an import halfway, or abort the process in a library's C++ code.
-    A process that reaches no end of an item is ended after 20 s: clusters kill it after 30 s. Only a main thread can
-    handle signals; in another one nothing happens.
+    The handler raises no exception: this could break an import, or abort the process inside C++ code. A process that
+    does not reach `stop_if_asked` exits after 20 s, because clusters kill it after 30 s. Outside the main thread, which
+    alone can handle signals, nothing happens.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -42,36 +42,36 @@ def noting_signals() -> Iterator[None]:
 
 
 def stop_if_asked() -> None:
-    """Raise `TrainingStopped` if a signal has come; called at the end of each item. Does nothing in a training, whose
-    steps obey, and for a signal that came in its last step: what was trained is saved first."""
-    _stop_if(_asked if signal.getsignal(signal.SIGTERM) is _note else 0)
+    """Raise `TrainingStopped` if a signal has arrived; to be called at the end of each item.
+    Does nothing during a training, which checks signals after each step and saves its state first."""
+    _stop_if(_pending if signal.getsignal(signal.SIGTERM) is _note else 0)
 
 
 def _stop_if(number: int) -> None:
-    global _asked
+    global _pending
     if number:
-        StopSignals.received = _asked = 0
+        StopSignals.received = _pending = 0
         raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    global _asked
-    StopSignals.received = _asked = number
+    global _pending
+    StopSignals.received = _pending = number
 
 
 def _watch(ended: threading.Event) -> None:
-    """End the process if a signal stays unobeyed. The thread is there before: a handler cannot start one safely."""
+    """Exit if a signal is not handled in time; runs in its own thread, which a handler cannot start safely."""
     seconds = 0.0
     while not ended.wait(_POLL_SECONDS):
-        waits = _asked and signal.getsignal(signal.SIGTERM) is _note
-        seconds = seconds + _POLL_SECONDS if waits else 0.0
+        unhandled = _pending and signal.getsignal(signal.SIGTERM) is _note
+        seconds = seconds + _POLL_SECONDS if unhandled else 0.0
         if seconds >= _MOST_SECONDS:
             os._exit(TRY_AGAIN)
 
 
 class StopSignals:
-    """Remembers a signal until it is obeyed; a second Ctrl-C ends the process at once. A signal in the last step of a
-    training, when nothing is left to stop, stops the process before its next stage."""
+    """Stores a signal until it is handled; a second Ctrl-C ends the process at once.
+    A signal in the last step of a training stops the process before its next stage."""
 
     received = 0  # number of the signal
 
@@ -87,11 +87,11 @@ class StopSignals:
         StopSignals.received = number
 
     def obey(self) -> None:
-        """Forget the signal: it has been obeyed."""
+        """Clear the signal after it has been handled."""
         StopSignals.received = 0
 
 
 def ignore_stop_signals(worker: int) -> None:
-    """Ignore signals in a loader's worker process: it ends with the training process, not by a signal to the group."""
+    """Ignore signals in a data loader's worker: it ends with the training process, not by a signal to the group."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,6 @@
-"""Validation of values by the types of dataclass fields, with pydantic; and types in words, for messages.
+"""Validation of dataclass fields by their types, with pydantic, and descriptions of types for messages.
 
-The dataclasses are plain ones, as `@dataclass(frozen=True)` makes them.
+The dataclasses are standard ones (`@dataclass(frozen=True)`), not pydantic's.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _WORDS: dict[Any, str] = {
 
 
 def check_fields(instance: object) -> None:
-    """Raise an error that names every field of a dataclass that does not fit its type, with its range."""
+    """Raise one `DomainbertError` that lists all fields of a dataclass whose values do not match type and range."""
     problems = Problems(type(instance).__name__)
-    kind: type = type(instance)
-    for name, hint in field_types(kind).items():
-        for place, value, expected in misfits(getattr(instance, name), hint):
-            problems.add(f"{name}{place}: found {value!r:.80}; expected {expected}")
+    cls: type = type(instance)
+    for name, hint in field_types(cls).items():
+        for index, value, expected in misfits(getattr(instance, name), hint):
+            problems.add(f"{name}{index}: found {value!r:.80}; expected {expected}")
     problems.raise_if_any()
 
 
 @cache
-def field_types(kind: type) -> Mapping[str, Any]:
-    """The types of a dataclass' fields, with their ranges."""
-    hints = get_type_hints(kind, include_extras=True)
+def field_types(cls: type) -> Mapping[str, Any]:
+    """Types of the fields of a dataclass, with their ranges."""
+    hints = get_type_hints(cls, include_extras=True)
     return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
 def misfits(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
-    """The parts of a value that do not fit a type: the place (`[0]`), the value found, what was expected."""
+    """Parts of a value that do not match a type: index (`[0]`, or ""), value found, description expected."""
     try:
         _adapter(hint).validate_python(value)
     except ValidationError:
@@ -61,7 +61,7 @@ def misfits(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
 
 
 def _misfits_inside(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
-    """The items of a list or mapping that do not fit."""
+    """Items of a list or mapping that do not match."""
     items = [item for item in get_args(hint) if item is not Ellipsis]
     if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
         entries: Iterable[tuple[Any, Any]] = enumerate(value)
@@ -70,20 +70,20 @@ def _misfits_inside(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
     else:
         return
     for (key, item), item_hint in zip(entries, cycle(items), strict=False):
-        yield from ((f"[{key}]{place}", *rest) for place, *rest in misfits(item, item_hint))
+        yield from ((f"[{key}]{index}", *rest) for index, *rest in misfits(item, item_hint))
 
 
 def parse_plain(value: Any, hint: Any) -> Any:
-    """A plain value, as in YAML or JSON, as a value of a type.
+    """Convert a plain value from YAML or JSON to a type.
 
     Raises:
-        ValueError: the value does not fit. Only an integer for a number is converted: `true` and `"5"` are no numbers.
+        ValueError: the value does not match. An integer is accepted as a float; `true` and `"5"` are not numbers.
     """
     return value if hint is Any else _adapter(hint).validate_json(json.dumps(value), strict=True)
 
 
 def bare(hint: Any) -> Any:
-    """The type without its ranges."""
+    """Type without its ranges."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
@@ -92,8 +92,8 @@ def is_union(hint: Any) -> bool:
     return get_origin(hint) in (Union, UnionType)
 
 
-def describe(hint: Any, group: Callable[[type], str] = lambda kind: kind.__name__) -> str:
-    """`int | None` as `an integer or null`, with ranges; `group` describes a dataclass."""
+def describe(hint: Any, group: Callable[[type], str] = lambda cls: cls.__name__) -> str:
+    """Describe a type with its ranges: `int | None` is `an integer or null`; `group` describes a dataclass."""
     extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
     hint = bare(hint)
@@ -117,7 +117,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _shallow(hint: Any) -> Any:
-    """The type with each dataclass as a check of the class alone: an instance has validated its own fields."""
+    """Replace each dataclass in a type by an `isinstance` check: an instance has already validated its fields."""
     origin: Any = Union if is_union(hint) else get_origin(hint)
     if origin in (Union, Annotated, *LISTS, *MAPPINGS):
         return origin[tuple(map(_shallow, get_args(hint)))]

@@ -1,1 +1,1 @@
-"""Checks of corpora and labelled sets, before hours are spent on them."""
+"""Checks of corpora and labelled sets before a long training."""

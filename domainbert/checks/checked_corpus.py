@@ -1,4 +1,4 @@
-"""A corpus as rules look at it: read once and counted; what is held in memory does not grow with it."""
+"""Counts of a corpus for the rules, collected in one pass; memory does not grow with the size of the corpus."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from domainbert.tokenization.words import WordCounter, plain_words
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
-_LOOKED_AT = 20_000  # characters of a document in which misread characters are looked for
-_SAMPLE_BYTES = 10_000_000  # of documents, chosen by their hashes, that a vocabulary is measured on
-_AROUND = 60  # characters beside what is shown
+_SCANNED_CHARACTERS = 20_000  # at the start of each document, searched for broken characters
+_SAMPLE_BYTES = 10_000_000  # of documents, chosen by their hashes, on which a vocabulary is measured
+_CONTEXT = 60  # characters shown on each side of a match
 
 
 @dataclass
 class Hits:
-    """Number of documents that have something, and the excerpts of the first of them."""
+    """Number of matching documents, and excerpts of the first ones."""
 
     documents: int = 0
     shown: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, name: str, text: str) -> None:
-        """Count a document."""
+        """Count a document and keep its excerpt, up to `MOST_PLACES`."""
         self.documents += 1
         if len(self.shown) < MOST_PLACES:
             self.shown.append((name, text))
@@ -46,7 +46,7 @@ class Hits:
 
 @dataclass
 class CheckedCorpus:
-    """Counts that were made while a corpus was read, each document once, whatever its weight."""
+    """Counts of a corpus; each document counts once, whatever the weight of its source."""
 
     config: CorpusConfig
     overlaps: Sequence[Overlap]
@@ -55,16 +55,16 @@ class CheckedCorpus:
     broken: Hits = field(default_factory=Hits)
     lines: RepeatedLines = field(default_factory=RepeatedLines)
     pieces: WordStatistics | None = None
-    """A sample of 10 MB, as the vocabulary reads it."""
-    _listed: dict[str, Mapping[str, Path]] = field(default_factory=dict)
+    """How the vocabulary splits a sample of 10 MB."""
+    _file_lists: dict[str, Mapping[str, Path]] = field(default_factory=dict)
 
     @property
     def documents(self) -> int:
-        """Documents that are kept."""
+        """Number of kept documents: training and validation."""
         return sum(map(self.report.documents, ("train", "validation")))
 
     def places(self, shown: Sequence[tuple[str, str]]) -> list[Place]:
-        """Places from the names of documents, `0:speeches.txt:12` in the first source, and texts."""
+        """Places from pairs of document name and text; `0:speeches.txt:12` is in the first source."""
         return [self._place(name, text) for name, text in shown]
 
     def _place(self, name: str, text: str) -> Place:
@@ -75,18 +75,18 @@ class CheckedCorpus:
         return place(path, int(line) if line else None, text)
 
     def _files(self, path: str) -> Mapping[str, Path]:
-        if path not in self._listed:
-            self._listed[path] = dict(find_files(path))
-        return self._listed[path]
+        if path not in self._file_lists:
+            self._file_lists[path] = dict(find_files(path))
+        return self._file_lists[path]
 
     def add(self, name: str, document: Document) -> None:
         """Count one document."""
         text, words = document.text, words_of(document.text)
         self.words += len(words)
         self.lines.add(name, text)
-        if found := BROKEN.search(text[:_LOOKED_AT]):
-            around = text[max(0, found.start() - _AROUND) : found.end() + _AROUND]
-            self.broken.add(name, f"{found[0]!r} in: {around}")
+        if match := BROKEN.search(text[:_SCANNED_CHARACTERS]):
+            context = text[max(0, match.start() - _CONTEXT) : match.end() + _CONTEXT]
+            self.broken.add(name, f"{match[0]!r} in: {context}")
         if self.overlaps:
             hashes = hash_words(words)
             for overlap in self.overlaps:
@@ -99,19 +99,19 @@ def look_at_corpus(
     tokenizer: DomainTokenizer | None = None,
     most_characters: int | None = None,
 ) -> CheckedCorpus:
-    """Read a corpus once, and count what rules ask for.
+    """Read a corpus once and collect the counts that the rules need.
 
     Args:
         config: the corpus; a document counts once, whatever the weight of its source.
-        tests: labelled sets whose texts should not be in it.
-        tokenizer: vocabulary that is to read it.
-        most_characters: bound of an excerpt that is read in its place, see `Excerpt`.
+        tests: labelled sets whose texts must not be in the corpus.
+        tokenizer: vocabulary for the pretraining on this corpus.
+        most_characters: read only an excerpt of at most this size, see `Excerpt`.
 
     Raises:
         DomainbertError: the corpus cannot be read.
     """
     once = replace(config, sources=[replace(source, weight=min(source.weight, 1.0)) for source in config.sources])
-    corpus = CheckedCorpus(config, [Overlap(one) for one in tests])
+    corpus = CheckedCorpus(config, [Overlap(test) for test in tests])
     sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
         for document in read_documents(once, corpus.report, most_characters):
@@ -128,13 +128,13 @@ def corpus_facts(corpus: CheckedCorpus) -> dict[str, Any]:
     """Counts of a corpus, for `check.json`."""
     sources = [
         {
-            "path": one.path,
-            "read": one.read,
-            "files_cut": one.files_cut,
-            "documents": sum(one.documents.values()),
-            "characters": sum(one.characters.values()),
+            "path": source.path,
+            "read": source.read,
+            "files_cut": source.files_cut,
+            "documents": sum(source.documents.values()),
+            "characters": sum(source.characters.values()),
         }
-        for one in corpus.report.sources
+        for source in corpus.report.sources
     ]
     return {
         "documents": corpus.documents,

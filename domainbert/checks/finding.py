@@ -1,8 +1,8 @@
-"""Findings of a check: rules, their findings, the places in files, and `check.json`. Free of anything heavy.
+"""Rules of a check, their findings with places in files, and `check.json`. Imports no heavy library.
 
-A rule is a function of a subject (a labelled set, two of them, a corpus, ...) with `@rule(...)` above it, and stands in
-the list of its subject. Its name is the function's; its docstring says what it means and, after a blank line, what to
-do.
+A rule is a function with the decorator `@rule(...)`; its argument is the subject (a labelled set, a pair of sets, a
+corpus, ...). It is in the list of rules for its subject. The name comes from the function; the docstring has the
+meaning and, after a blank line, what to do.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Subject = TypeVar("Subject")
 
 REPORT = "check.json"
 MOST_PLACES = 20
-"""Places of a finding that are kept; its count is of all."""
+"""Maximum number of places kept per finding; `count` covers all of them."""
 
-_MOST_CHARACTERS = 200  # of the text of a place
+_MOST_CHARACTERS = 200  # of the text at a place
 _SHOWN_PLACES = 3
 _WIDTH = 160  # characters of a place in a terminal
-_KINDS = ("error", "warning", "ignored")
+_GROUPS = ("error", "warning", "ignored")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place where something was found."""
+    """Place of a problem in a file."""
 
     path: str
     line: int | None
-    """The line of the file, from 1; None where it is in no line."""
+    """Line number, from 1; None when the problem has no line."""
     text: str
-    """The text that stands there, shortened by `place`."""
+    """Text at this place, shortened by `place`."""
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path}:{self.line}"
@@ -46,12 +46,12 @@ class Place:
 
 
 def place(path: Path | str, line: int | None, text: str) -> Place:
-    """A place with at most 200 characters of its text, in one line; white space becomes single blanks."""
+    """Make a place with at most 200 characters of its text, in one line; white space becomes single blanks."""
     return problem_place(path, line, " ".join(text[: 4 * _MOST_CHARACTERS].split()))
 
 
 def problem_place(path: Path | str, line: int | None, problem: str) -> Place:
-    """A place with a message in place of its text, whose blanks stay: it may quote a value that is wrong by them."""
+    """Make a place with a message as its text. White space stays: the message may quote a value with wrong blanks."""
     short = printable(problem[: 4 * _MOST_CHARACTERS])
     return Place(str(path), line, short if len(short) <= _MOST_CHARACTERS else f"{short[: _MOST_CHARACTERS - 3]}...")
 
@@ -65,23 +65,23 @@ class Finding:
     message: str
     """One sentence."""
     count: int
-    """Number of cases, in the unit that the message names."""
+    """Number of cases, in the unit of the message."""
     threshold: float | None
-    """The limit that had to be passed; None where a single case is."""
+    """Limit that was exceeded; None when a single case is a finding."""
     places: Sequence[Place]
-    """The first of them."""
+    """The first places, at most `MOST_PLACES`."""
     ignored: str | None = None
-    """The reason why it does not count, as the user said."""
+    """Reason of the user for ignoring the finding; None: not ignored."""
 
     @property
     def is_error(self) -> bool:
-        """Whether it stops a run."""
+        """Whether the finding stops a run."""
         return self.severity == "error" and self.ignored is None
 
 
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """A rule: what it is called, how bad what it finds is, and how it looks."""
+    """A rule: its name, the severity of its findings, its texts, and the function that looks for findings."""
 
     name: str
     severity: Severity
@@ -91,59 +91,59 @@ class Rule(Generic[Subject]):
     look: Callable[[Subject, Rule[Subject]], Iterable[Finding]]
 
     def __call__(self, subject: Subject) -> Iterator[Finding]:
-        """The findings in a subject."""
+        """Yield the findings in a subject."""
         yield from self.look(subject, self)
 
     @property
     def limit(self) -> float:
-        """The threshold of a rule that has one."""
+        """Threshold of the rule; only for rules with a threshold."""
         assert self.threshold is not None
         return self.threshold
 
     def finding(self, message: str, places: Iterable[Place] = (), count: int | None = None) -> Finding:
-        """A finding of the rule; the count is the number of places unless it is given."""
-        found = list(places)
-        number = len(found) if count is None else count
-        return Finding(self.name, self.severity, printable(message), number, self.threshold, found[:MOST_PLACES])
+        """Make a finding of this rule; `count` defaults to the number of places."""
+        listed = list(places)
+        number = len(listed) if count is None else count
+        return Finding(self.name, self.severity, printable(message), number, self.threshold, listed[:MOST_PLACES])
 
 
 Look = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
 
 
 def rule(severity: Severity, threshold: float | None = None) -> Callable[[Look[Subject]], Rule[Subject]]:
-    """Make a rule of a function `look(subject, rule)` that yields findings."""
+    """Decorator: turn a function `look(subject, rule)` that yields findings into a `Rule`."""
 
-    def made(look: Look[Subject]) -> Rule[Subject]:
+    def decorate(look: Look[Subject]) -> Rule[Subject]:
         meaning, _, advice = inspect.cleandoc(look.__doc__ or "").partition("\n\n")
         name = look.__name__.replace("_", "-")
         return Rule(name, severity, threshold, " ".join(meaning.split()), " ".join(advice.split()), look)
 
-    return made
+    return decorate
 
 
 def with_thresholds(rules: Iterable[Rule[Subject]], thresholds: Mapping[str, float]) -> list[Rule[Subject]]:
-    """The rules with thresholds of the user's in the place of theirs."""
-    return [replace(one, threshold=thresholds.get(one.name, one.threshold)) for one in rules]
+    """Rules with the default thresholds overridden by `thresholds`, by rule name."""
+    return [replace(rule, threshold=thresholds.get(rule.name, rule.threshold)) for rule in rules]
 
 
 def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list[Finding]:
-    """Findings, errors first and ignored ones last, with the reasons why some do not count."""
-    found = [replace(one, ignored=ignore.get(one.rule)) for one in findings]
-    return sorted(found, key=lambda one: (one.ignored is not None, one.severity))
+    """Set `ignored` of each finding to its reason in `ignore`, by rule name; sort errors first, ignored last."""
+    marked = [replace(finding, ignored=ignore.get(finding.rule)) for finding in findings]
+    return sorted(marked, key=lambda finding: (finding.ignored is not None, finding.severity))
 
 
 def listed(findings: Sequence[Finding], title: str) -> str:
-    """Findings for a terminal: how many there are, then each with its count, sentence and first places."""
-    counts = Counter("ignored" if one.ignored is not None else one.severity for one in findings)
-    plural = {kind: "" if kind == "ignored" or counts[kind] == 1 else "s" for kind in _KINDS}
-    kinds = [f"{counts[kind]:,} {kind}{plural[kind]}" for kind in _KINDS if counts[kind]]
-    lines = [f"{title}: {', '.join(kinds) or 'nothing found'}"]
-    for one in findings:
-        ignored = "" if one.ignored is None else f" (ignored: {printable(one.ignored)})"
-        lines += ["", f"{one.severity}  {one.rule}{ignored}", f"  {one.message}"]
-        lines += [f"    {str(spot)[:_WIDTH]}" for spot in one.places[:_SHOWN_PLACES] if one.ignored is None]
-        more = one.count - min(_SHOWN_PLACES, len(one.places))
-        if one.places and more > 0 and one.ignored is None:
+    """Format findings for a terminal: their number, then each finding with its message and first places."""
+    counts = Counter("ignored" if finding.ignored is not None else finding.severity for finding in findings)
+    plural = {group: "" if group == "ignored" or counts[group] == 1 else "s" for group in _GROUPS}
+    totals = [f"{counts[group]:,} {group}{plural[group]}" for group in _GROUPS if counts[group]]
+    lines = [f"{title}: {', '.join(totals) or 'nothing found'}"]
+    for finding in findings:
+        ignored = "" if finding.ignored is None else f" (ignored: {printable(finding.ignored)})"
+        lines += ["", f"{finding.severity}  {finding.rule}{ignored}", f"  {finding.message}"]
+        lines += [f"    {str(spot)[:_WIDTH]}" for spot in finding.places[:_SHOWN_PLACES] if finding.ignored is None]
+        more = finding.count - min(_SHOWN_PLACES, len(finding.places))
+        if finding.places and more > 0 and finding.ignored is None:
             lines.append(f"    ... and {more:,} more")
     return "\n".join(lines)
 
@@ -151,5 +151,5 @@ def listed(findings: Sequence[Finding], title: str) -> str:
 def write_report(
     path: Path, findings: Sequence[Finding], data: Mapping[str, Any], fit: Mapping[str, Any] | None
 ) -> None:
-    """Write `check.json`: findings, facts of each corpus and labelled set, and how they fit."""
-    write_json(path, {"findings": [asdict(one) for one in findings], "data": dict(data), "fit": fit})
+    """Write `check.json`: findings, counts of each corpus and labelled set, and the result of `fit`."""
+    write_json(path, {"findings": [asdict(finding) for finding in findings], "data": dict(data), "fit": fit})

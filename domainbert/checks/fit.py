@@ -1,4 +1,4 @@
-"""Does a corpus fit a task: how well it predicts the task's text, beside other corpora, from as many words of each."""
+"""Comparison of corpora for a task: how well the same number of words of each corpus predicts the text of the task."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from domainbert.corpus.documents import clean, read_documents
 from domainbert.corpus.ngrams import words_of
 
 WORDS = 5_000_000
-"""Words of each corpus that are looked at, at most."""
+"""Maximum number of words read from each corpus."""
 
-_NORMAL = 1.959964  # standard deviations on each side of a normal distribution that hold 95 % of it
+_NORMAL = 1.959964  # standard deviations on each side of the mean that cover 95 % of a normal distribution
 
 
 def fit(
@@ -28,43 +28,42 @@ def fit(
     most_words: int = WORDS,
     most_characters: int | None = None,
 ) -> dict[str, Any]:
-    """Measure how well corpora, by name, predict the texts of a task, as `check.json` holds it; the nearest comes
-    first.
+    """Measure how well each corpus predicts the texts of a task, for `check.json`; the best corpus comes first.
 
-    Of each corpus the same number of words is taken, that of the smallest or `most_words`: of the training documents
-    whose hashes come first. So the sample does not depend on the order of the files, and it bounds the memory.
-    `most_characters` bounds what is read of each corpus, too (see `Excerpt`).
+    The same number of words is taken from each corpus: `most_words`, or the size of the smallest corpus. The sample
+    is the training documents with the lowest hashes, so it does not depend on the order of the files, and memory is
+    bounded. `most_characters` limits how much of each corpus is read (see `Excerpt`).
 
     Returns:
         `words` of each corpus, `task_words`, `task_texts`, and for each of the `corpora` `bits_per_word` (see
-        `word_model`), `unknown_share` of the task's words, `seen_pairs_share` of its pairs of neighbours, and
-        `above_nearest`: `bits_per_word` above those of the nearest corpus, and their 95 % `interval`, which covers the
-        choice of the task's texts; None for the nearest.
+        `word_model`), `unknown_share` of the task's words, `seen_pairs_share` of its word bigrams, and
+        `above_nearest`: the difference in `bits_per_word` to the best corpus with its 95 % `interval`, which covers
+        the sampling of the task's texts; None for the best corpus.
 
     Raises:
-        DomainbertError: a corpus cannot be read, or there is no word in it or in the texts.
+        DomainbertError: a corpus cannot be read, or a corpus or the texts have no words.
     """
     task = [words for text in texts if (words := words_of(clean(text).text))]
     if not task:
-        raise DomainbertError("fit: no words in the text of the task; expected some")
+        raise DomainbertError("fit: the text of the task has no words; expected at least one")
     samples = {name: sample_documents(config, most_words, name, most_characters) for name, config in corpora.items()}
     size = min(most_words, *(_size(name, sample) for name, sample in samples.items()))
-    found = {name: _predicted(sample, size, task) for name, sample in samples.items()}
-    order = sorted(found, key=lambda name: sum(one.bits for one in found[name]))
+    predictions = {name: _predict(sample, size, task) for name, sample in samples.items()}
+    order = sorted(predictions, key=lambda name: sum(text.bits for text in predictions[name]))
     return {
         "words": size,
         "task_words": sum(map(len, task)),
         "task_texts": len(task),
-        "corpora": {name: _facts(found[name], found[order[0]]) for name in order},
+        "corpora": {name: _facts(predictions[name], predictions[order[0]]) for name in order},
     }
 
 
 def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_characters: int | None = None) -> list[str]:
-    """Training documents of a corpus in the order of their hashes, as many as `most_words` need; all of a smaller one.
+    """Training documents with the lowest hashes, in that order, until they have `most_words` words in total.
 
-    Only those that are still in question are cut into words.
+    A smaller corpus is returned whole. Only documents that can still enter the sample are split into words.
     """
-    heap: list[tuple[int, str, int]] = []  # the document whose hash comes last is the first
+    heap: list[tuple[int, str, int]] = []  # the document with the highest hash comes first
     total = 0
     with Progress(f"fit: read {name}") as progress:
         for document in read_documents(corpus, most_characters=most_characters):
@@ -81,7 +80,7 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_char
 
 
 def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
-    """So many words of the texts, each text's by themselves; the last text is cut."""
+    """Yield the words of each text until `count` words are reached; the last text is truncated."""
     for text in texts:
         if count <= 0:
             return
@@ -91,50 +90,50 @@ def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
 
 
 def fit_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Lines that tell what `fit` found."""
+    """Lines of the result of `fit` for a terminal."""
     lines = [
-        f"the task's {facts['task_words']:,} words, as {facts['words']:,} words of each corpus predict them:",
+        f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:",
         "bits a word  unknown  pairs seen  corpus",
     ]
-    for name, found in facts["corpora"].items():
-        shares = f"{100 * found['unknown_share']:>6.2f} % {100 * found['seen_pairs_share']:>9.2f} %"
-        above = found["above_nearest"]
+    for name, corpus in facts["corpora"].items():
+        shares = f"{100 * corpus['unknown_share']:>6.2f} % {100 * corpus['seen_pairs_share']:>9.2f} %"
+        above = corpus["above_nearest"]
         more = "" if above is None else "  {:+.2f} [{:.2f}, {:.2f}]".format(above["bits_per_word"], *above["interval"])
-        lines.append(f"{found['bits_per_word']:>11.2f} {shares}  {name}{more}")
+        lines.append(f"{corpus['bits_per_word']:>11.2f} {shares}  {name}{more}")
     return lines
 
 
 def _hash(text: str) -> int:
-    # a person string, so that this hash has nothing to do with the one that splits train from validation
+    # the person string makes this hash independent of the hash that splits train from validation
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"fit sample").digest(), "big")
 
 
 def _size(name: str, sample: Iterable[str]) -> int:
     size = sum(len(words_of(text)) for text in sample)
     if not size:
-        raise DomainbertError(f"fit: no words in the training documents of {name}; expected some")
+        raise DomainbertError(f"fit: the training documents of {name} have no words; expected at least one")
     return size
 
 
-def _predicted(sample: Iterable[str], size: int, task: Sequence[Sequence[str]]) -> list[Predicted]:
+def _predict(sample: Iterable[str], size: int, task: Sequence[Sequence[str]]) -> list[Predicted]:
     model = WordModel(first_words(sample, size))
     return [model.predict(words) for words in task]
 
 
-def _facts(found: Sequence[Predicted], nearest: Sequence[Predicted]) -> dict[str, Any]:
-    words = sum(one.words for one in found)
+def _facts(texts: Sequence[Predicted], nearest: Sequence[Predicted]) -> dict[str, Any]:
+    words = sum(text.words for text in texts)
     return {
-        "bits_per_word": sum(one.bits for one in found) / words,
-        "unknown_share": sum(one.unknown for one in found) / words,
-        "seen_pairs_share": sum(one.seen_pairs for one in found) / max(words - len(found), 1),
-        "above_nearest": None if found is nearest else _above(found, nearest),
+        "bits_per_word": sum(text.bits for text in texts) / words,
+        "unknown_share": sum(text.unknown for text in texts) / words,
+        "seen_pairs_share": sum(text.seen_pairs for text in texts) / max(words - len(texts), 1),
+        "above_nearest": None if texts is nearest else _above(texts, nearest),
     }
 
 
-def _above(found: Sequence[Predicted], nearest: Sequence[Predicted]) -> dict[str, Any]:
-    """The difference in bits per word, and its interval by the variance of a ratio (Cochran 1977, section 6.4)."""
-    bits = np.array([one.bits - other.bits for one, other in zip(found, nearest, strict=True)])
-    words = np.array([one.words for one in found])
+def _above(texts: Sequence[Predicted], nearest: Sequence[Predicted]) -> dict[str, Any]:
+    """Difference in bits per word with its interval, by the variance of a ratio (Cochran 1977, section 6.4)."""
+    bits = np.array([text.bits - other.bits for text, other in zip(texts, nearest, strict=True)])
+    words = np.array([text.words for text in texts])
     mean = float(bits.sum() / words.sum())
     error = float(np.sqrt(((bits - mean * words) ** 2).sum()) / words.sum())
     return {"bits_per_word": mean, "interval": [mean - _NORMAL * error, mean + _NORMAL * error]}

@@ -11,68 +11,68 @@ _LISTED = 8  # labels in a message
 
 
 @rule("error")
-def only_one_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """All texts of training have one class or one number, or no sentence has an entity, so that nothing can be learnt.
+def only_one_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """All training texts have the same class or the same number, or no sentence has an entity: nothing to learn.
 
-    Look at `label_key` and at the file: perhaps it is a part of the set.
+    Check `label_key` and the file; the file may be only a part of the set.
     """
-    if one.labels_stretches and not one.label_counts:
-        yield rule.finding(f"none of the {len(one.items):,} sentences of {one.name} has an entity")
-    if one.one_label_each and len(one.label_counts) == 1:
-        yield rule.finding(f"all {len(one.items):,} texts of {one.name} have the label {one.items[0].labels[0]!r}")
-    numbers = {item.target for item in one.items}
+    if data.labels_stretches and not data.label_counts:
+        yield rule.finding(f"none of the {len(data.items):,} sentences of {data.name} has an entity")
+    if data.one_label_each and len(data.label_counts) == 1:
+        yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the label {data.items[0].labels[0]!r}")
+    numbers = {item.target for item in data.items}
     if len(numbers) == 1 and isinstance(number := numbers.pop(), float):
-        yield rule.finding(f"all {len(one.items):,} texts of {one.name} have the number {number:g}")
+        yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the number {number:g}")
 
 
 @rule("warning", threshold=50)
-def rare_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """A label occurs less often in training than the threshold, which is too little to learn it well.
+def rare_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """A label occurs in training less often than the threshold, too rarely to learn it well.
 
-    Label more of it, join it with a label like it, or leave it out; scores of it will be uncertain.
+    Label more examples, merge it with a similar label, or drop it; its scores will be uncertain.
     """
-    rare = sorted((count, label) for label, count in one.label_counts.items() if count < rule.limit)
+    rare = sorted((count, label) for label, count in data.label_counts.items() if count < rule.limit)
     if rare:
         names = {label for _, label in rare}
-        first = [_first_with(one, label) for _, label in rare]
-        listed = ", ".join(f"{label} {count:,}" for count, label in rare[:_LISTED])
+        first = [_first_with(data, label) for _, label in rare]
+        listing = ", ".join(f"{label} {count:,}" for count, label in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
         message = (
-            f"{len(names):,} of {len(one.label_counts):,} labels of {one.name} occur less than {rule.limit:g} times"
+            f"{len(names):,} of {len(data.label_counts):,} labels of {data.name} occur less than {rule.limit:g} times"
         )
-        yield rule.finding(f"{message}: {listed}{more}", one.places(first), len(rare))
+        yield rule.finding(f"{message}: {listing}{more}", data.places(first), len(rare))
 
 
-def _first_with(one: CheckedSet, label: str) -> int:
-    return next(number for number, item in enumerate(one.items) if label in item.labels)
+def _first_with(data: CheckedSet, label: str) -> int:
+    return next(number for number, item in enumerate(data.items) if label in item.labels)
 
 
 @rule("warning", threshold=20)
-def imbalanced_labels(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """The most frequent class of training is more than so many times as frequent as the rarest one.
+def imbalanced_labels(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """The most frequent class of training is more than this many times as frequent as the rarest class.
 
-    Set `class_weights` of the task, and look at macro F1 beside accuracy.
+    Set `class_weights` of the task, and read macro F1 as well as accuracy.
     """
-    if one.one_label_each and len(one.label_counts) > 1:
-        (most, often), *_, (least, seldom) = one.label_counts.most_common()
+    if data.one_label_each and len(data.label_counts) > 1:
+        (most, often), *_, (least, seldom) = data.label_counts.most_common()
         if often > rule.limit * seldom:
-            message = f"{most!r} is {often / seldom:.0f} times as frequent in {one.name} as {least!r}"
+            message = f"{most!r} is {often / seldom:.0f} times as frequent in {data.name} as {least!r}"
             yield rule.finding(f"{message} ({often:,} and {seldom:,} times)", count=1)
 
 
 @rule("warning")
-def same_text_other_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """A text stands in a set several times, labelled in different ways.
+def same_text_other_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """A text occurs several times in a set, with different labels.
 
-    Decide which is right; of the others a model learns that it cannot know.
+    Decide which label is right and correct the others: contradictory labels cannot be learned.
     """
     by_text: dict[object, dict[object, int]] = {}
-    for number, (text, item) in enumerate(zip(one.texts, one.items, strict=True)):
+    for number, (text, item) in enumerate(zip(data.texts, data.items, strict=True)):
         by_text.setdefault((" ".join(text.split()), item.marks), {}).setdefault(item.target, number)
-    found = sorted(number for numbers in by_text.values() if len(numbers) > 1 for number in numbers.values())
+    items = sorted(number for numbers in by_text.values() if len(numbers) > 1 for number in numbers.values())
     texts = sum(len(numbers) > 1 for numbers in by_text.values())
-    if found:
-        yield rule.finding(f"{texts:,} texts of {one.name} are labelled in several ways", one.places(found), texts)
+    if items:
+        yield rule.finding(f"{texts:,} texts of {data.name} are labelled in several ways", data.places(items), texts)
 
 
 TRAINING_RULES = [
@@ -81,4 +81,4 @@ TRAINING_RULES = [
     imbalanced_labels,
 ]
 RULES = [same_text_other_label]
-"""Of training and validation."""
+"""Rules for training and validation sets."""

@@ -1,4 +1,4 @@
-"""A labelled set as rules look at it: its items as plain text, each with its place."""
+"""View of a labelled set for the rules: its items as plain text with their places."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from domainbert.labelled.plain_items import PlainItem
 SetName = Literal["train", "validation", "test"]
 
 _WORD = re.compile(r"\w+")
-_AROUND = 60  # characters beside a stretch that is shown
+_CONTEXT = 60  # characters shown on each side of a stretch
 
 
 def normal_words(text: str) -> list[str]:
-    """The words of a text without what copies of it differ in: case, punctuation, white space, forms of characters.
+    """Words of a text, normalized so that copies are equal: without case, punctuation, white space, Unicode variants.
 
     >>> normal_words("A Naïve\u00a0copy, (2019)!")
     ['a', 'naïve', 'copy', '2019']
@@ -32,44 +32,44 @@ def normal_words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class CheckedSet:
-    """A labelled set that has been read."""
+    """A labelled set as the rules see it."""
 
     name: SetName
     labelled: Labelled[Any]
 
     @cached_property
     def items(self) -> list[PlainItem]:
-        """The items, in the order of the file."""
+        """Items in file order."""
         return self.labelled.plain_items()
 
     @cached_property
     def texts(self) -> list[str]:
-        """The text of each item; the two of a pair with a line break between them."""
+        """Text of each item; both texts of a pair are joined with a line break."""
         return ["\n".join(item.texts) for item in self.items]
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The normal words of each text."""
+        """Normalized words of each text, see `normal_words`."""
         return [normal_words(text) for text in self.texts]
 
     @cached_property
     def identities(self) -> list[Hashable]:
-        """For each item what is the same of two copies of it."""
+        """A key of each item that is equal for copies: its normalized words and its marks."""
         return [(" ".join(words), item.marks) for words, item in zip(self.words, self.items, strict=True)]
 
     @cached_property
     def label_counts(self) -> Counter[str]:
-        """The number of times that each label occurs."""
+        """Number of occurrences of each label."""
         return Counter(label for item in self.items for label in item.labels)
 
     @property
     def one_label_each(self) -> bool:
-        """Whether each item as a whole has one label, as classes are."""
+        """Whether each item has exactly one label for the whole text, as in classification."""
         return all(len(item.labels) == 1 and item.stretches is None for item in self.items)
 
     @property
     def labels_stretches(self) -> bool:
-        """Whether labels are those of stretches of the text."""
+        """Whether labels belong to stretches of the text, as in NER."""
         return bool(self.items) and all(item.stretches is not None for item in self.items)
 
     @cached_property
@@ -78,40 +78,40 @@ class CheckedSet:
         return [(part.path, item.line) for part in parts for item in part.items]
 
     def place(self, number: int, text: str | None = None) -> Place:
-        """The place where an item begins, with its own text or another one."""
+        """Place where item `number` begins, with its text by default."""
         path, line = self._starts[number]
         return place(path, line, self.texts[number] if text is None else text)
 
     def places(self, numbers: Iterable[int]) -> list[Place]:
-        """The places of items."""
+        """Places of the items with these numbers."""
         return [self.place(number) for number in numbers]
 
     def place_of_stretch(self, number: int, start: int, end: int) -> Place:
-        """The place of an item, with a stretch of it and some text around."""
+        """Place of item `number`, with characters `start` to `end` of its text and some context."""
         text = self.texts[number]
-        around = text[max(0, start - _AROUND) : end + _AROUND]
-        return self.place(number, f"{text[start:end]!r} in: {around}")
+        context = text[max(0, start - _CONTEXT) : end + _CONTEXT]
+        return self.place(number, f"{text[start:end]!r} in: {context}")
 
 
 @dataclass(frozen=True)
 class TwoSets:
-    """Two labelled sets of a task that have to be apart: train or validation, and one that comes after it."""
+    """Two labelled sets of a task that must not overlap: (train, validation), (train, test) or (validation, test)."""
 
     first: CheckedSet
     second: CheckedSet
 
     @property
     def names(self) -> tuple[SetName, SetName]:
-        """Their names."""
+        """Names of both sets."""
         return self.first.name, self.second.name
 
 
-def facts(one: CheckedSet) -> dict[str, Any]:
-    """Counts of a set, for `check.json`."""
-    lengths = sorted(len(text.split()) for text in one.texts)
+def facts(data: CheckedSet) -> dict[str, Any]:
+    """Counts of a labelled set, for `check.json`."""
+    lengths = sorted(len(text.split()) for text in data.texts)
     return {
         "items": len(lengths),
         "words": sum(lengths),
         "words_of_an_item": {"median": lengths[len(lengths) // 2], "longest": lengths[-1]},
-        "labels": dict(sorted(one.label_counts.items())),
+        "labels": dict(sorted(data.label_counts.items())),
     }

@@ -1,4 +1,4 @@
-"""Texts of a labelled set that stand in a corpus, found as the corpus is read."""
+"""Texts of a labelled set that occur in a corpus, found while the corpus is read."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from domainbert.corpus.known_texts import KnownTexts
 
 @dataclass
 class Overlap:
-    """The texts of a labelled set, and those of them that were met."""
+    """Search for the texts of a labelled set in a corpus, and the matches so far."""
 
     of: CheckedSet
     met: dict[int, str] = field(default_factory=dict)
-    """Numbers of texts, and the first document that has them."""
+    """By item number: the first document that contains the text."""
 
     def __post_init__(self) -> None:
         self._texts = KnownTexts(clean(text).text for text in self.of.texts)
 
     @property
     def looked_for(self) -> int:
-        """Texts that are long enough to be looked for."""
+        """Number of texts that are long enough to search for."""
         return self._texts.looked_for
 
     def look(self, name: str, words: UInts) -> None:
-        """Look for the texts in a document, given by the hashes of its words."""
+        """Search a document for the texts; `words` are the hashes of its words."""
         for _, _, numbers in self._texts.runs_in(words):
             for number in numbers:
                 self.met.setdefault(number, name)

@@ -1,4 +1,4 @@
-"""Rules on a labelled set as a vocabulary reads it."""
+"""Rules on how a vocabulary tokenizes a labelled set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SetInPieces:
-    """A labelled set, the vocabulary that reads it, and the tokens of a window."""
+    """A labelled set, its tokenizer, and the window length in tokens."""
 
     of: CheckedSet
     tokenizer: DomainTokenizer
@@ -24,38 +24,38 @@ class SetInPieces:
 
     @cached_property
     def pieces(self) -> list[list[int]]:
-        """The ids of each text, or of both texts of a pair, without special tokens."""
+        """Token ids of each text (of both texts of a pair), without special tokens."""
         return self.tokenizer.encode(self.of.texts)
 
 
 @rule("warning", threshold=0.05)
-def longer_than_window(one: SetInPieces, rule: Rule[SetInPieces]) -> Iterator[Finding]:
-    """More than this share of the texts do not fit into one window (`max_length`), and are read in several.
+def longer_than_window(data: SetInPieces, rule: Rule[SetInPieces]) -> Iterator[Finding]:
+    """More than this share of the texts are longer than a window (`max_length`) and are split into several windows.
 
-    Raise `max_length` as far as the encoder has positions, or take parts of the text as items.
+    Raise `max_length`, up to the number of positions of the encoder, or split the texts into shorter items.
     """
-    if one.max_length is None:
+    if data.max_length is None:
         return
-    room = one.max_length - 2
-    long = [number for number, ids in enumerate(one.pieces) if len(ids) > room]
-    if len(long) > rule.limit * len(one.pieces):
-        share = f"{len(long):,} of {len(one.pieces):,} texts of {one.of.name}"
-        message = f"{share} have more than the {room:,} pieces of a window, the longest {max(map(len, one.pieces)):,}"
-        yield rule.finding(message, one.of.places(long))
+    room = data.max_length - 2
+    longer = [number for number, ids in enumerate(data.pieces) if len(ids) > room]
+    if len(longer) > rule.limit * len(data.pieces):
+        share = f"{len(longer):,} of {len(data.pieces):,} texts of {data.of.name}"
+        message = f"{share} have more than the {room:,} pieces of a window, the longest {max(map(len, data.pieces)):,}"
+        yield rule.finding(message, data.of.places(longer))
 
 
 @rule("warning", threshold=0.01)
-def unknown_words(one: SetInPieces, rule: Rule[SetInPieces]) -> Iterator[Finding]:
+def unknown_words(data: SetInPieces, rule: Rule[SetInPieces]) -> Iterator[Finding]:
     """More than this share of the pieces are unknown to the vocabulary: [UNK].
 
     Train a vocabulary on text of this kind, or add the words with `transfer`.
     """
-    unknown = one.tokenizer.unk_id
-    with_some = [number for number, ids in enumerate(one.pieces) if unknown in ids]
-    count, total = sum(ids.count(unknown) for ids in one.pieces), sum(map(len, one.pieces))
+    unknown = data.tokenizer.unk_id
+    affected = [number for number, ids in enumerate(data.pieces) if unknown in ids]
+    count, total = sum(ids.count(unknown) for ids in data.pieces), sum(map(len, data.pieces))
     if count > rule.limit * total:
-        share = f"{count:,} of {total:,} pieces ({100 * count / total:.1f} %) of {one.of.name}"
-        yield rule.finding(f"{share} are unknown to the vocabulary", one.of.places(with_some), count)
+        share = f"{count:,} of {total:,} pieces ({100 * count / total:.1f} %) of {data.of.name}"
+        yield rule.finding(f"{share} are unknown to the vocabulary", data.of.places(affected), count)
 
 
 RULES = [longer_than_window, unknown_words]

@@ -1,4 +1,4 @@
-"""Reads the labelled sets of a check: what is wrong with a file is a finding, and the other files are read."""
+"""Reads the labelled sets of a check. An unreadable file becomes a finding; the other files are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACED = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class UnreadFile:
-    """A file that cannot be read, and why."""
+    """A file that cannot be read, with the problems."""
 
     name: SetName
     file: Single
@@ -28,19 +28,19 @@ class UnreadFile:
 
 @rule("error")
 def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
-    """A labelled file cannot be read: wrong columns, tags that the scheme forbids, labels or characters that are none,
+    """A labelled file cannot be read: wrong columns, tags that the scheme forbids, invalid labels or characters,
     stretches outside of the text, ...
 
-    Mend the lines; the other rules do not see this file.
+    Correct the lines; the other rules skip this file.
     """
-    found = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
+    matches = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
     path, whole = str(file.file), f"{file.file}: "
     places = [
         problem_place(at[1], int(at[2]), at[3]) if at else problem_place(path, None, problem.removeprefix(whole))
-        for at, problem in found
+        for at, problem in matches
     ]
     problems = "1 problem" if len(places) == 1 else f"{len(places):,} problems"
-    yield rule.finding(f"{file.file}, of {file.name}, has {problems} of reading", places)
+    yield rule.finding(f"{file.file} ({file.name}) cannot be read: {problems}", places)
 
 
 RULES = [unreadable]
@@ -52,7 +52,7 @@ def read_checked(
     given: LabelledSet,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> tuple[CheckedSet | None, list[UnreadFile]]:
-    """The set of all files that `read` can read, None if there is none, and the unread files."""
+    """Read the files of a set; return the set of all readable files (None without any) and the unreadable files."""
     unread, good = [], []
     for file in files_of(given):
         try:

@@ -1,4 +1,4 @@
-"""Lines that many documents of a corpus share: notices, headers, menus."""
+"""Lines that occur in many documents of a corpus: notices, headers, menus."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 LEAST = 20
-"""Characters of a line that is not the same by chance."""
+"""Minimum number of characters; shorter lines may be equal by chance."""
 
-_SHOWN = 200  # characters of a line that are remembered
+_STORED = 200  # characters of a line
 
 
 @dataclass
 class RepeatedLine:
-    """A line, the documents that have it, and the first of them."""
+    """A line, the first document with it, and the number of documents."""
 
     text: str
     first: str
@@ -22,30 +22,30 @@ class RepeatedLine:
 
 @dataclass
 class RepeatedLines:
-    """Counts the documents of each line in bounded memory.
+    """Counts the documents with each line, in bounded memory.
 
-    When there are more than `most` lines, the rarest are forgotten, half or more (a lossy count, as that of Manku and
-    Motwani 2002): a line is then counted too low by the times that it was forgotten.
+    With more than `most` lines, the rarest half or more are dropped (lossy counting, Manku and Motwani 2002): the count
+    of a dropped line starts again at 0.
     """
 
     most: int = 100_000
     _lines: dict[int, RepeatedLine] = field(default_factory=dict)
 
     def add(self, name: str, text: str) -> None:
-        """Count the lines of a document, each once."""
+        """Count each distinct line of a document once."""
         for line in dict.fromkeys(map(str.strip, text.split("\n"))):
             if len(line) >= LEAST:
                 key = hash(line)
                 if key not in self._lines:
-                    self._lines[key] = RepeatedLine(line[:_SHOWN], name)
+                    self._lines[key] = RepeatedLine(line[:_STORED], name)
                 self._lines[key].documents += 1
         if len(self._lines) > self.most:
             self._forget()
 
     def over(self, documents: float) -> Iterator[RepeatedLine]:
-        """The lines that more documents have, the most frequent first."""
-        found = [line for line in self._lines.values() if line.documents > documents]
-        yield from sorted(found, key=lambda line: (-line.documents, line.text))
+        """Yield the lines that occur in more than `documents` documents, the most frequent first."""
+        frequent = [line for line in self._lines.values() if line.documents > documents]
+        yield from sorted(frequent, key=lambda line: (-line.documents, line.text))
 
     def _forget(self) -> None:
         least = 1

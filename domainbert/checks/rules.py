@@ -1,4 +1,4 @@
-"""All rules on labelled sets, in the order in which they look."""
+"""All rules on labelled sets, and the check that applies them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OF_LABELLED_SETS: list[Rule[Any]] = [
     *reading.RULES,
-    *(for_pair(one, *pair) for one in split_rules.SHARED for pair in PAIRS),
+    *(for_pair(rule, *pair) for rule in split_rules.SHARED for pair in PAIRS),
     *split_rules.FROM_TRAINING,
     *label_rules.TRAINING_RULES,
     *label_rules.RULES,
@@ -30,44 +30,44 @@ OF_LABELLED_SETS: list[Rule[Any]] = [
 
 @dataclass(frozen=True)
 class LabelledCheck:
-    """Things to look at: sets, and perhaps the vocabulary and the window that will read them."""
+    """Labelled sets to check, with an optional tokenizer and window length."""
 
     sets: Sequence[CheckedSet]
-    """Each once, training before validation before test."""
+    """At most one per name, in the order training, validation, test."""
     unread: Sequence[reading.UnreadFile] = ()
     tokenizer: DomainTokenizer | None = None
     max_length: int | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    """By the names of rules, in place of theirs."""
+    """Override the default thresholds, by rule name."""
 
     def findings(self) -> Iterator[Finding]:
-        """The findings of the rules, in no order that means anything.
+        """Yield the findings of all rules, in no particular order.
 
-        A test set is compared with the others, and its texts are looked at; its labels are only counted.
+        The rules on labels skip the test set; the rules on texts and on overlap include it.
         """
         for file in self.unread:
-            yield from self._found(reading.RULES, file)
+            yield from self._apply(reading.RULES, file)
         for pair in combinations(self.sets, 2):
-            yield from self._of_two(TwoSets(*pair))
-        for one in self.sets:
-            yield from self._of_one(one)
+            yield from self._check_pair(TwoSets(*pair))
+        for data in self.sets:
+            yield from self._check_set(data)
 
-    def _of_two(self, two: TwoSets) -> Iterator[Finding]:
-        yield from self._found([for_pair(one, *two.names) for one in split_rules.SHARED], two)
-        if two.first.name == "train":
-            yield from self._found(split_rules.FROM_TRAINING, two)
+    def _check_pair(self, sets: TwoSets) -> Iterator[Finding]:
+        yield from self._apply([for_pair(rule, *sets.names) for rule in split_rules.SHARED], sets)
+        if sets.first.name == "train":
+            yield from self._apply(split_rules.FROM_TRAINING, sets)
 
-    def _of_one(self, one: CheckedSet) -> Iterator[Finding]:
-        yield from self._found(text_rules.RULES, one)
-        if one.name == "train":
-            yield from self._found(label_rules.TRAINING_RULES, one)
-        if one.name != "test":
-            yield from self._found(label_rules.RULES, one)
-            if one.labels_stretches:
-                yield from self._found(entity_rules.RULES, one)
+    def _check_set(self, data: CheckedSet) -> Iterator[Finding]:
+        yield from self._apply(text_rules.RULES, data)
+        if data.name == "train":
+            yield from self._apply(label_rules.TRAINING_RULES, data)
+        if data.name != "test":
+            yield from self._apply(label_rules.RULES, data)
+            if data.labels_stretches:
+                yield from self._apply(entity_rules.RULES, data)
             if self.tokenizer is not None:
-                yield from self._found(pieces_rules.RULES, SetInPieces(one, self.tokenizer, self.max_length))
+                yield from self._apply(pieces_rules.RULES, SetInPieces(data, self.tokenizer, self.max_length))
 
-    def _found(self, rules: Sequence[Rule[Any]], subject: object) -> Iterator[Finding]:
-        for one in with_thresholds(rules, self.thresholds):
-            yield from one(subject)
+    def _apply(self, rules: Sequence[Rule[Any]], subject: object) -> Iterator[Finding]:
+        for rule in with_thresholds(rules, self.thresholds):
+            yield from rule(subject)

@@ -1,8 +1,8 @@
-"""Pairs of texts that are almost the same, found exactly: Jaccard similarity of their runs of three words.
+"""Exact search for near-duplicate texts, by the Jaccard similarity of their word trigrams ("runs").
 
-Two sets whose similarity is at least t share one of the rarest |x| - ceil(t |x|) + 1 members of either (the prefix
-filter of Chaudhuri et al. 2006, "A primitive operator for similarity joins"), so that only texts that share a rare run
-are compared.
+Two sets whose similarity is at least t share one of the rarest |x| - ceil(t |x|) + 1 members of either set (the prefix
+filter of Chaudhuri et al. 2006, "A primitive operator for similarity joins"). So only texts that share a rare run are
+compared.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ Runs = frozenset[str]
 def similar_pairs(
     first: Sequence[Sequence[str]], second: Sequence[Sequence[str]], threshold: float
 ) -> Iterator[tuple[int, int, float]]:
-    """For each text of the second list that has one in the first that is at least so similar: the number of the most
-    similar one, its own, and the similarity. Texts are lists of words; those of less than ten words are left out.
+    """Yield `(number in first, number in second, similarity)` of the most similar text in `first` for each text in
+    `second`, if the similarity is at least `threshold`. Texts are lists of words; texts under ten words are skipped.
     """
-    known, asked = list(map(_runs, first)), list(map(_runs, second))
-    counts = Counter(chain.from_iterable(chain(known, asked)))
+    first_runs, second_runs = list(map(_runs, first)), list(map(_runs, second))
+    counts = Counter(chain.from_iterable(chain(first_runs, second_runs)))
     index: dict[str, list[int]] = defaultdict(list)
-    for number, runs in enumerate(known):
+    for number, runs in enumerate(first_runs):
         for run in _rarest(runs, counts, threshold):
             index[run].append(number)
-    for number, runs in enumerate(asked):
-        candidates = {one for run in _rarest(runs, counts, threshold) for one in index.get(run, ())}
-        best = max(((_jaccard(known[one], runs), -one) for one in candidates), default=(0.0, 0))
+    for number, runs in enumerate(second_runs):
+        candidates = {at for run in _rarest(runs, counts, threshold) for at in index.get(run, ())}
+        best = max(((_jaccard(first_runs[at], runs), -at) for at in candidates), default=(0.0, 0))
         if best[0] >= threshold:
             yield -best[1], number, best[0]
 
 
 def _runs(words: Sequence[str]) -> Runs:
-    found = frozenset(" ".join(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1))
-    return found if len(found) >= _LEAST_RUNS else frozenset()
+    runs = frozenset(" ".join(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1))
+    return runs if len(runs) >= _LEAST_RUNS else frozenset()
 
 
 def _rarest(runs: Runs, counts: Counter[str], threshold: float) -> list[str]:
     return sorted(runs, key=lambda run: (counts[run], run))[: len(runs) - ceil(threshold * len(runs)) + 1]
 
 
-def _jaccard(one: Runs, other: Runs) -> float:
-    both = len(one & other)
-    return both / (len(one) + len(other) - both)
+def _jaccard(first: Runs, second: Runs) -> float:
+    both = len(first & second)
+    return both / (len(first) + len(second) - both)

@@ -1,4 +1,4 @@
-"""Rules on the texts of one labelled set, whatever its labels."""
+"""Rules on the texts of a labelled set, independent of its labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
 
 LEAST_CHARACTERS = 30
-"""Texts with fewer, punctuation and white space aside, may well be the same by chance: "Results:", "Thank you."."""
+"""Texts with fewer letters and digits may be equal by chance: "Results:", "Thank you."."""
 
 _CONTROLS = "[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffd]"  # without tab and line breaks
 _MISREAD = "\u00c3[\x80-\xbf]|\u00c2[\xa0-\xbf]|\u00e2\u20ac|\u201a\u00c4|\u221a[\u00c4-\u00d6]"  # Latin-1, Mac Roman
@@ -26,75 +26,75 @@ _PERSONAL = re.compile(
 
 
 @rule("warning")
-def broken_characters(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """A text has control characters, halves of characters, U+FFFD, or misread UTF-8 ("Ã©", "â€™").
+def broken_characters(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """A text has control characters, unpaired surrogates, U+FFFD, or wrongly decoded UTF-8 ("Ã©", "â€™").
 
-    Read the source again in its own encoding; a vocabulary knows no such characters.
+    Decode the source again with its real encoding; a vocabulary does not contain such characters.
     """
-    yield from _matches(one, rule, BROKEN, "broken characters")
+    yield from _matches(data, rule, BROKEN, "broken characters")
 
 
 @rule("warning")
-def markup_in_text(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """A text has tags of HTML or XML, or entities such as `&amp;`.
+def markup_in_text(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """A text has HTML or XML tags, or character references such as `&amp;`.
 
-    Take the text out of the markup, in all splits and in what will be predicted.
+    Remove the markup from all splits and from the texts to predict.
     """
-    yield from _matches(one, rule, _MARKUP, "markup")
+    yield from _matches(data, rule, _MARKUP, "markup")
 
 
 @rule("warning")
-def personal_data(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     """A text has an e-mail address or a phone number.
 
-    Ask whether you may train on it, and publish a model that has seen it.
+    Clarify whether you may train on it and publish the model.
     """
-    yield from _matches(one, rule, _PERSONAL, "an e-mail address or phone number")
+    yield from _matches(data, rule, _PERSONAL, "an e-mail address or phone number")
 
 
-def _matches(one: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], what: str) -> Iterator[Finding]:
-    found = [(number, match) for number, text in enumerate(one.texts) if (match := pattern.search(text))]
-    if found:
-        places = [one.place_of_stretch(number, *match.span()) for number, match in found]
-        yield rule.finding(f"{len(found):,} of {len(one.texts):,} texts of {one.name} have {what}", places)
+def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], what: str) -> Iterator[Finding]:
+    matches = [(number, match) for number, text in enumerate(data.texts) if (match := pattern.search(text))]
+    if matches:
+        places = [data.place_of_stretch(number, *match.span()) for number, match in matches]
+        yield rule.finding(f"{len(matches):,} of {len(data.texts):,} texts of {data.name} have {what}", places)
 
 
 @rule("warning", threshold=100)
-def long_word(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """A word has more characters than the threshold; WordPiece reads it as one unknown piece.
+def long_word(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """A word has more characters than the threshold; WordPiece maps it to the unknown token.
 
-    Look for a lost space, a link, a sequence or a picture in base 64.
+    Look for a missing space, a link, a sequence or a base64 image.
     """
-    longest = [(number, max(text.split(), key=len, default="")) for number, text in enumerate(one.texts)]
-    found = [(number, word) for number, word in longest if len(word) > rule.limit]
-    if found:
-        places = [one.place(number, word) for number, word in found]
-        yield rule.finding(f"{len(found):,} texts of {one.name} have a word of over {rule.limit:g} characters", places)
+    longest = [(number, max(text.split(), key=len, default="")) for number, text in enumerate(data.texts)]
+    too_long = [(number, word) for number, word in longest if len(word) > rule.limit]
+    if too_long:
+        places = [data.place(number, word) for number, word in too_long]
+        message = f"{len(places):,} texts of {data.name} have a word of over {rule.limit:g} characters"
+        yield rule.finding(message, places)
 
 
 @rule("warning", threshold=0.01)
-def duplicates(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """More than this share of the texts are copies of an earlier one; case, punctuation and white space do not count.
+def duplicates(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
+    """More than this share of the texts are copies of an earlier text; case, punctuation and white space are ignored.
 
-    Leave the copies out, or a model will weigh them more than others.
+    Remove the copies; otherwise they get more weight than other texts.
     """
-    copies = [number for first, *others in repeated(one) for number in others]
-    if len(copies) > rule.limit * len(one.items):
-        share = f"{100 * len(copies) / len(one.items):.1f} %"
-        yield rule.finding(
-            f"{len(copies):,} texts ({share}) of {one.name} stand in it before", one.places(sorted(copies))
-        )
+    copies = [number for first, *others in repeated(data) for number in others]
+    if len(copies) > rule.limit * len(data.items):
+        share = f"{100 * len(copies) / len(data.items):.1f} %"
+        message = f"{len(copies):,} texts ({share}) of {data.name} are copies of earlier texts"
+        yield rule.finding(message, data.places(sorted(copies)))
 
 
-def repeated(one: CheckedSet) -> list[list[int]]:
-    """The numbers of items that are copies of each other, in groups of two or more; of texts that are long enough."""
-    counts = Counter(one.identities)
+def repeated(data: CheckedSet) -> list[list[int]]:
+    """Groups of two or more item numbers whose texts are copies of each other; short texts are skipped."""
+    counts = Counter(data.identities)
     groups: dict[object, list[int]] = {}
-    for number, identity in enumerate(one.identities):
-        if counts[identity] > 1 and sum(map(len, one.words[number])) >= LEAST_CHARACTERS:
+    for number, identity in enumerate(data.identities):
+        if counts[identity] > 1 and sum(map(len, data.words[number])) >= LEAST_CHARACTERS:
             groups.setdefault(identity, []).append(number)
     return list(groups.values())
 
 
 RULES = [broken_characters, markup_in_text, personal_data, long_word, duplicates]
-"""Of every set."""
+"""Rules for every labelled set."""

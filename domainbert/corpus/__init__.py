@@ -1,1 +1,1 @@
-"""Raw text: readers, cleaning, duplicates, split into training and validation documents."""
+"""Raw text: readers, cleaning, deduplication, split into training and validation documents."""

@@ -1,4 +1,4 @@
-"""Settings of a corpus and of its sources, as written in YAML."""
+"""Settings of a corpus and its sources."""
 
 from __future__ import annotations
 
@@ -16,55 +16,53 @@ from domainbert.corpus.languages import Languages, LanguageShares
 from domainbert.corpus.sources import list_files
 
 _HUB = "hub:"
-_LANGUAGE = re.compile(r"[\w-]+")  # it stands in names of metrics
+_LANGUAGE = re.compile(r"[\w-]+")  # it is a part of metric names
 CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file, folder, glob or Hugging Face hub dataset.
+    """A file, folder, glob or Hugging Face hub dataset.
 
     >>> from domainbert import Source
     >>> Source("texts/**/*.txt", documents="blank_line").weight
     1.0
     """
 
-    shorthand = "path"  # no annotation, so no field; a text alone is the path
+    shorthand = "path"  # no annotation, so it is no field; a single text is the path
 
     path: str
-    """A file (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), a folder of such files, a glob such as
+    """File (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), folder of such files, glob such as
     `texts/**/*.txt`, or `hub:NAME` for a dataset of the Hugging Face hub, which is streamed."""
 
     format: CorpusFormat = "auto"
-    """The format of the files. "auto" tells it by the suffix, and ignores other files of a folder; a .txt file whose
-    first lines are CoNLL or JSONL is read as such, and counted. Another value applies to all files, whatever their
-    suffix."""
+    """Format of the files. "auto" uses the suffix and ignores files with other suffixes; a .txt file whose first lines
+    are CoNLL or JSONL is read in that format. Another value applies to all files, with any suffix."""
 
     text_key: str = "text"
-    """The key (JSONL) or column (CSV, Parquet, hub) that holds the text."""
+    """Key (JSONL) or column (CSV, Parquet, hub) of the text."""
 
     translation_key: str | None = None
-    """The key or column that holds the text's translation: a document is then a pair, `A [SEP] B` (translation LM)."""
+    """Key or column of the translation. Each document is then a pair, `A [SEP] B` (translation LM)."""
 
     translation: Path | None = None
-    """For a file of plain text with `documents: line`: the file whose line n is the translation of line n."""
+    """File whose line n is the translation of line n; only for a plain text file with `documents: line`."""
 
     documents: Literal["file", "blank_line", "line"] = "file"
-    """For plain text only. One document is a whole file, the text between blank lines, or a line."""
+    """Unit of a document in plain text: a whole file, the text between blank lines, or a line."""
 
     weight: Annotated[float, Range(0, 1000, above=True)] = 1.0
-    """Copies of a document: 2 writes each training document twice, 0.5 keeps half of all documents, chosen
-    by their hash. A validation document is never written twice."""
+    """Number of copies of each document: 2 writes training documents twice, 0.5 keeps half of all documents, selected
+    by hash. Validation documents are never duplicated."""
 
     language: str | None = None
-    """The language of the texts, by any name (`fr`): with `languages` each source has one, and several may have the
-    same."""
+    """Language of the texts, any name (`fr`); required with `languages`. Several sources may have the same language."""
 
     hub_config: str | None = None
-    """The configuration (subset) of a hub dataset, where it has several."""
+    """Configuration (subset) of a hub dataset, if it has several."""
 
     hub_split: str = "train"
-    """The split of a hub dataset that is read; domainbert makes its own split into training and validation."""
+    """Split to read from a hub dataset; domainbert splits it into training and validation documents."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -73,15 +71,12 @@ class Source:
         if not self.path:
             raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
         if self.translation is not None and (self.translation_key is not None or self.documents != "line"):
-            beside = f"documents: {self.documents}" if self.translation_key is None else "translation_key"
-            raise DomainbertError(
-                f"translation: found beside {beside}; expected documents: line and no translation_key"
-            )
+            other = f"documents: {self.documents}" if self.translation_key is None else "translation_key"
+            raise DomainbertError(f"translation: found with {other}; expected documents: line and no translation_key")
         if self.path.startswith(_HUB):
             name, revision = check_hub_name(self.path)
             if revision is not None:
-                found = f"found {self.path}; expected hub:{name}"
-                raise DomainbertError(f"path: {found}, which is read as it is now on the hub")
+                raise DomainbertError(f"path: found {self.path}; expected hub:{name} (revisions are not supported)")
 
     @property
     def hub_name(self) -> str | None:
@@ -91,101 +86,103 @@ class Source:
 
 @dataclass(frozen=True)
 class Select:
-    """The part of the documents that is kept: those most like some text, such as that of a task."""
+    """Selection of the documents that are most similar to a target text, such as the text of a task."""
 
     like: Annotated[list[Source], Items()]
-    """Text of the task, labelled or not: of CoNLL the words are read, of JSONL the text under `text_key`. Never its
-    test set, if you will report scores on it."""
+    """Target texts, labelled or not: the words of CoNLL, the text under `text_key` of JSONL. Do not use a test set on
+    which you will report scores."""
 
     keep: PositiveFraction
-    """The part of the training documents that is kept, 0.2 for a fifth: those with the highest importance weights of
-    hashed n-grams (DSIR, Xie et al. 2023), as means over a document. A document is kept or dropped as a whole. The
-    documents held out for validation stay as they are, so that runs with and without can be compared."""
+    """Fraction of the training documents to keep: the documents with the highest mean importance weight of hashed
+    n-grams (DSIR, Xie et al. 2023). Validation documents are not selected, so that runs with and without `select` can
+    be compared."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _check_read_alone(self.like, "like")
+        _check_reference_texts(self.like, "like")
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """All files that the documents are compared with; see `CorpusConfig.input_files`."""
+        """Files of the target texts; see `CorpusConfig.input_files`."""
         return list_files([source for source in self.like if source.path not in without], "like")
 
 
-def _check_read_alone(sources: Sequence[Source], key: str) -> None:
-    """`DomainbertError` for settings of sources of a corpus that mean nothing in texts that it is compared with."""
+def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
+    """Raise `DomainbertError` for settings that have no effect on texts that a corpus is only compared with."""
     for number, source in enumerate(sources):
         if source.weight != 1:
-            raise DomainbertError(f"{key}[{number}].weight: found {source.weight:g}; expected 1, or none")
+            raise DomainbertError(f"{key}[{number}].weight: found {source.weight:g}; expected no weight")
         if source.language is not None:
-            raise DomainbertError(f"{key}[{number}].language: found {source.language}; expected none")
+            raise DomainbertError(f"{key}[{number}].language: found {source.language}; expected no language")
 
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Sources of the documents, the choice of those that are kept, and the share held out for validation.
+    """Sources of the documents, filters, and the fraction for validation.
 
     >>> from domainbert import CorpusConfig, Source
     >>> CorpusConfig([Source("law.jsonl"), Source("news.txt", weight=0.5)]).validation_fraction
     0.02
     """
 
-    shorthand = "sources"  # a path alone is one source, a list is several
+    shorthand = "sources"  # a single path is a list of one source
 
     sources: Annotated[list[Source], Items()]
-    """Read in this order."""
+    """Sources of the documents, read in this order."""
 
     min_characters: PositiveInt = 20
-    """Documents with fewer characters, after cleaning, are dropped."""
+    """Minimum number of characters of a document after cleaning; shorter documents are dropped."""
 
     deduplicate: bool = True
-    """Drop a document whose cleaned text was read before, in any source."""
+    """Drop exact duplicates: documents with the same cleaned text as an earlier document of any source."""
 
     near_duplicate_threshold: PositiveFraction | None = None
-    """Also drop a document that shares at least this part (0.8, say) of its runs of five words with an earlier one:
-    the Jaccard similarity, estimated by MinHash. Needs `pip install domainbert[near-duplicates]`."""
+    """Also drop near duplicates: documents whose Jaccard similarity of five-word runs with an earlier document,
+    estimated by MinHash, is at least this value, such as 0.8. Needs `pip install domainbert[near-duplicates]`."""
 
     validation_fraction: Annotated[float, Range(0, 1, below=True)] = 0.02
-    """The part of the documents held out for validation, chosen by a hash of the cleaned text: a document never
-    changes side, whatever else is in the corpus."""
+    """Fraction of the documents held out for validation, selected by a hash of the cleaned text: the split of a
+    document does not depend on the other documents."""
 
     select: Select | None = None
-    """Keep only the training documents that are most like some text: {like: labelled.conll, keep: 0.2}. The corpus is
-    then read three times."""
+    """Keep only the training documents that are most similar to a target text: {like: labelled.conll, keep: 0.2}. The
+    corpus is then read three times."""
 
     exclude: Annotated[list[Source], Items()] | None = None
-    """Texts that must not be in it, such as test sets: of a document the sentences are left out that share a run of 13
-    words with one of them, or have it as a whole if it is of 8 to 12 words. Shorter texts are not looked for. Of CoNLL
-    the sentences are read, of JSONL the texts under `text_key`, of plain text the lines."""
+    """Texts to remove from the corpus, such as test sets. Drops every sentence that shares a run of 13 words with one
+    of the texts, or contains a whole text of 8 to 12 words; shorter texts are ignored. A text is a sentence of CoNLL,
+    a text under `text_key` of JSONL, or a line of plain text."""
 
     languages: Languages | None = None
-    """Shares of the languages in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each
-    source then has a `language`, and none a `weight`."""
+    """Sampling of languages for `vocab` and for the batches of a training: {alpha: 0.3}. Each source then needs a
+    `language` and must have no `weight`."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _check_read_alone(self.exclude or (), "exclude")
+        _check_reference_texts(self.exclude or (), "exclude")
         problems = Problems("corpus")
         for number, source in enumerate(self.sources):
             where = f"sources[{number}]"
             if self.languages is None and source.language is not None:
                 found = f"found {source.language} without languages"
-                problems.add(f"{where}.language: {found}; expected languages: {{alpha: 0.3}} beside the sources")
+                problems.add(f"{where}.language: {found}; expected languages: {{alpha: 0.3}} in the corpus")
             elif self.languages is not None and source.language is None:
-                problems.add(f"{where}.language: found none beside languages; expected the language of {source.path}")
+                problems.add(f"{where}.language: missing with languages; expected the language of {source.path}")
             elif self.languages is not None and source.weight != 1:
-                found = f"found {source.weight:g} beside languages"
-                problems.add(f"{where}.weight: {found}, which say how often each is read; expected 1, or none")
+                found = f"found {source.weight:g} with languages"
+                problems.add(f"{where}.weight: {found}, which set the share of each source; expected no weight")
         problems.raise_if_any()
 
     def check_prepared(self, in_parts: bool) -> None:
-        """Check that a training and a validation split can be prepared of it, whole or in parts.
+        """Check that `prepare` can split the corpus into training and validation, whole or in parts.
 
         Raises:
-            DomainbertError: nothing is held out for validation; or the parts would depend on each other.
+            DomainbertError: no validation documents; or the parts would depend on each other.
         """
         problems = Problems("prepare")
         if self.validation_fraction == 0:
-            problems.add("corpus.validation_fraction: found 0; expected more, as a model is measured on some documents")
+            problems.add(
+                "corpus.validation_fraction: found 0; expected a positive value, because validation needs documents"
+            )
         if in_parts:
             for number, source in enumerate(self.sources):
                 if source.hub_name is not None:
@@ -197,21 +194,21 @@ class CorpusConfig:
 
     @property
     def language_names(self) -> list[str]:
-        """The languages in the order of their sources; none where there is no `languages`."""
+        """Distinct languages in the order of their sources; empty without `languages`."""
         return list(dict.fromkeys(source.language for source in self.sources if source.language is not None))
 
     def language_shares(self, sizes: Mapping[str, int]) -> LanguageShares | None:
-        """The languages with their sizes, in any unit, and their shares; None where there is no `languages`."""
+        """Shares of the languages for these sizes, in any unit; None without `languages`."""
         if self.languages is None:
             return None
         return self.languages.shares({name: sizes.get(name, 0) for name in self.language_names})
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """All files that will be read, those of `exclude` last, but of the sources with the paths `without`; hub
-        datasets have none.
+        """All input files, the files of `exclude` last. Skips sources with a path in `without`; hub datasets have no
+        files.
 
         Raises:
-            DomainbertError: a file or folder does not exist, or a folder or glob holds nothing to read.
+            DomainbertError: a file or folder does not exist, or a folder or glob contains no readable file.
         """
         excluded = list_files([source for source in self.exclude or () if source.path not in without], "exclude")
         return list_files([source for source in self.sources if source.path not in without]) + excluded

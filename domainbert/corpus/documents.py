@@ -1,4 +1,4 @@
-"""The documents of a corpus: read, cleaned, without duplicates, weighted, each on its side of the split."""
+"""Reads the documents of a corpus: cleaning, deduplication, exclusion, selection, weights, split."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "validation"]
 
-# everything that Unicode calls a line or page break, so that deleting control characters never joins two words
+# all Unicode line and page breaks, so that removing control characters never joins two words
 _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
-# C0 and C1 without tab and line feed, halves of surrogate pairs (no character: JSON's "\ud800"), byte order marks.
+# C0 and C1 without tab and line feed, unpaired surrogates (JSON's "\ud800"), byte order marks
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A cleaned text, and the changes made to it."""
+    """A cleaned text with the changes."""
 
     text: str
-    line_breaks: bool  # whether others than line feeds were replaced by line feeds
-    control_characters: int  # removed
-    normalized: bool  # whether it was not in Unicode normal form C
-    boundary: int | None = None  # of a pair: where the line break between its sides stands
+    line_breaks: bool  # whether line breaks were replaced by line feeds
+    control_characters: int  # number of removed characters
+    normalized: bool  # whether the text was not in Unicode normal form C
+    boundary: int | None = None  # position of the line break between the sides of a pair
 
 
 def clean(text: str) -> Cleaned:
-    r"""Make breaks `\n`, remove control characters, compose to NFC (Unicode Annex 15), strip.
+    r"""Replace line breaks by `\n`, remove control characters, normalize to NFC (Unicode Annex 15), strip.
 
     >>> clean("cafe\u0301\r\n\x00").text
     'café'
     """
-    broken = _LINE_BREAK.sub("\n", text)
-    controlled = _CONTROL.sub("", broken)
-    normalized = controlled
-    if not controlled.isascii() and not unicodedata.is_normalized("NFC", controlled):
-        normalized = unicodedata.normalize("NFC", controlled)
+    with_line_feeds = _LINE_BREAK.sub("\n", text)
+    printable = _CONTROL.sub("", with_line_feeds)
+    normalized = printable
+    if not printable.isascii() and not unicodedata.is_normalized("NFC", printable):
+        normalized = unicodedata.normalize("NFC", printable)
     return Cleaned(
         text=normalized.strip(),
-        line_breaks=broken != text,
-        control_characters=len(broken) - len(controlled),
-        normalized=normalized != controlled,
+        line_breaks=with_line_feeds != text,
+        control_characters=len(with_line_feeds) - len(printable),
+        normalized=normalized != printable,
     )
 
 
 def clean_sides(sides: Sequence[str]) -> Cleaned:
-    """A text, or a pair of texts that a line break parts; a pair of which one side is empty is empty."""
+    """Clean a text, or a pair of texts and join them with a line break; a pair with an empty side becomes empty."""
     parts = [clean(side) for side in sides]
     if len(parts) == 1:
         return parts[0]
@@ -76,28 +76,28 @@ def clean_sides(sides: Sequence[str]) -> Cleaned:
 
 @dataclass(frozen=True)
 class Document:
-    """A cleaned text that is kept."""
+    """A cleaned and kept document."""
 
-    id: str  # the file below its source and the line or row: `speeches.jsonl.gz:12`; a second copy ends in `#2`
+    id: str  # file below its source, and line or row: `speeches.jsonl.gz:12`; a second copy ends in `#2`
     text: str
     split: Split
-    language: str | None = None  # that of its source
-    boundary: int | None = None  # of a text with its translation: where the line break between them stands
+    language: str | None = None  # language of its source
+    boundary: int | None = None  # position of the line break between a text and its translation
 
     @property
     def sides(self) -> tuple[str, ...]:
         """The text, or the text and its translation."""
-        place = self.boundary
-        return (self.text,) if place is None else (self.text[:place], self.text[place + 1 :])
+        end = self.boundary
+        return (self.text,) if end is None else (self.text[:end], self.text[end + 1 :])
 
 
 @dataclass(frozen=True)
 class _Cleaned:
-    """A document that is long enough and no duplicate; not a copy yet."""
+    """A document that passed the filters, before copies by weight."""
 
     id: str
     text: str
-    digest: bytes  # one half decided the side, the other decides what a fraction of a copy comes to
+    digest: bytes  # the first half decides the split, the second half the rounding of a fractional weight
     split: Split
     source: Source
     counts: SourceReport
@@ -110,11 +110,11 @@ def read_documents(
     most_characters: int | None = None,
     files: Sequence[CorpusFile] | None = None,
 ) -> Generator[Document, None, None]:
-    """Stream the documents of a corpus, always in the same order, in bounded memory.
+    """Stream the documents of a corpus in deterministic order and bounded memory.
 
-    The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted. With
-    `select` the sources are read three times, and 8 bytes are held for each training document.
-    `most_characters` reads an excerpt (see `Excerpt`), each of the times. `files` are those to read; None reads all.
+    The report counts the documents that are read, kept, dropped and changed; it is complete when the iterator is
+    exhausted. With `select` the sources are read three times, and 8 bytes per training document stay in memory.
+    `most_characters` reads an excerpt (see `Excerpt`). `files` are the files to read; None reads all files.
 
     >>> from domainbert import CorpusConfig, Source, read_documents
     >>> corpus = CorpusConfig([Source("corpus.txt", documents="line")])
@@ -122,7 +122,7 @@ def read_documents(
     'The high court heard case number 0.'
 
     Raises:
-        DomainbertError: a source is missing or broken (with file and line), or no document is left, but of `files`.
+        DomainbertError: a source is missing or broken (with file and line), or, without `files`, no document is left.
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
@@ -133,9 +133,9 @@ def read_documents(
         else:
             document.counts.dropped["not selected"] += 1
     if files is None and not any(report.documents(split) for split in ("train", "validation")):
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-        why = f" ({dropped})" if dropped else ""
-        raise DomainbertError(f"corpus: no document left of {report.read:,} read{why}; expected at least one")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+        dropped = f" ({reasons})" if reasons else ""
+        raise DomainbertError(f"corpus: no document left of {report.read:,} read{dropped}; expected at least one")
 
 
 def _read(
@@ -145,7 +145,7 @@ def _read(
     files: Sequence[CorpusFile] | None = None,
 ) -> Iterator[_Cleaned]:
     excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
-    excluded = None if config.exclude is None else _known(config.exclude, report)
+    excluded = None if config.exclude is None else _excluded(config.exclude, report)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
@@ -177,25 +177,25 @@ def _read(
 
 
 def _selected(
-    config: CorpusConfig, wanted: Select, report: CorpusReport, most_characters: int | None
+    config: CorpusConfig, settings: Select, report: CorpusReport, most_characters: int | None
 ) -> Iterator[bool]:
-    """Whether each training document is kept, in order, before weights make copies of it; the report counts them."""
+    """Yield for each training document, before copies by weight, whether it is kept; the report counts them."""
     from domainbert.corpus.selection import select
 
     def texts() -> Iterator[str]:
         documents = _read(config, CorpusReport(), most_characters)
         return (document.text for document in documents if document.split == "train")
 
-    selection = select(_texts_of(wanted.like, "select.like", CorpusReport()), texts, wanted.keep)
+    selection = select(_texts_of(settings.like, "select.like", CorpusReport()), texts, settings.keep)
     kept = int(selection.kept.sum())
     means = [selection.mean(kept=True), selection.mean(kept=False)]
-    report.add_selection([source.path for source in wanted.like], len(selection.kept), kept, means)
+    report.add_selection([source.path for source in settings.like], len(selection.kept), kept, means)
     yield from selection.kept
-    raise DomainbertError("corpus: more documents than when they were weighed; expected files that stay as they are")
+    raise DomainbertError("corpus: files have changed since their documents were weighed; run the stage again")
 
 
 def _texts_of(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
-    """The cleaned texts of sources that are not of the corpus, which the report counts."""
+    """Yield the cleaned texts of `select.like` or `exclude`; the report counts them."""
     check_sources(sources, key)
     for source in sources:
         for _, *sides in read_source(source, report.add_source(source.path)):
@@ -203,49 +203,49 @@ def _texts_of(sources: Sequence[Source], key: str, report: CorpusReport) -> Iter
 
 
 def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None) -> Iterator[str]:
-    """The cleaned texts that `exclude` looks for; of plain text each line is one, unless `documents` says otherwise."""
-    by_line = [replace(one, documents="line") if one.documents == "file" else one for one in sources]
+    """Yield the cleaned texts of `exclude`; a line of plain text is a text unless `documents` is set."""
+    by_line = [replace(source, documents="line") if source.documents == "file" else source for source in sources]
     return _texts_of(by_line, "exclude", report or CorpusReport())
 
 
-def _known(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
-    """The texts to exclude, which the report counts; `DomainbertError` if none is long enough to be looked for."""
-    known, files_ignored = _known_texts(
+def _excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
+    """Texts to exclude, which the report counts; `DomainbertError` if all are too short."""
+    excluded, files_ignored = _read_excluded(
         tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     )
     paths = [source.path for source in sources]
-    if not known.looked_for:
-        found = f"{', '.join(paths)} with {known.too_short:,} texts, all too short to be looked for"
-        raise DomainbertError(f"exclude: found {found}; expected some of 8 words or more")
-    report.exclusion = {"texts": paths, "looked_for": known.looked_for, "too_short": known.too_short}
+    if not excluded.looked_for:
+        found = f"{', '.join(paths)} with {excluded.too_short:,} texts, all too short"
+        raise DomainbertError(f"exclude: found {found}; expected texts of 8 words or more")
+    report.exclusion = {"texts": paths, "looked_for": excluded.looked_for, "too_short": excluded.too_short}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored
-    return known
+    return excluded
 
 
-@lru_cache(1)  # a corpus in parts, or of which documents are selected, is read several times
-def _known_texts(sources: tuple[Source, ...], looked: tuple[Any, ...]) -> tuple[KnownTexts, int]:
-    """The texts, and the number of files of kinds that are not read."""
+@lru_cache(1)  # a corpus in parts, or with `select`, is read several times
+def _read_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) -> tuple[KnownTexts, int]:
+    """The texts, and the number of ignored files; `file_states` invalidates the cache when files change."""
     from domainbert.corpus.known_texts import KnownTexts
 
     report = CorpusReport()
-    known = KnownTexts(excluded_texts(sources, report))
-    return known, sum(source.files_ignored for source in report.sources)
+    excluded = KnownTexts(excluded_texts(sources, report))
+    return excluded, sum(source.files_ignored for source in report.sources)
 
 
 def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
-    """A text without the sentences that hold excluded ones; of a pair, all of it or nothing."""
+    """Remove the sentences that overlap with excluded texts; a pair is kept or removed as a whole."""
     text = cleaned.text
-    while found := excluded.touched(parts := cut_sentences(text)):  # what is left may stand together anew
-        counts.excluded_sentences += len(found)
+    while numbers := excluded.touched(parts := cut_sentences(text)):  # a removal can join parts of an excluded text
+        counts.excluded_sentences += len(numbers)
         if cleaned.boundary is not None:
             return ""
         text = ""
         for number, part in enumerate(parts):
-            if number not in found:
+            if number not in numbers:
                 text += part
             elif part.endswith("\n") and text and not text.endswith("\n"):
-                text += "\n"  # the sentences before it and behind it stay on two lines
+                text += "\n"  # keep the sentences before and after it on separate lines
         text = text.strip()
     if text and text is not cleaned.text:
         counts.changed["without excluded sentences"] += 1
@@ -265,11 +265,11 @@ def _count_read(counts: SourceReport, characters: int, cleaned: Cleaned) -> None
         "with control characters": cleaned.control_characters > 0,
         "not in NFC": cleaned.normalized,
     }
-    counts.changed.update(change for change, happened in changes.items() if happened)
+    counts.changed.update(change for change, is_changed in changes.items() if is_changed)
 
 
 def _copies(document: _Cleaned) -> Iterator[Document]:
-    """Yield as many copies as the weight says."""
+    """Yield the copies of a document, by the weight of its source."""
     split, counts = document.split, document.counts
     whole, fraction = divmod(document.source.weight, 1)
     copies = int(whole) + (_uniform(document.digest[8:]) < fraction)

@@ -1,7 +1,7 @@
-"""Duplicates, exact and near, found in bounded memory.
+"""Detection of exact and near duplicates in bounded memory.
 
-Digests and signatures are kept in a private SQLite database without a name: it uses a cache of fixed size and then a
-temporary file (in $TMPDIR), which is deleted when the database is closed or the process ends.
+Digests and signatures are stored in a temporary SQLite database: a cache of fixed size, then a temporary file (in
+$TMPDIR), which is deleted when the database is closed or the process ends.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _CACHE_KIB = 64 * 1024
 _PERMUTATIONS = 128
-_MOST_OF_BANDS = 0.98  # above it datasketch would choose a single band, which it refuses
+_MAX_BAND_THRESHOLD = 0.98  # above it datasketch would choose a single band and raise an error
 _SHINGLE_WORDS = 5
-_SHINGLES_AT_A_TIME = 8192  # datasketch holds a matrix of shingles x permutations
+_SHINGLE_BATCH = 8192  # datasketch allocates a matrix of shingles x permutations
 
 
 class _SpillingTable:
-    """A temporary database that is closed by `with`."""
+    """Temporary database as a context manager."""
 
     def __init__(self, *statements: str) -> None:
         self.database = sqlite3.connect("", isolation_level=None)
@@ -37,34 +37,34 @@ class _SpillingTable:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.database.close()
         if isinstance(error, sqlite3.Error):
-            raise DomainbertError(f"the list of documents seen cannot be kept in $TMPDIR: {error}") from error
+            raise DomainbertError(f"deduplicate: the temporary database in $TMPDIR failed: {error}") from error
 
 
 class ExactDuplicates(_SpillingTable):
-    """Remembers 16-byte digests; about 40 bytes of disk each once the cache is full."""
+    """Set of 16-byte digests; takes about 40 bytes of disk per digest when the cache is full."""
 
     def __init__(self) -> None:
         super().__init__("CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID")
 
     def is_new(self, digest: bytes) -> bool:
-        """Whether the digest is new; it is remembered."""
+        """Add a digest; return whether it is new."""
         return self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount == 1
 
 
 class NearDuplicates(_SpillingTable):
     """MinHash signatures and locality-sensitive hashing (Leskovec et al., Mining of Massive Datasets, section 3.4).
 
-    A text counts as a near duplicate from a threshold of the Jaccard similarity of five-word runs on. datasketch makes
-    the signatures and chooses the bands; its own index would hold them all in memory.
+    A text is a near duplicate if its Jaccard similarity of five-word runs with an earlier text reaches the threshold.
+    datasketch computes the signatures and chooses the bands; its own index would keep all signatures in memory.
     """
 
     def __init__(self, threshold: float) -> None:
         try:
             from datasketch import MinHash, MinHashLSH
         except ImportError as error:
-            wanted = "corpus.near_duplicate_threshold needs datasketch"
-            raise DomainbertError(f"{wanted}: pip install 'domainbert[near-duplicates]'") from error
-        bands = MinHashLSH(threshold=min(threshold, _MOST_OF_BANDS), num_perm=_PERMUTATIONS)
+            advice = "pip install 'domainbert[near-duplicates]'"
+            raise DomainbertError(f"corpus.near_duplicate_threshold needs datasketch: {advice}") from error
+        bands = MinHashLSH(threshold=min(threshold, _MAX_BAND_THRESHOLD), num_perm=_PERMUTATIONS)
         self.threshold, self.bands, self.rows = threshold, bands.b, bands.r
         self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)
         super().__init__(
@@ -73,7 +73,7 @@ class NearDuplicates(_SpillingTable):
         )
 
     def is_new(self, text: str) -> bool:
-        """Whether no earlier text reaches the threshold of similarity; only then the text is remembered."""
+        """Whether no earlier text reaches the similarity threshold; a new text is added."""
         signature = self._signature(text)
         keys = [
             (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
@@ -89,7 +89,7 @@ class NearDuplicates(_SpillingTable):
         return True
 
     def _similarity(self, signature: MinHash, candidate: int) -> float:
-        """The Jaccard similarity, estimated by the share of equal minima (Broder 1997)."""
+        """Estimate the Jaccard similarity by the share of equal minima (Broder 1997)."""
         import numpy as np
 
         row = self.database.execute("SELECT signature FROM signatures WHERE id=?", (candidate,)).fetchone()
@@ -99,7 +99,7 @@ class NearDuplicates(_SpillingTable):
         words = text.lower().split()
         signature = self._empty.copy()
         count = max(len(words) - _SHINGLE_WORDS + 1, 1)
-        for start in range(0, count, _SHINGLES_AT_A_TIME):
-            stop = min(start + _SHINGLES_AT_A_TIME, count)
+        for start in range(0, count, _SHINGLE_BATCH):
+            stop = min(start + _SHINGLE_BATCH, count)
             signature.update_batch(" ".join(words[i : i + _SHINGLE_WORDS]).encode() for i in range(start, stop))
         return signature

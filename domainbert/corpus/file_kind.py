@@ -1,4 +1,4 @@
-"""The kind of a text file, by its first lines and then its suffix: one rule for all stages."""
+"""Detects the kind of a text file from its first lines, then from its suffix; the same rules for all stages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES: dict[Kind, str] = {
     "tsv": "TSV with a header",
     "rows": "rows",
 }
-# the kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken
+# possible kinds of a suffix; if the lines do not decide, the first kind that the stage can read is used
 _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     "": ("lines", "conll"),
     ".txt": ("lines", "conll"),
@@ -38,12 +38,12 @@ _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     ".tsv": ("conll", "tsv"),
     ".csv": ("csv",),
 }
-_MAX_CONTENT = 50  # lines that are not blank
+_MAX_CONTENT = 50  # non-blank lines
 _MAX_LINES = 500
 _MAX_CHARACTERS = 1 << 20
-_MOST = 0.8  # of the lines are rows of a CoNLL file; the strict reader names those that are not
+_MIN_TAGGED = 0.8  # share of tagged lines in a CoNLL file; the strict reader reports the other lines
 _BEGINS_CONLL = re.compile(r" *-DOCSTART-(?=[ \t]|$)|#\s*global\.columns\s*=")
-_BEGINS_ARRAY = re.compile(r"\[\s*\{\s*(\"|$)")  # of objects, which are the rows of JSONL
+_BEGINS_ARRAY = re.compile(r"\[\s*\{\s*(\"|$)")  # an array of objects is read as JSONL
 _TAG = re.compile(r"O|[BIESLU](-\S.*)?")
 
 
@@ -53,10 +53,10 @@ _NO_WORD = re.compile(r"\d+[-.]\d+\t")
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind that a file is read as."""
+    """Detected kind of a file."""
 
     kind: Kind
-    columns: int | None = None  # in the first line of a CoNLL file
+    columns: int | None = None  # number of columns in the first row of a CoNLL file
 
     def __str__(self) -> str:
         """`CoNLL (4 columns)`."""
@@ -66,13 +66,13 @@ class FileKind:
 
 
 def look(path: Path) -> list[str]:
-    """The first lines of a file, as many as decide its kind."""
+    """First lines of a file, as many as are needed to detect its kind."""
     with closing(read_lines(path)) as lines:
         return [line for _, line in first_lines(lines)]
 
 
 def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The first numbered lines, no more than needed: two of plain text, one of JSONL, 50 of CoNLL."""
+    """First numbered lines, as many as are needed: two of plain text, one of JSONL, 50 of CoNLL."""
     first: list[tuple[int, str]] = []
     content: list[str] = []
     characters = 0
@@ -86,32 +86,31 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
-    """Decide the kind, of those expected, that a file is read as.
+    """Detect which of the expected kinds a file has.
 
-    JSONL is recognised by its objects, which may also stand in a JSON array; CoNLL by `-DOCSTART-` or
-    `# global.columns` in the first line, by a column with tags in most lines, or by lines with the same number of tabs
-    and blank lines between them. Otherwise the suffix decides. `setting` is the key that overrides this, if there is
-    one.
+    JSONL is detected by its objects, also in a JSON array; CoNLL by `-DOCSTART-` or `# global.columns` in the first
+    line, by a column with tags in most lines, or by lines with the same number of tabs and blank lines between them.
+    Otherwise the suffix decides. `setting` is the key that overrides the detection, if there is one.
 
     Raises:
-        DomainbertError: neither lines nor suffix decide; or plain text can be read too, and every line has columns,
-            which may be words without tags or a table.
+        DomainbertError: neither lines nor suffix decide; or plain text is expected, too, and every line has columns, so
+            the file may be words without tags or a table.
     """
-    listed = ", ".join(_NAMES[kind] for kind in expected)
-    found, suffix = evident_kind(first), format_suffix(path)
-    if found is not None and found in expected:
-        return FileKind(found, _columns(first) if found == "conll" else None)
+    names = ", ".join(_NAMES[kind] for kind in expected)
+    evident, suffix = evident_kind(first), format_suffix(path)
+    if evident is not None and evident in expected:
+        return FileKind(evident, _columns(first) if evident == "conll" else None)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _tab_columns(first)):
         raise DomainbertError(
             f"{path}: {width} columns separated by tabs in every line, and no tags; expected `{setting}` to say what "
-            f"it is ({listed})"
+            f"it is ({names})"
         )
     if possible:
         return FileKind(possible[0], _columns(first) if possible[0] == "conll" else None)
-    told = f"looks like {_NAMES[found]}" if found else f"unknown suffix {suffix!r}, and its first lines do not tell"
-    advice = f", or `{setting}` to say which of them it is" if setting else ""
-    raise DomainbertError(f"{path}: {told}; expected {listed}{advice}")
+    found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
+    advice = f", or `{setting}` to say which kind it is" if setting else ""
+    raise DomainbertError(f"{path}: {found}; expected {names}{advice}")
 
 
 def _is_enough(content: Sequence[str]) -> bool:
@@ -120,12 +119,12 @@ def _is_enough(content: Sequence[str]) -> bool:
     if len(content) < 2:
         return bool(content) and _is_object(content[0])
     two = content[:2]
-    open_still = any(_tag_places(line) or line.startswith("{") for line in two) or _tab_columns(two)
-    return not open_still or bool(_BEGINS_CONLL.match(content[0]))
+    undecided = any(_tag_columns(line) or line.startswith("{") for line in two) or _tab_columns(two)
+    return not undecided or bool(_BEGINS_CONLL.match(content[0]))
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
-    """The kind that follows from the first lines of a file alone, by the rules of `tell_kind`."""
+    """Kind by the first lines alone, with the rules of `tell_kind`; None if they do not decide."""
     filled = [number for number, line in enumerate(first) if line.strip(" \t")]
     content = [first[number] for number in filled]
     if not content:
@@ -140,10 +139,10 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
         return "conll"
     widths = Counter(len(_split(line)) for line in content)
     width = widths.most_common(1)[0][0]
-    places = Counter(place for line in content if len(_split(line)) == width for place in _tag_places(line))
-    rows = max(places.values(), default=0)
-    headed = len(content) - (not _tag_places(content[0]))  # the first line may name the columns
-    return "conll" if rows >= 2 and rows >= _MOST * headed else None
+    tagged = Counter(column for line in content if len(_split(line)) == width for column in _tag_columns(line))
+    rows = max(tagged.values(), default=0)
+    without_header = len(content) - (not _tag_columns(content[0]))  # the first line may name the columns
+    return "conll" if rows >= 2 and rows >= _MIN_TAGGED * without_header else None
 
 
 def _is_object(line: str) -> bool:
@@ -159,29 +158,29 @@ def _split(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
-def _tag_places(line: str) -> list[int]:
-    """The columns that hold a tag, in a line of several columns."""
+def _tag_columns(line: str) -> list[int]:
+    """Numbers of the columns with a tag, in a line of several columns."""
     columns = _split(line)
-    return [place for place, column in enumerate(columns) if len(columns) > 1 and _TAG.fullmatch(column)]
+    return [number for number, column in enumerate(columns) if len(columns) > 1 and _TAG.fullmatch(column)]
 
 
 def _tab_columns(lines: Sequence[str]) -> int:
-    """The number of columns where two lines or more have the same, separated by tabs; 0 otherwise."""
+    """Number of tab-separated columns if two or more lines all have the same number; 0 otherwise."""
     content = [line for line in lines if line.strip(" \t")]
     widths = {line.count("\t") + 1 for line in content}
     return widths.pop() if len(content) > 1 and len(widths) == 1 and widths != {1} else 0
 
 
 def _columns(first: Sequence[str]) -> int | None:
-    """The number of columns of the first line that holds a word."""
+    """Number of columns of the first line with a word."""
     content = [line for line in first if line.strip(" \t") and not _BEGINS_CONLL.match(line)]
     content = [line for line in content if not line.startswith("#") or "\t" in line]  # no comments of CoNLL-U
     return len(_split(content[0])) if content else None
 
 
 def without_asides(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The lines of a sentence of CoNLL-U without what it has beside words: comments, multiword tokens, empty nodes; of
-    another file as they are."""
+    """Lines of a CoNLL-U sentence without comments, multiword tokens and empty nodes; lines of other files are
+    unchanged."""
     rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]
     if not rows or any(line.count("\t") + 1 != CONLLU_COLUMNS for _, line in rows):
         return sentence
@@ -191,4 +190,4 @@ def without_asides(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def count_up(column: Sequence[str]) -> bool:
     """Whether a column numbers the words of a sentence: 1, 2, 3, ..."""
-    return list(column) == [str(place) for place in range(1, len(column) + 1)]
+    return list(column) == [str(number) for number in range(1, len(column) + 1)]

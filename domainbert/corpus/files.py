@@ -1,4 +1,4 @@
-"""Files of a corpus: finding them, and reading their lines, decompressed and decoded; errors name the line."""
+"""Finds files, and reads their lines decompressed and decoded; errors have the line number."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import BinaryIO, cast
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import STDIN, check_utf8
 
-MAX_DOCUMENT_BYTES = 32 * 1024**2  # of a line, too: it has to fit into memory, and longer ones are rarely one text
+MAX_DOCUMENT_BYTES = 32 * 1024**2  # also of a line: it must fit into memory, and a longer line is rarely a single text
 
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
 
 
 def format_suffix(path: Path) -> str:
-    """The suffix that gives the format, in lower case: `.jsonl` for `a.jsonl.gz`."""
+    """Suffix of the format in lower case: `.jsonl` for `a.jsonl.gz`."""
     return (Path(path.stem) if path.suffix.lower() in _COMPRESSED else path).suffix.lower()
 
 
@@ -33,9 +33,9 @@ def is_compressed(path: Path) -> bool:
 
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
-    """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
-    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files.
-    `OSError` if a folder cannot be listed."""
+    """Yield the files of a file name, folder or glob, each with its name relative to the folder, in a fixed order.
+    Skips hidden files and folders. A glob that matches a folder includes its files. `OSError` if a folder cannot be
+    listed."""
     root = Path(path)
     if root.is_file():
         yield root.name, root
@@ -52,7 +52,7 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
-    """The files in a folder and the folders below it, or the file itself; sorted name by name."""
+    """Yield the files in and below a folder, sorted by name at each level; or the file itself."""
     check_utf8(str(path))
     if path.is_dir():
         for name in sorted(os.listdir(path)):
@@ -63,7 +63,7 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """The paths that match a glob, sorted. `glob` skips folders that cannot be listed, so each one is listed first."""
+    """Sorted paths that match a glob. `glob` skips folders that cannot be listed, so they are listed first here."""
     parts = Path(pattern).parts
     for number, part in enumerate(parts):
         if glob.has_magic(part):
@@ -74,17 +74,17 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _fixed_part(pattern: str) -> Path:
-    """The folder that contains every match of a glob: `texts` for `texts/*/a.txt`."""
+    """Folder that contains every match of a glob: `texts` for `texts/*/a.txt`."""
     return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts[:-1]))
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """A file opened for reading bytes, decompressed if it ends in .gz or .zst; `-` is standard input."""
+    """Open a file for reading bytes, decompressed if it ends in .gz or .zst; `-` is standard input."""
     if is_compressed(path) and path.is_file() and path.stat().st_size == 0:
-        raise EOFError("it is empty")  # even nothing is some bytes when compressed, but the decompressors do not mind
+        raise EOFError("it is empty")  # not a valid compressed file, but the decompressors accept it
     if path.suffix.lower() == ".zst":
-        import pyarrow  # brings zstd, which the standard library has only from Python 3.14
+        import pyarrow  # it has zstd; the standard library only from Python 3.14
 
         with pyarrow.OSFile(str(path)) as raw, pyarrow.CompressedInputStream(raw, "zstd") as stream:
             yield cast(BinaryIO, io.BufferedReader(stream, 1024**2))
@@ -97,11 +97,11 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
-    r"""Each line with its number from 1, without its `\n` or `\r\n` and without byte order mark.
+    r"""Yield each line with its number from 1, without `\n` or `\r\n` and without byte order mark.
 
     Raises:
-        DomainbertError: the file cannot be read or unpacked, a line is not UTF-8, has a NUL character or is longer than
-            a document may be.
+        DomainbertError: the file cannot be read or decompressed; a line is not UTF-8, has a NUL character, or is longer
+            than `MAX_DOCUMENT_BYTES`.
     """
     number = 0
     try:
@@ -117,7 +117,7 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
 
 
 def read_text(path: Path) -> str:
-    """A whole file with its line breaks as they are, without byte order mark; `DomainbertError` as `read_lines`."""
+    """Read a whole file with unchanged line breaks, without byte order mark; `DomainbertError` as `read_lines`."""
     try:
         with open_bytes(path) as handle:
             return _decode(handle.read().removeprefix(_BOM), path)
@@ -126,7 +126,7 @@ def read_text(path: Path) -> str:
 
 
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
-    """The text of `data`, which begins at a line; `DomainbertError` unless it is UTF-8 without NUL characters."""
+    """Decode `data`, which begins at a line number; `DomainbertError` unless it is UTF-8 without NUL characters."""
     try:
         text, found, start = data.decode("utf-8"), "a NUL character, as UTF-16 has", data.find(b"\0")
         if start < 0:
@@ -140,13 +140,13 @@ def _decode(data: bytes, path: Path, line: int = 1) -> str:
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
-    """The error for a line or document above `MAX_DOCUMENT_BYTES`."""
+    """Error for a line or document above `MAX_DOCUMENT_BYTES`."""
     limit = f"{MAX_DOCUMENT_BYTES // 1024**2} MiB"
     return DomainbertError(f"{where}: a {what} of more than {limit}; expected documents of at most {limit}{advice}")
 
 
 def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError:
-    """The error for a file that the system or the decompressor refuses."""
+    """Error for a file that cannot be opened or decompressed."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     expected = f"; expected a whole {path.suffix} file" if is_compressed(path) else ""
     return DomainbertError(f"{path}: cannot be read{where} ({reason}){expected}")

@@ -1,4 +1,4 @@
-"""Texts that are known, such as those of a test set, found in others by runs of words."""
+"""Search for known texts, such as a test set, in other texts by runs of words (n-grams)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from domainbert.base.counter_random import UInts
 from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of
 
 RUN = 13
-"""Words of a run, as Brown et al. (2020, "Language Models are Few-Shot Learners", appendix C) take them."""
+"""Words in a run, as in Brown et al. (2020, "Language Models are Few-Shot Learners", appendix C)."""
 
 LEAST = 8
-"""Words of a text that is too short for a run, and is looked for as a whole."""
+"""Minimum number of words of a known text; a text with fewer words than `RUN` is searched for as a whole."""
 
-_BITS = 22  # of a filter in memory that all but a few runs of a corpus end at: 4 MB
+_BITS = 22  # a filter of 4 MB in memory rejects nearly all runs of a corpus
 
 
 class KnownTexts:
-    """Cleaned texts by number; those of fewer than `LEAST` words are not looked for.
+    """Index of cleaned texts by number; texts of fewer than `LEAST` words are skipped.
 
     Attributes:
-        looked_for: number of the others.
-        too_short: number of these.
+        looked_for: number of indexed texts.
+        too_short: number of skipped texts.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -40,28 +40,28 @@ class KnownTexts:
                 self.looked_for += 1
                 size = min(len(words), RUN)
                 runs = hash_ngrams(hash_words(words), size)
-                self._filter[_places(runs)] = True
+                self._filter[_buckets(runs)] = True
                 for run in set(runs.tolist()):
                     self._owners[size][run].append(number)
 
     def runs_in(self, words: UInts) -> Iterator[tuple[int, int, list[int]]]:
-        """The runs of a text that known ones have, too: first word, number of words, and the numbers of the texts.
+        """Yield the runs shared with known texts: first word, number of words, and the numbers of the known texts.
 
-        The text is given by the hashes of its words, see `hash_words`.
+        `words` are the hashes of the words of a text, see `hash_words`.
         """
         for size, owners in self._owners.items():
             runs = hash_ngrams(words, size)
-            for place in np.flatnonzero(self._filter[_places(runs)]).tolist():
-                if found := owners.get(int(runs[place])):
-                    yield place, size, found
+            for start in np.flatnonzero(self._filter[_buckets(runs)]).tolist():
+                if numbers := owners.get(int(runs[start])):
+                    yield start, size, numbers
 
     def touched(self, parts: Sequence[str]) -> set[int]:
-        """Numbers of the parts of a text, none of which ends within a word, that a run of a known one touches."""
+        """Numbers of the parts of a text that overlap with a run of a known text. Parts must end at word borders."""
         words = [words_of(part) for part in parts]
-        part_of = np.repeat(np.arange(len(words)), [len(one) for one in words])
+        part_of = np.repeat(np.arange(len(words)), list(map(len, words)))
         hashes = hash_words(list(chain.from_iterable(words)))
-        return {part for place, size, _ in self.runs_in(hashes) for part in part_of[place : place + size].tolist()}
+        return {part for start, size, _ in self.runs_in(hashes) for part in part_of[start : start + size].tolist()}
 
 
-def _places(runs: UInts) -> UInts:
+def _buckets(runs: UInts) -> UInts:
     return runs >> np.uint64(64 - _BITS)

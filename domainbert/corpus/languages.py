@@ -1,4 +1,4 @@
-"""Shares of the languages of a corpus in what is read."""
+"""Sampling shares of the languages of a corpus."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from domainbert.base.validation import check_fields
 
 @dataclass(frozen=True)
 class LanguageShares:
-    """Languages of a corpus by name: how much text there is of each, and its part of what is read."""
+    """By language: the size of its text in the corpus, and its share of the sampled text."""
 
     sizes: Mapping[str, int]
     read: Mapping[str, float]
 
     def lines(self, unit: str) -> list[str]:
-        """A line to print for each language."""
+        """Lines to print, one for each language."""
         total = sum(self.sizes.values())
         return [
-            f"language {name}: {size:,} {unit}, {size / total:.2%} of the text, {self.read[name]:.2%} of what is read"
+            f"language {name}: {size:,} {unit}, {size / total:.2%} of the corpus, {self.read[name]:.2%} after sampling"
             for name, size in self.sizes.items()
         ]
 
     def as_dict(self, unit: str) -> dict[str, dict[str, Any]]:
-        """The same as values that JSON can hold."""
+        """Convert to JSON values."""
         return {name: {unit: size, "share_read": self.read[name]} for name, size in self.sizes.items()}
 
 
 @dataclass(frozen=True)
 class Languages:
-    """Shares that give a language with little text more than its part of the text."""
+    """Sampling of languages that gives more weight to languages with little text."""
 
     alpha: Fraction
-    """Each language is read in proportion to its share of the text to this power: 1 as often as it occurs, 0 all
-    equally often; 0.3 in XLM-R (Conneau et al. 2020)."""
+    """Exponent of the sampling: each language is read in proportion to (share of the corpus)^alpha. 1 keeps the shares
+    of the corpus, 0 makes all languages equal; XLM-R uses 0.3 (Conneau et al. 2020)."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def shares(self, sizes: Mapping[str, int]) -> LanguageShares:
-        """The part of what is read that each language gets: q_i = p_i^alpha / sum_j p_j^alpha, where p_i is its part of
-        the sizes (Conneau and Lample 2019, section 3.1).
+        """Sampling share of each language: q_i = p_i^alpha / sum_j p_j^alpha, where p_i is its share of the sizes
+        (Conneau and Lample 2019, section 3.1).
 
         Raises:
-            DomainbertError: there is nothing of a language.
+            DomainbertError: a language has no text.
         """
         if missing := [name for name, size in sizes.items() if size == 0]:
-            raise DomainbertError(f"languages: no training text of {', '.join(missing)}; expected some of each")
+            raise DomainbertError(f"languages: no training text of {', '.join(missing)}; expected text of each")
         total = sum(sizes.values())
         powers = {name: (size / total) ** self.alpha for name, size in sizes.items()}
         return LanguageShares(sizes, {name: power / sum(powers.values()) for name, power in powers.items()})

@@ -1,4 +1,4 @@
-"""Words of raw text, and hashes of their n-grams, which are the same in every process and on every machine."""
+"""Words of raw text, and hashes of n-grams, which are equal in all processes and on all machines."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import numpy as np
 from domainbert.base.counter_random import UInts, random_bits
 
 _WORD = re.compile(r"\w+")
-_REMEMBERED = 1 << 18  # words; the frequent ones are hashed once
+_CACHE_SIZE = 1 << 18  # words, so that frequent words are hashed once
 _ODD = 0x9E3779B97F4A7C15
 
 
 def words_of(text: str) -> list[str]:
-    """The runs of letters and digits, in lower case: so text that was cut into words and text that was not agree.
+    """Runs of letters and digits in lower case, so that tokenized and raw text have the same words.
 
-    Scripts that write vowels as marks are cut at these, alike in every text.
+    Scripts that write vowels as combining marks are split at these marks.
     """
     return _WORD.findall(text.lower())
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _hash(word: str) -> int:
     return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
 def hash_words(words: Sequence[str]) -> UInts:
-    """64 bits for each word, (words,)."""
+    """64-bit hash of each word, (words,)."""
     return np.fromiter(map(_hash, words), np.uint64, len(words))
 
 
 def hash_ngrams(hashes: UInts, size: int) -> UInts:
-    """64 bits for each run of `size` words, (words - size + 1,); none where there are fewer words.
+    """64-bit hash of each run of `size` words, (words - size + 1,); empty for fewer words.
 
-    They are a polynomial of the words' hashes, modulo 2**64, whose bits are mixed.
+    A polynomial of the hashes of the words modulo 2**64, with its bits mixed.
     """
     if len(hashes) < size:
         return np.zeros(0, np.uint64)
-    factors = np.array([pow(_ODD, place + 1, 1 << 64) for place in range(size)], np.uint64)
+    factors = np.array([pow(_ODD, power, 1 << 64) for power in range(1, size + 1)], np.uint64)
     return random_bits(np.lib.stride_tricks.sliding_window_view(hashes, size) @ factors)

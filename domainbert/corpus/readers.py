@@ -1,4 +1,4 @@
-"""One function per file format; to add a format, write its reader and enter it in `READERS`."""
+"""One function per file format; to add a format, write its reader and add it to `READERS`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from domainbert.corpus.config import Source
 
-# the place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null
+# position of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for null
 Texts = Iterator[tuple[str, str]]
 Reader = Callable[[Path, "Source"], Texts]
 
@@ -30,7 +30,7 @@ _PARQUET_ROWS = 128
 
 
 def read_text(path: Path, source: Source) -> Texts:
-    """Read plain text: a document is the file, the text between blank lines, or a line; an error if it is too long."""
+    """Read plain text: a document is a file, the text between blank lines, or a line; `DomainbertError` if too long."""
     if source.documents == "line":
         yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
         return
@@ -52,32 +52,31 @@ def read_text(path: Path, source: Source) -> Texts:
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text. Lines that are
-    no such objects are an error, the first 20 of them together."""
+    """Read JSON Lines with the text under `text_key`; skip blank lines, read null as an empty text. `DomainbertError`
+    with the first 20 invalid lines."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     key, setting = source.text_key, "translation_key" if source.text_key == source.translation_key else "text_key"
     for number, row in json_rows(path, problems):
         text = row.get(key)
         if key not in row:
             found = f"no key {key!r} (keys found: {listed(row)})"
-            problems.add(f"{path}:{number}: {found}; expected it to hold the text ({setting})")
+            problems.add(f"{path}:{number}: {found}; expected a key with the text ({setting})")
         elif text is not None and not isinstance(text, str):
-            problems.add(f"{path}:{number}: {key!r} holds a {type(text).__name__}; expected a string")
-        elif not problems.messages:  # after a problem the rest is read only for further ones
+            problems.add(f"{path}:{number}: {key!r} is of type {type(text).__name__}; expected a string")
+        elif not problems.messages:  # after a problem, the rest is read only to find more problems
             yield f":{number}", text or ""
     problems.raise_if_any()
 
 
 def read_conll(path: Path, source: Source) -> Texts:
-    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces; of a
-    treebank in CoNLL-U the forms. For pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader
-    is strict about them."""
+    """Read CoNLL: each sentence is a document, its words (first column; in CoNLL-U the forms) joined by spaces. For
+    pretraining on the text of a task (TAPT), so labels are ignored; the reader of `finetune` validates them."""
     sentence: list[tuple[int, str]] = []
     for number, line in chain(read_lines(path), [(0, "")]):
         if line.strip() and _columns(line)[0] != "-DOCSTART-":
             sentence.append((number, line))
         elif sentence:
-            start, rows = sentence[0][0], [(place, _columns(row)) for place, row in without_asides(sentence)]
+            start, rows = sentence[0][0], [(at, _columns(row)) for at, row in without_asides(sentence)]
             yield f":{start}", " ".join(_words(path, rows))
             sentence = []
 
@@ -87,7 +86,7 @@ def _columns(line: str) -> list[str]:
 
 
 def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
-    """The words of a sentence: the first column, or the second where the first numbers them and there are ten."""
+    """Words of a sentence: the first column, or the second column of CoNLL-U (ten columns, the first has numbers)."""
     words = [columns[0] for _, columns in rows]
     if count_up(words):
         if all(len(columns) == CONLLU_COLUMNS for _, columns in rows):
@@ -102,8 +101,8 @@ def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
 
 
 def read_csv(path: Path, source: Source) -> Texts:
-    """Read CSV with commas and a header; fields may hold line breaks inside double quotes. No column `text_key`, rows
-    of another width and broken quoting are errors, the first 20 of them together."""
+    """Read CSV with commas and a header; quoted fields may contain line breaks. `DomainbertError` if there is no column
+    `text_key`, or with the first 20 rows of a wrong width or with broken quoting."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     rows = csv_rows(path, ",", problems)
     _, header = next(rows, (1, []))
@@ -116,11 +115,11 @@ def read_csv(path: Path, source: Source) -> Texts:
 
 
 def read_parquet(path: Path, source: Source) -> Texts:
-    """Read Parquet, a few rows at a time; a null is an empty text.
+    """Read Parquet, a few rows at a time; null is an empty text.
 
     Raises:
-        DomainbertError: not a Parquet file, no column `text_key`, the column is not text, or holds a value that is not
-            UTF-8 or is longer than `MAX_DOCUMENT_BYTES`; a page is not as its checksum says, or rows are missing.
+        DomainbertError: not a Parquet file, no column `text_key`, the column is not text, a value is not UTF-8 or is
+            longer than `MAX_DOCUMENT_BYTES`, a checksum is wrong, or rows are missing.
     """
     import pyarrow
 
@@ -135,14 +134,14 @@ def read_parquet(path: Path, source: Source) -> Texts:
                         raise too_long(f"{path}, row {row}", "document")
                     yield f":{row}", text or ""
             if row != (expected := file.metadata.num_rows):
-                raise DomainbertError(f"{path}: {row:,} rows; expected {expected:,} as its footer says")
+                raise DomainbertError(f"{path}: found {row:,} rows; expected {expected:,} by its footer")
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error, f" after row {row}" if row else "") from error
 
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Open Parquet, which needs to seek: a compressed file is unpacked to a temporary one first."""
+    """Open a Parquet file. A compressed file is first unpacked to a temporary file: Parquet needs to seek."""
     from pyarrow.parquet import ParquetFile
 
     with ExitStack() as stack:
@@ -150,7 +149,7 @@ def _open_parquet(path: Path) -> Iterator[ParquetFile]:
         if is_compressed(path):
             seekable = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stack.enter_context(open_bytes(path)), seekable, 1024**2)
-        # a buffer and no prefetching: else a whole row group, of any size, is held in memory
+        # a buffer without prefetching; otherwise a whole row group, of any size, is in memory
         yield stack.enter_context(
             ParquetFile(seekable, buffer_size=1024**2, pre_buffer=False, page_checksum_verification=True)
         )
@@ -159,22 +158,22 @@ def _open_parquet(path: Path) -> Iterator[ParquetFile]:
 def _strings(column: Any, path: Path, name: str) -> list[str | None]:
     import pyarrow.types as types
 
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
-        raise DomainbertError(f"{path}: the column {name!r} holds {column.type}; expected strings")
+    dtype = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if not (types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype)):
+        raise DomainbertError(f"{path}: the column {name!r} is of type {column.type}; expected strings")
     return column.to_pylist()
 
 
 def _column(path: Path, header: list[str], name: str) -> int:
     if name not in header:
         found = listed(header)
-        raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected it to hold the text")
+        raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected a column with the text")
     if header.count(name) > 1:
-        raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected one that holds the text")
+        raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected a single column with the text")
     return header.index(name)
 
 
-READERS: dict[str, Reader] = {  # by suffix; .gz and .zst behind it are unpacked for all of them
+READERS: dict[str, Reader] = {  # by suffix; a further suffix .gz or .zst is decompressed for all readers
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".csv": read_csv,

@@ -1,4 +1,4 @@
-"""Counts of the documents that were read, kept, dropped and changed, and why."""
+"""Counts of the documents that were read, kept, dropped and changed, with reasons."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 
 @dataclass
 class SourceReport:
-    """The counts of one source. Always `read + copies == documents of both splits + dropped`."""
+    """Counts of a source. Always `read + copies == documents of both splits + dropped`."""
 
     path: str
     files: int = 0
-    files_ignored: int = 0  # of a folder or glob, without a reader
-    files_cut: int = 0  # of an excerpt: files, or datasets, that were not read to the end
-    read_as: Counter[str] = field(default_factory=Counter)  # .txt files by the other kind of their first lines
+    files_ignored: int = 0  # files in a folder or glob without a reader
+    files_cut: int = 0  # files or datasets of an excerpt that were not read to the end
+    read_as: Counter[str] = field(default_factory=Counter)  # .txt files by the detected format
     read: int = 0
     read_characters: int = 0
-    documents: Counter[str] = field(default_factory=Counter)  # kept, by split, copies included
-    characters: Counter[str] = field(default_factory=Counter)  # of these, by split
-    copies: int = 0  # extra ones, because of a weight above 1
+    documents: Counter[str] = field(default_factory=Counter)  # kept documents by split, copies included
+    characters: Counter[str] = field(default_factory=Counter)  # characters of `documents` by split
+    copies: int = 0  # additional copies, by a weight above 1
     dropped: Counter[str] = field(default_factory=Counter)  # by reason
-    changed: Counter[str] = field(default_factory=Counter)  # by what cleaning changed in them
+    changed: Counter[str] = field(default_factory=Counter)  # by the change in cleaning
     control_characters: int = 0
-    excluded_sentences: int = 0  # left out for `exclude`
+    excluded_sentences: int = 0  # sentences removed by `exclude`
 
     def lines(self) -> list[str]:
-        """Two to four lines to print."""
+        """Lines to print."""
         kept = " and ".join(f"{self.documents[split]:,} {split}" for split in ("train", "validation"))
         copies = f", {self.copies:,} of them copies by weight" if self.copies else ""
         files = f" from {self.files:,} {'file' if self.files == 1 else 'files'}" if self.files else ""
         ignored = f" ({self.files_ignored:,} files of other kinds ignored)" if self.files_ignored else ""
-        told = "".join(f", {count:,} called .txt read as {kind}" for kind, count in sorted(self.read_as.items()))
+        formats = "".join(f", {count:,} .txt read as {name}" for name, count in sorted(self.read_as.items()))
         return [
-            f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{told}{ignored}",
+            f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{formats}{ignored}",
             f"  kept: {kept}{copies}",
             f"  dropped: {listed(self.dropped)}",
             f"  changed: {listed(self.changed)}"
@@ -44,7 +44,7 @@ class SourceReport:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as JSON can hold them; those of an excerpt and of `exclude` stand there if they are not 0."""
+        """Convert to JSON values; the counts of excerpts and of `exclude` are left out if they are 0."""
         counts = {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
         return {
             name: value for name, value in counts.items() if value or name not in ("files_cut", "excluded_sentences")
@@ -53,84 +53,84 @@ class SourceReport:
 
 @dataclass
 class CorpusReport:
-    """The counts of a corpus, one `SourceReport` per source; filled while the documents are read."""
+    """Counts of a corpus, a `SourceReport` per source; updated while the documents are read."""
 
     sources: list[SourceReport] = field(default_factory=list)
     selection: dict[str, Any] | None = None  # see `add_selection`
-    exclusion: dict[str, Any] | None = None  # the files of `exclude`, how many texts are looked for, and too short
+    exclusion: dict[str, Any] | None = None  # files of `exclude`, numbers of indexed and of too short texts
 
     def add_selection(self, like: Sequence[str], documents: int, kept: int, means: Sequence[float | None]) -> None:
-        """Note how many training documents there were and were kept, and the mean log weights of kept and dropped."""
+        """Record the numbers of all and of kept training documents, and the mean log weights of kept and dropped."""
         counts = {"like": list(like), "documents": documents, "kept": kept}
         self.selection = {**counts, "mean_log_weight": dict(zip(("kept", "dropped"), means, strict=True))}
 
     def add_source(self, path: str) -> SourceReport:
-        """Begin the counts of one more source."""
+        """Add a source with counts of 0."""
         self.sources.append(SourceReport(path))
         return self.sources[-1]
 
     def add(self, others: Mapping[str, Any]) -> None:
-        """Add the counts of a report of other files, as `as_dict` gave them, to those of the same sources."""
+        """Add the counts of another report, as returned by `as_dict`, to the counts of the same sources."""
         self.exclusion = others.get("exclusion", self.exclusion)
         for other in others["sources"]:
-            found = next((source for source in self.sources if source.path == other["path"]), None)
-            found = found or self.add_source(other["path"])
+            source = next((source for source in self.sources if source.path == other["path"]), None)
+            source = source or self.add_source(other["path"])
             for name, value in other.items():
-                mine = getattr(found, name)
-                if isinstance(mine, Counter):
-                    mine.update(value)
-                elif isinstance(mine, int):
-                    setattr(found, name, mine + value)
+                count = getattr(source, name)
+                if isinstance(count, Counter):
+                    count.update(value)
+                elif isinstance(count, int):
+                    setattr(source, name, count + value)
 
     def ignore(self, files: Mapping[str, int]) -> None:
-        """Note files of other kinds, by source."""
+        """Set the numbers of ignored files, by the path of the source."""
         for source in self.sources:
             source.files_ignored = files.get(source.path, 0)
 
     @property
     def read(self) -> int:
-        """Documents read."""
+        """Number of documents read."""
         return sum(source.read for source in self.sources)
 
     def documents(self, split: str) -> int:
-        """Documents kept for a split, copies included."""
+        """Number of documents kept for a split, copies included."""
         return sum(source.documents[split] for source in self.sources)
 
     @property
     def dropped(self) -> Counter[str]:
-        """Documents dropped, by reason."""
+        """Numbers of dropped documents by reason."""
         return sum((source.dropped for source in self.sources), Counter())
 
     def lines(self) -> list[str]:
-        """The report as lines to print."""
+        """Lines to print."""
         lines = [line for source in self.sources for line in source.lines()]
         return lines + self._exclusion_lines() + self._selection_lines()
 
     def _exclusion_lines(self) -> list[str]:
         if self.exclusion is None:
             return []
-        found = self.exclusion
-        told = f"{found['looked_for']:,} texts of {', '.join(found['texts'])}"
-        told += f" ({found['files_ignored']:,} files of other kinds ignored)" if "files_ignored" in found else ""
-        return [f"exclude: {told}; {found['too_short']:,} of fewer than 8 words are not looked for"]
+        counts = self.exclusion
+        texts = f"{counts['looked_for']:,} texts of {', '.join(counts['texts'])}"
+        texts += f" ({counts['files_ignored']:,} files of other kinds ignored)" if "files_ignored" in counts else ""
+        return [f"exclude: {texts}; {counts['too_short']:,} texts of fewer than 8 words are ignored"]
 
     def _selection_lines(self) -> list[str]:
         if self.selection is None:
             return []
         facts, means = self.selection, self.selection["mean_log_weight"]
-        shown = (f"{mean:+.3f} {side}" for side, mean in means.items() if mean is not None)
+        weights = (f"{mean:+.3f} {side}" for side, mean in means.items() if mean is not None)
         return [
-            f"select: kept {facts['kept']:,} of {facts['documents']:,} training documents, those most like "
-            f"{', '.join(facts['like'])}; mean log weight of an n-gram {', '.join(shown)}"
+            f"select: kept {facts['kept']:,} of {facts['documents']:,} training documents, most similar to "
+            f"{', '.join(facts['like'])}; mean log weight of an n-gram {', '.join(weights)}"
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as values that JSON can hold."""
+        """Convert to JSON values."""
         others = {"selection": self.selection, "exclusion": self.exclusion}
-        said = {name: value for name, value in others.items() if value is not None}
-        return {"sources": [source.as_dict() for source in self.sources], **said}
+        present = {name: value for name, value in others.items() if value is not None}
+        return {"sources": [source.as_dict() for source in self.sources], **present}
 
 
 def listed(counts: Counter[str]) -> str:
-    """Counts by reason as text: "1,200 exact duplicates, 3 empty"."""
+    """Format counts by reason: "1,200 exact duplicates, 3 empty"."""
     return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items())) or "nothing"

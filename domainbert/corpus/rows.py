@@ -1,5 +1,5 @@
-"""Rows of JSONL, JSON and CSV files with their lines, or in memory; a broken row is noted as a problem, and reading
-continues."""
+"""Rows of JSONL, JSON and CSV files with their line numbers, or rows in memory; invalid rows are collected as
+problems."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of a line
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory, or of a data set: each a mapping of columns to values."""
+    """Rows in memory or of a dataset; each row maps columns to values."""
 
     name: str
-    """Stands for the path in messages: the third row is `NAME:3`."""
+    """Name in place of the path in messages: the third row is `NAME:3`."""
 
     rows: Iterable[Mapping[str, Any]]
-    """Iterated anew at each reading."""
+    """The rows; they are iterated again for each read."""
 
     by: Mapping[str, str] = field(default_factory=dict)
-    """Slices that all rows are in."""
+    """Slices that contain all rows."""
 
     def __str__(self) -> str:
         return self.name
 
     def numbered(self, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Copies of the rows with their numbers from 1, in the types of JSON: tuples and arrays become lists."""
+        """Yield copies of the rows with their numbers from 1, in JSON types: tuples and arrays become lists."""
         for number, row in enumerate(self.rows, 1):
             if isinstance(row, Mapping):
                 yield number, {str(key): _as_json(value) for key, value in row.items()}
@@ -58,11 +58,10 @@ def _as_json(value: Any) -> Any:
 def json_rows(
     path: Path | Rows, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file with their lines, which may be given if they are read already; of a JSON array
-    with their numbers from 1, as all of them may be in one line; or rows in memory.
+    """Yield the objects of a JSON Lines file with their line numbers; of a JSON array with their numbers from 1 (they
+    may all be on the same line); or rows in memory. `lines` are the lines of the file, if they are already read.
 
-    Blank lines hold none. Problems are the lines that are not JSON, not an object, or an object with the same key twice
-    (`json` would drop one of them).
+    Skips blank lines. Problems are lines that are not a JSON object, or have a duplicate key (`json` would drop one).
     """
     if isinstance(path, Rows):
         yield from path.numbered(problems)
@@ -81,7 +80,7 @@ def json_rows(
             found = f"{error.msg} at character {error.pos + 1} of {len(content):,}"
             problems.add(f"{path}:{line}: not JSON ({found}); expected an object per line")
             continue
-        except (ValueError, RecursionError) as error:  # a key twice, a number too long for Python, nested too deep
+        except (ValueError, RecursionError) as error:  # a duplicate key, a number too long for Python, too deep nesting
             problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected an object per line")
             continue
         if isinstance(row, dict):
@@ -99,24 +98,24 @@ def _objects_in(path: Path, text: str, problems: Problems) -> Iterator[tuple[int
 
 
 def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
-    """The values of a JSON file that is one array, each with the line where it begins.
+    """Yield the values of a JSON array with their line numbers.
 
-    What is no JSON is noted as a problem, and reading ends there; so is a file that is no array.
+    Invalid JSON adds a problem and ends the reading; so does a file that is not an array.
     """
     return _array_values(path, read_text(path), problems)
 
 
 def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, Any]]:
     decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
-    place, counted, line, more = _after_space(text, 0), 0, 1, ""
-    if not text.startswith("[", place):
+    position, counted, line, more = _after_space(text, 0), 0, 1, ""
+    if not text.startswith("[", position):
         problems.add(f"{path}:1: no JSON array; expected a list of objects")
         return
-    place = _after_space(text, place + 1)
-    while not text.startswith("]", place) or more:
-        line, counted = line + text.count("\n", counted, place), place
+    position = _after_space(text, position + 1)
+    while not text.startswith("]", position) or more:
+        line, counted = line + text.count("\n", counted, position), position
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
             problems.add(f"{path}:{error.lineno}: not JSON ({error.msg}); expected a list of objects")
             return
@@ -124,25 +123,25 @@ def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[i
             problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected a list of objects")
             return
         yield line, value
-        place = _after_space(text, place)
-        more = "," if text.startswith(",", place) else ""
-        place = _after_space(text, place + len(more))
-        if not more and not text.startswith("]", place):
+        position = _after_space(text, position)
+        more = "," if text.startswith(",", position) else ""
+        position = _after_space(text, position + len(more))
+        if not more and not text.startswith("]", position):
             problems.add(
-                f"{path}:{line + text.count(chr(10), counted, place)}: the list is not closed; expected , or ]"
+                f"{path}:{line + text.count(chr(10), counted, position)}: the list is not closed; expected , or ]"
             )
             return
-    if rest := text[place + 1 :].strip():
+    if rest := text[position + 1 :].strip():
         problems.add(f"{path}: {reprlib.repr(rest)} behind the list; expected nothing")
 
 
-def _after_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return found.end() if found else place
+def _after_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object for `object_pairs_hook`; `ValueError` if a key is there twice, of which `json` would drop one."""
+    """Make a JSON object, for `object_pairs_hook`; `ValueError` for a duplicate key, which `json` would drop."""
     row = dict(pairs)
     if len(row) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -151,23 +150,23 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
-    """The header of a CSV file and its rows, each with the line where it begins; blank lines hold none.
+    """Yield the header and the rows of a CSV file with their line numbers; skip blank lines.
 
-    Columns of a CSV whose header has semicolons and no comma are separated by semicolons. Unless the file is `quoted`,
-    a quote is a character like any other.
+    The delimiter is a semicolon if the header has semicolons and no comma. With `quoted` False a quote is an ordinary
+    character; otherwise quoted fields may contain line breaks.
 
-    Fields may hold line breaks inside double quotes. Problems are the rows that are not as wide as the header, broken
-    quoting, after which reading ends, and in TSV several lines in quotes that are rows without them: where texts are
-    not quoted, one that begins with a quote would swallow the rows below it.
+    Problems are rows of a wrong width, and broken quoting, which ends the reading. In TSV also a quoted field over
+    several lines that would each be a valid row: in a file without quoting, a text that begins with a quote would
+    swallow the rows below.
     """
-    csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's own limit of 128 kB is less than a long document
-    lines: list[str] = []  # of the row that is being read
-    noted = _noted(path, lines)
-    header = list(islice(noted, 1))
+    csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
+    lines: list[str] = []  # lines of the current row
+    recorded = _recorded(path, lines)
+    header = list(islice(recorded, 1))
     if delimiter == "," and ";" in "".join(header) and "," not in header[0]:
         delimiter = ";"
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    rows = csv.reader(chain(header, noted), delimiter=delimiter, strict=True, quoting=quoting)
+    rows = csv.reader(chain(header, recorded), delimiter=delimiter, strict=True, quoting=quoting)
     begin, width = 1, 0
     try:
         for columns in rows:
@@ -190,13 +189,13 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
 
 
 def _rows_in_quotes(lines: list[str], width: int) -> int:
-    """The number of filled lines that a row of TSV was read from, if each is a row by itself; else 0."""
+    """Number of non-blank lines of a TSV row if there are several and each is a valid row; else 0."""
     filled = [line for line in lines if line.strip()]
     return len(filled) if len(filled) > 1 and all(line.count("\t") == width - 1 > 0 for line in filled) else 0
 
 
-def _noted(path: Path, lines: list[str]) -> Iterator[str]:
-    """The lines of a file, each added to `lines` when it is read."""
+def _recorded(path: Path, lines: list[str]) -> Iterator[str]:
+    """Yield the lines of a file, and append each to `lines`."""
     for _, line in read_lines(path):
         lines.append(line)
         yield line + "\n"

@@ -1,4 +1,4 @@
-"""Sentences of raw text: the units of unlabelled text that is used with the text of a task."""
+"""Sentences of raw text, used as unlabelled examples of a task."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NEW_LINE = re.compile("\n")
 
 
 def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
-    """Cut a text after . ! ? where a capital or a digit follows, and at line ends; longer pieces every `max_words`.
-    This is rough on purpose: a wrong cut still gives text of the domain. No word is lost."""
+    """Split a text after . ! ? before a capital or digit, and at line ends; longer pieces every `max_words`. The rules
+    are simple on purpose: a wrong split still gives text of the domain. No word is lost."""
     for piece in _END.sub(r"\1\n", text).split("\n"):
         words = piece.split()
         for start in range(0, len(words), max_words):
@@ -22,32 +22,32 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 
 
 def cut_sentences(text: str) -> list[str]:
-    """Cut a text at the same places, but for long pieces, into parts that have the white space behind them, too."""
+    """Split a text at the same places, without `max_words`, into parts that keep their trailing white space."""
     ends = {match.end() for pattern in (_END, _NEW_LINE) for match in pattern.finditer(text)}
     return [text[start:end] for start, end in pairwise(sorted({0, *ends, len(text)}))]
 
 
 def sample_sentences(texts: Iterable[str], most: int | None, seed: int) -> tuple[list[str], int]:
-    """Sample different sentences of texts, in their order; and count all sentences, repeated ones included. A sentence
-    is drawn by a hash of its words, so only the drawn ones are held in memory."""
-    places: dict[str, int] = {}
+    """Sample distinct sentences of texts, in their order; also return the number of all sentences with repetitions.
+    Sentences with the lowest hashes are drawn, so only the sample is in memory."""
+    positions: dict[str, int] = {}
     drawn: list[tuple[int, str]] = []  # a heap: the first is dropped next
     total = 0
     for sentence in (sentence for text in texts for sentence in split_sentences(text)):
         total += 1
-        if sentence in places:
+        if sentence in positions:
             continue
         if most is not None:
             entry = (-_rank(sentence, seed), sentence)
             if len(drawn) < most:
                 heapq.heappush(drawn, entry)
             else:
-                gone = heapq.heappushpop(drawn, entry)[1]
-                if gone == sentence:
+                dropped = heapq.heappushpop(drawn, entry)[1]
+                if dropped == sentence:
                     continue
-                del places[gone]
-        places[sentence] = total
-    return sorted(places, key=places.__getitem__), total
+                del positions[dropped]
+        positions[sentence] = total
+    return sorted(positions, key=positions.__getitem__), total
 
 
 def _rank(sentence: str, seed: int) -> int:

@@ -1,4 +1,4 @@
-"""Reads the texts of the sources of a corpus, and checks what can be checked without reading."""
+"""Reads the texts of the sources of a corpus, and checks that the sources exist."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
     from domainbert.corpus.report import SourceReport
 
 
-Read = tuple[str, ...]  # an id, a text, and perhaps its translation
+Read = tuple[str, ...]  # id, text, and an optional translation
 
 
 class CorpusFile(NamedTuple):
-    """A file of a corpus, which holds documents."""
+    """A file with documents of a corpus."""
 
-    number: int  # from 0, in the order in which they are read
+    number: int  # from 0, in reading order
     source: Source
     path: Path
 
 
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
-    """The files of all sources, in the order in which they are read; an error if a source holds nothing.
+    """Files of all sources in reading order; `DomainbertError` if a source has no files.
 
-    Messages call them by the key of the setting that lists them.
+    `key` is the name of the setting with the sources, for messages.
     """
     files = [file.path for file in corpus_files(sources, key)]
     return files + [source.translation for source in sources if source.translation is not None]
 
 
 def corpus_files(sources: Sequence[Source], key: str = "sources") -> list[CorpusFile]:
-    """The files with documents; see `list_files`."""
+    """Files with documents; see `list_files`."""
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
-    found = [(source, file) for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
-    return [CorpusFile(number, *one) for number, one in enumerate(found)]
+    files = [(source, file) for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
+    return [CorpusFile(number, source, file) for number, (source, file) in enumerate(files)]
 
 
 def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
-    """Raise an error that names all sources that hold nothing; only the first file of each is looked for."""
+    """Raise `DomainbertError` for all sources without files; searches only for the first file of each source."""
     problems = Problems(key)
     for number, source in enumerate(sources):
         if source.hub_name is None and not any(_is_read(file, source) for _, file in find_files(source.path)):
             problems.add(f"{key}[{number}].path: {_why_nothing(source.path)}")
         for path in () if source.translation is None else (Path(source.path), source.translation):
             if not path.is_file():
-                problems.add(f"{key}[{number}].translation: {path} is no file; expected two files, line beside line")
+                problems.add(f"{key}[{number}].translation: {path} is no file; expected two files with parallel lines")
     problems.raise_if_any()
 
 
@@ -64,14 +64,14 @@ def _is_read(file: Path, source: Source) -> bool:
 
 
 def _why_nothing(path: str) -> str:
-    known = ", ".join(READERS)
-    if found := stream_kind(Path(path)):
-        return f"{path} is {found}; expected regular files"
+    suffixes = ", ".join(READERS)
+    if stream := stream_kind(Path(path)):
+        return f"{path} is {stream}; expected regular files"
     if files := [file for _, file in find_files(path)]:
-        what = "this kind of file" if files == [Path(path)] else f"{len(files):,} files that it has, such as {files[0]}"
-        return f"{path}: no reader for {what}; expected one of {known} (.gz and .zst too), or `format`"
+        content = "this kind of file" if files == [Path(path)] else f"its {len(files):,} files, such as {files[0]}"
+        return f"{path}: no reader for {content}; expected one of {suffixes} (.gz and .zst too), or `format`"
     if Path(path).is_dir():
-        return f"{path}: no file to read in this folder; expected some of {known} (.gz and .zst too)"
+        return f"{path}: no file to read in this folder; expected files with {suffixes} (.gz and .zst too)"
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
 
 
@@ -79,25 +79,25 @@ def _why_nothing(path: str) -> str:
 class Excerpt:
     """A bounded part of a corpus: the beginning of each file, in proportion to its size.
 
-    What is due grows from file to file, and a file is left when as much was read. So the whole is bounded by one
-    document more, and where files are many and small, some of them are left out unopened.
+    The quota `due` grows with each file, and reading of a file stops when the quota is reached. So the excerpt exceeds
+    the limit by at most one document, and some of many small files are skipped without being opened.
     """
 
     per_byte: float
-    """Characters that are due for each byte of a file."""
+    """Quota in characters for each byte of a file."""
     per_dataset: float
-    """Characters that are due for a dataset of the hub, whose size is not known."""
+    """Quota in characters for a dataset of the hub, whose size is unknown."""
     due: float = 0
     read: int = 0
 
     @classmethod
     def of(cls, sources: Sequence[Source], most_characters: int) -> Excerpt:
-        """An excerpt of so many characters; all of a corpus whose files have no more bytes."""
+        """Make an excerpt of about `most_characters`; the whole corpus if its files have fewer bytes."""
         size = sum(file.stat().st_size for file in list_files(sources))
         return cls(most_characters / max(size, 1), most_characters / len(sources))
 
     def first(self, texts: Callable[[], Iterator[Read]], due: float, counts: SourceReport) -> Iterator[Read]:
-        """The first documents of a file or dataset; the report counts those that are not read to the end."""
+        """Yield the first documents of a file or dataset; the report counts files that are not read to the end."""
         self.due += due
         if self.read < self.due:
             for identity, *sides in texts():
@@ -113,9 +113,9 @@ class Excerpt:
 def read_source(
     source: Source, counts: SourceReport, excerpt: Excerpt | None = None, only: Collection[Path] | None = None
 ) -> Iterator[Read]:
-    """The id and the unchanged text of each document of one source, or of an excerpt of it, and its translation if the
-    source has some. An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`. `only`
-    are the files to read; None reads all."""
+    """Yield id, unchanged text and optional translation of each document of a source, or of an excerpt. An id is the
+    file name below the source and the line or row: `speeches/1996.jsonl.gz:12`. `only` are the files to read; None
+    reads all files."""
     if source.hub_name:
         rows: Callable[[], Iterator[Read]] = partial(_read_hub, source)
         if source.translation_key is not None:
@@ -134,9 +134,9 @@ def read_source(
 
 
 def ignored_files(sources: Sequence[Source]) -> dict[str, int]:
-    """By path of each source on disk the number of its files that are of no kind that is read."""
+    """Number of files without a reader, by the path of the source; hub datasets are left out."""
     on_disk = [source for source in sources if not source.hub_name]
-    return {one.path: sum(not _is_read(path, one) for _, path in find_files(one.path)) for one in on_disk}
+    return {source.path: sum(not _is_read(file, source) for _, file in find_files(source.path)) for source in on_disk}
 
 
 def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[Read]:
@@ -146,7 +146,7 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
     elif source.translation_key is None:
         read = reader(path, source)
     elif reader in (READERS[".txt"], READERS[".conll"]):
-        raise DomainbertError(f"{path}: no file with keys or columns; expected one beside translation_key")
+        raise DomainbertError(f"{path}: has no keys or columns; expected JSONL, CSV or Parquet with translation_key")
     else:
         read = _paired(partial(reader, path), source)
     for position, *sides in read:
@@ -154,25 +154,25 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
 
 
 def _paired(read: Callable[[Source], Iterator[tuple[str, str]]], source: Source) -> Iterator[Read]:
-    """The texts of a source beside their translations, which are read as the texts are."""
+    """Yield the texts of a source with their translations, which the same reader reads with another key."""
     others = read(replace(source, text_key=str(source.translation_key)))
     for (position, text), (_, other) in zip(read(source), others, strict=True):
         yield position, text, other
 
 
 def read_aligned(path: Path, other: Path) -> Iterator[Read]:
-    """The place of each line (":12"), the line, and that of the other file; `DomainbertError` with both counts where
-    one has more lines."""
-    ours, theirs = (sum(1 for _ in read_lines(file)) for file in (path, other))
-    if ours != theirs:
-        found = f"{ours:,} lines, and {theirs:,} in {other}"
-        raise DomainbertError(f"{path}: {found}; expected the translation of each line in its place")
+    """Yield position (":12") and text of each line with the same line of the other file; `DomainbertError` if the
+    numbers of lines differ."""
+    lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
+    if lines != other_lines:
+        found = f"found {lines:,} lines, and {other_lines:,} lines in {other}"
+        raise DomainbertError(f"{path}: {found}; expected the same number of lines")
     for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
         yield f":{number}", text, translation
 
 
 def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
-    """The reader for a file, by the source's format, the suffix, or the first lines of a .txt file."""
+    """Select the reader for a file by the format of the source, the suffix, or the first lines of a .txt file."""
     if source.format != "auto":
         return READERS[".txt" if source.format == "text" else f".{source.format}"]
     suffix = format_suffix(path)
@@ -184,7 +184,7 @@ def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
 
 
 def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
-    """Stream a dataset of the hub; every error message names the source."""
+    """Stream the texts of a hub dataset; every error message names the source."""
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = ", ".join(values)
@@ -192,7 +192,7 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
         text = values[source.text_key]
         if text is not None and not isinstance(text, str):
             where = f"{source.path}, row {row}"
-            raise DomainbertError(f"{where}: {source.text_key!r} holds a {type(text).__name__}; expected a string")
+            raise DomainbertError(f"{where}: {source.text_key!r} is of type {type(text).__name__}; expected a string")
         if text is not None and len(text) > MAX_DOCUMENT_BYTES:
             raise too_long(f"{source.path}, row {row}", "document")
         yield f"{source.hub_name}:{row}", text or ""
@@ -204,6 +204,6 @@ def _hub_rows(source: Source) -> Iterator[dict[str, Any]]:
     name, subset = str(source.hub_name), source.hub_config
     try:
         yield from datasets.load_dataset(name, subset, split=source.hub_split, streaming=True)
-    except Exception as error:  # the hub's client raises dozens of unrelated types, when opening and when reading
+    except Exception as error:  # the hub client raises many unrelated types when opening and when reading
         reason = " ".join(str(error).split())
         raise DomainbertError(f"{source.path}: the dataset cannot be read: {reason}") from error

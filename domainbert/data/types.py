@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from torch.utils.data import Dataset
+    pass
 
 IGNORED = -100  # target of a position without a target, the default of `torch.nn.functional.cross_entropy`
 SPARE = "spare"  # marks a validation batch that must not be counted
 Batch = dict[str, Any]
-TrainBatches = Callable[["Share", range], "Dataset[Batch]"]
-ValidationBatches = Callable[["Share"], "Dataset[Batch]"]
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typing_extensions import override
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Range
 from domainbert.distillation.config import LossConfig, Sizes
 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
+    from domainbert.tasks.config import TaskConfig
 
 
 @dataclass(frozen=True)
 class SoftTargets(LossConfig):
-    """T² KL(teacher || student) of the distributions at temperature T (Hinton et al. 2015, arXiv:1503.02531, eq. 1)."""
+    """T² KL(teacher || student) of the distributions at temperature T (Hinton et al. 2015, arXiv:1503.02531, eq. 1).
+
+    >>> from domainbert import SoftTargets
+    >>> SoftTargets(temperature=2.0).weight
+    1.0
+    """
 
     temperature: Annotated[float, Range(0.01, 1000)] = 2.0
     """Logits are divided by it; above 1 the teacher's lesser choices weigh more."""
@@ -34,7 +42,12 @@ class SoftTargets(LossConfig):
 
 @dataclass(frozen=True)
 class HardTargets(LossConfig):
-    """Cross-entropy with what is true: the masked tokens of a corpus (masked LM), the labels of a task."""
+    """Cross-entropy with what is true: the masked tokens of a corpus (masked LM), the labels of a task.
+
+    >>> from domainbert import HardTargets
+    >>> HardTargets(weight=0.5).weight
+    0.5
+    """
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -52,3 +65,21 @@ class LogitMSE(LossConfig):
         from domainbert.distillation.losses import LogitMSELoss
 
         return LogitMSELoss()
+
+
+def need_one_vocabulary(
+    task: TaskConfig, losses: Sequence[LossConfig], has_model: bool, fingerprints: Sequence[str | None]
+) -> None:
+    """Raise `DomainbertError` where a task that can be compared by one vocabulary alone has several; first that of the
+    student, if it has a model of its own, then those of the teachers, None for one that is not known yet."""
+    if not task.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
+        return
+    names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
+    known = [(name, one) for name, one in zip(names, fingerprints, strict=True) if one is not None]
+    for name, one in known[1:]:
+        if one != known[0][1]:
+            first = known[0][0]
+            raise DomainbertError(
+                f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, by which "
+                f"alone {task.name} can be compared"
+            )

@@ -14,7 +14,12 @@ from domainbert.encoders.families import family_names
 
 @dataclass(frozen=True)
 class StudentConfig:
-    """The architecture of a student, and what it takes over from its teacher."""
+    """The architecture of a student, and what it takes over from its teacher.
+
+    >>> from domainbert import StudentConfig
+    >>> StudentConfig(layers=(0, 2, 4)).layers
+    (0, 2, 4)
+    """
 
     encoder: EncoderConfig | None = None
     """Its architecture, of any size; None takes the teacher's, with as many layers as are chosen below."""

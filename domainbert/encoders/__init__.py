@@ -1,1 +1,1 @@
-"""Encoder families: torch modules with Hugging Face names at the file boundary."""
+"""Encoder families: torch modules whose parameters are saved under Hugging Face names."""

@@ -1,19 +1,19 @@
-"""The one place that chooses an attention kernel.
+"""Selects the attention kernel; no other module does.
 
-| where | kernel |
+| condition | kernel |
 |---|---|
-| CPU, window, no dropout, no bias, rows of twice the keys of a block | spelt out, in blocks (`windows.py`) |
-| CPU, training, rows up to 256 tokens (bf16: 768), with dropout or with a bias | spelt out |
-| CPU, prediction in bf16, several rows with up to 8 MiB of scores | spelt out |
-| CPU, a bias in fp32 beside scores in bf16 | spelt out |
-| CPU, else | `scaled_dot_product_attention` with a mask |
-| GPU (Ampere or newer), bf16 or fp16, no bias, heads of 8, 16, ... 256 | flash attention, text by text |
-| GPU, else | `scaled_dot_product_attention` with a mask |
+| CPU, window, no dropout, no bias, rows of twice the keys of a block or more | explicit, in blocks (`windows.py`) |
+| CPU, training, rows up to 256 tokens (bf16: 768), or dropout, or a bias | explicit |
+| CPU, prediction in bf16, several rows with up to 8 MiB of scores | explicit |
+| CPU, a bias in fp32 and scores in bf16 | explicit |
+| CPU, otherwise | `scaled_dot_product_attention` with a mask |
+| GPU (Ampere or newer), bf16 or fp16, no bias, heads of 8, 16, ... 256 | flash attention with variable lengths |
+| GPU, otherwise | `scaled_dot_product_attention` with a mask |
 
-Flash attention is called as an operator of torch because `torch.nn.attention.varlen.varlen_attn` has no dropout. On an
-H100, BERT-base's 12 layers on 64 rows of 512 tokens, a few with several texts, take 12.8 ms forward and backward with
-dropout, with a mask 15.5, and without a mask, were each row one text, 11.5; the rows of one text without a mask and the
-others text by text take 16.8, since both results have to be joined.
+Flash attention is called as an operator of torch because `torch.nn.attention.varlen.varlen_attn` has no dropout.
+Measured on an H100 with BERT-base's 12 layers, 64 rows of 512 tokens, a few of them with several texts, forward and
+backward with dropout: 12.8 ms; with a mask 15.5 ms; without a mask, if each row were one text, 11.5 ms. Rows of one
+text without a mask and the other rows with variable lengths take 16.8 ms, because both results have to be joined.
 """
 
 from __future__ import annotations
@@ -27,87 +27,88 @@ from torch.nn import functional
 
 from domainbert.encoders.packed import Packed, segment_starts
 from domainbert.encoders.torch_internals import flash_attention
-from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
+from domainbert.encoders.windows import attend_in_blocks, block_mask, blocks_are_faster
 
-# Rows up to this length, by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow.
-# In bf16 it takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
+# Longest rows by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow. In bf16 it
+# takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
 _EXPLICIT_LENGTH = {2: 768, 4: 256, 8: 256}
 
-# Bytes of scores up to which prediction in bf16 takes two thirds of the time of torch's fused kernel on a CPU. More of
-# them are handed back to the system and asked for again, at each layer.
-_FEW_SCORES = 8 << 20
+# Bytes of scores up to which prediction in bf16 takes two thirds of the time of torch's fused kernel on a CPU. A larger
+# buffer is returned to the system and allocated again in each layer.
+_EXPLICIT_BYTES = 8 << 20
 
 
 def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
-    """Mask by which a token sees those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
+    """Additive mask that limits attention to the same segment: (B, S) -> (B, 1, S, S), 0 for visible pairs, else -inf.
 
-    With a window, a token sees the tokens at most `window` places before or after it.
-    Padding (segment 0) sees padding, so that no row of the softmax is empty; nothing reads its output.
+    With a window, tokens at most `window` positions before or after a token are visible.
+    Padding (segment 0) sees padding, so that no row of the softmax is empty; its output is not used.
     """
     same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
     if window is not None:
-        places = torch.arange(segment_ids.shape[-1], device=same.device)  # a text stands in one piece: places will do
-        same = same & ((places - places.unsqueeze(-1)).abs() <= window)
+        columns = torch.arange(segment_ids.shape[-1], device=same.device)  # a text is contiguous in its row
+        same = same & ((columns - columns.unsqueeze(-1)).abs() <= window)
     return torch.zeros(same.shape, device=same.device).masked_fill(~same, float("-inf")).unsqueeze(1)
 
 
 class Segments(NamedTuple):
-    """The texts in the rows of a batch, as the kernel chosen for it reads them: by masks or by boundaries."""
+    """Separates the texts in the rows of a batch, by masks or by boundaries, depending on the selected kernel."""
 
     mask: Tensor | None
-    """From `segment_mask`, (B, 1, S, S); with the bias of all layers, if they share one, (B, heads, S, S)."""
+    """From `segment_mask`, (B, 1, S, S); with a bias that all layers share, (B, heads, S, S)."""
     boundaries: Tensor | None = None
     """From `segment_boundaries`, (N + 1,)."""
-    near: Tensor | None = None
-    """The mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
+    window_mask: Tensor | None = None
+    """Mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
     bias: Tensor | None = None
-    """That bias alone, for whoever looks at the scores."""
+    """The shared bias alone, for recording scores."""
 
     def with_bias(self, bias: Tensor) -> Segments:
-        """The same for layers that share a bias of the scores, (1 or B, heads, S, S): it is added to the mask once for
-        all. `choose_kernel` was told of it."""
+        """Add a bias that all layers share, (1 or B, heads, S, S), to masks from `choose_kernel(..., biased=True)`."""
         assert self.mask is not None
-        near = None if self.near is None else self.near + bias
-        return self._replace(mask=self.mask + bias, near=near, bias=bias)
+        window_mask = None if self.window_mask is None else self.window_mask + bias
+        return self._replace(mask=self.mask + bias, window_mask=window_mask, bias=bias)
 
 
 def segment_boundaries(segment_ids: Tensor, least: int = 0) -> Tensor:
-    """The `segment_starts`, then the end of the tokens: (B, S) -> (N + 1,), int32.
+    """Starts of the segments in the flattened tokens and their end, padded with empty segments: (B, S) -> (N + 1,).
 
-    N is a power of two, of at least `least` segments, so that few shapes occur and nothing is compiled for each batch;
-    behind the last segment come empty ones. It is not simply the number of tokens: the backward kernel sets 128 tokens
-    aside for each segment, empty or not. To be called while a batch is on the CPU: a GPU would have to be waited for.
+    N is a power of two and at least `least`, so that there are few shapes and few compilations. It is not the number of
+    tokens, because the backward kernel allocates 128 tokens per segment, even for an empty one. Call it while a batch
+    is on the CPU, because on a GPU it would synchronise. The result is int32.
     """
-    firsts = segment_starts(segment_ids)
-    room = 1 << (max(len(firsts), least) - 1).bit_length()
-    boundaries = torch.full((room + 1,), segment_ids.numel(), dtype=torch.int32, device=segment_ids.device)
-    boundaries[: len(firsts)] = firsts.int()
+    starts = segment_starts(segment_ids)
+    size = 1 << (max(len(starts), least) - 1).bit_length()
+    boundaries = torch.full((size + 1,), segment_ids.numel(), dtype=torch.int32, device=segment_ids.device)
+    boundaries[: len(starts)] = starts.int()
     return boundaries
 
 
 def choose_kernel(
     tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, window: int | None = None
 ) -> Segments:
-    """The texts in a batch as all layers need them; `biased` says whether their scores have a bias, `window` with which
-    window some call `attend`, and dropout is that on the attention probabilities."""
+    """Select a kernel for a batch and build the masks or boundaries that all layers share.
+
+    Dropout is on the attention probabilities, `biased` means that the scores get a bias, and `window` is the window of
+    the layers that have one."""
     segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
-    fits = boundaries is not None and head_size % 8 == 0 and head_size <= 256
-    if fits and not biased and _has_flash(segment_ids.device):
+    supported = boundaries is not None and head_size % 8 == 0 and head_size <= 256
+    if supported and not biased and _has_flash(segment_ids.device):
         return Segments(None, boundaries)
     mask = segment_mask(segment_ids)
     if window is None:
         return Segments(mask)
-    # what is exported serves any length, and a choice by length would be made for good
+    # an exported graph is used for all lengths, so it must not depend on the length at export
     plain = segment_ids.device.type == "cpu" and not dropout_rate and not biased and not torch.compiler.is_exporting()
-    in_blocks = plain and gains(segment_ids.shape[-1], window)
+    in_blocks = plain and blocks_are_faster(segment_ids.shape[-1], window)
     return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window))
 
 
 def _has_flash(device: torch.device) -> bool:
-    """Whether torch's flash attention is built in, runs on this device, and has the precision it computes in."""
+    """Whether torch's flash attention is available on this device in the precision of autocast."""
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
-    from domainbert.encoders.uncompiled import has_flash  # imports torch's compiler: a second that a CPU need not spend
+    from domainbert.encoders.uncompiled import has_flash  # imports torch's compiler, which takes a second
 
     return torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16) and has_flash(device.index)
 
@@ -123,25 +124,25 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), each segment by itself.
+    """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) within segments; returns (B, heads, S, D).
 
-    On a CPU, short rows have their attention spelt out: the backward pass of torch's fused kernel takes five times as
-    long there, and no fused CPU kernel has dropout.
+    On a CPU, attention of short rows is computed explicitly: the backward pass of torch's fused kernel takes five times
+    as long, and no fused CPU kernel has dropout.
 
     Args:
-        query, key, value: (B, heads, S, D), and so is what is returned.
-        segments: from `choose_kernel`, which was told of a bias and of the window.
-        bias: added to the scaled scores: (B or 1, heads or 1, S, S); one that all layers share is in `segments`. If it
-            is of a wider type than the scores, a CPU sums and takes the softmax in that one: large scores have large
-            errors in bf16.
-        window: a token sees those of its text at most this many tokens before or behind it; None is all.
+        query, key, value: (B, heads, S, D).
+        segments: from `choose_kernel` with the same `biased` and `window`.
+        bias: added to the scaled scores, (B or 1, heads or 1, S, S); a bias that all layers share is in `segments`. If
+            its type is wider than the type of the scores, a CPU computes sum and softmax in the wider type, because
+            large scores have large errors in bf16.
+        window: a token sees tokens of its text up to this distance; None sees all.
         scale: factor of the scores; None is 1 / sqrt(D).
-        dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go in blocks.
+        dropout: rate on the attention probabilities; must be 0 if `choose_kernel` selected blocks.
     """
     if segments.mask is None:
         assert bias is None
-        return _text_by_text(query, key, value, segments, window, scale, dropout)
-    mask = segments.mask if window is None else segments.near
+        return _variable_length_attention(query, key, value, segments, window, scale, dropout)
+    mask = segments.mask if window is None else segments.window_mask
     assert mask is not None
     if mask.ndim == 3:
         assert bias is None and not dropout
@@ -161,14 +162,14 @@ def attend(
 
 
 def _is_short(query: Tensor, biased: bool) -> bool:
-    """Whether rows are short enough for a CPU to spell their attention out."""
+    """Whether rows are short enough for explicit attention on a CPU."""
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():
         return biased or length <= _EXPLICIT_LENGTH[query.itemsize]
-    return query.itemsize == 2 and rows > 1 and rows * heads * length * length * query.itemsize <= _FEW_SCORES
+    return query.itemsize == 2 and rows > 1 and rows * heads * length * length * query.itemsize <= _EXPLICIT_BYTES
 
 
-def _text_by_text(
+def _variable_length_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -187,12 +188,12 @@ def _text_by_text(
 def drop(values: Tensor, rate: float, *, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
     """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
 
-    On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text` is off for what belongs to no text, such as
-    embeddings of distances, and has the same shape in all micro-batches; `positions` (N,) in the flattened tokens are
-    those of values (N, W).
+    On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text=False` is for values that belong to no text,
+    such as distance embeddings, and have the same shape in all micro-batches; `positions` (N,) are the positions of
+    values (N, W) in the flattened tokens.
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
-    from domainbert.encoders.uncompiled import dropout_on_cpu  # imports torch's compiler: prediction goes without
+    from domainbert.encoders.uncompiled import dropout_on_cpu  # imports torch's compiler: not for prediction
 
     return dropout_on_cpu(values, rate, by_text, positions)

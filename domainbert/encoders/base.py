@@ -1,4 +1,4 @@
-"""The base of the encoders of all families: it runs their blocks."""
+"""Base class of the encoders of all families, which runs their blocks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from domainbert.encoders.packed import Packed
 
 
 class Encoder(nn.Module, ABC):
-    """Turns packed token ids into hidden states: embeddings, then blocks one after the other.
+    """Computes hidden states from packed token ids: embeddings, then a sequence of blocks.
 
-    A family gives the parts; how they are run, and how often one is computed, is decided here.
+    A family provides the parts; this class runs them, with or without activation checkpointing.
 
     Attributes:
         hidden_size: width H of the hidden states.
         num_heads: attention heads of a block.
         attention_dropout: rate on the attention probabilities in training.
-        num_token_types: how many kinds of token (sentence A and B of a pair) it has embeddings for; with fewer than two
-            it is blind to them, whatever the tokenizer says.
-        activation_checkpointing: keep only what goes into each block, and compute the block again in the backward pass.
+        num_token_types: number of token-type embeddings (sentence A and B of a pair); with fewer than two the
+            tokenizer's token types are ignored.
+        activation_checkpointing: keep only the input of each block, and compute the block again in the backward pass.
     """
 
     hidden_size: int
@@ -39,20 +39,19 @@ class Encoder(nn.Module, ABC):
     @property
     @abstractmethod
     def input_embeddings(self) -> nn.Embedding:
-        """The word embeddings (vocab_size, E), shared with a masked-LM head."""
+        """Word embeddings (vocab_size, E), shared with a masked-LM head."""
 
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """The modules that a token's embedding is made with, by name, `word` among them, but for a projection: what a
-        smaller encoder of the family can have in common with this one."""
+        """Modules that embed a token, by name, without a projection; a smaller encoder of the family can share them."""
         return {"word": self.input_embeddings}
 
-    def embedders(self) -> Sequence[nn.Module]:
-        """The modules of `embedding_parts`, and a projection behind them."""
+    def embedding_modules(self) -> Sequence[nn.Module]:
+        """Modules of `embedding_parts` and a projection after them."""
         return list(self.embedding_parts().values())
 
     def reading_parameters(self) -> list[nn.Parameter]:
-        """The parameters that embed no token: those of the blocks, of distances in them, and of what is behind them."""
-        embedding = {id(one) for part in self.embedders() for one in part.parameters()}
+        """All parameters that are not in `embedding_modules`."""
+        embedding = {id(parameter) for module in self.embedding_modules() for parameter in module.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in embedding]
 
     @abstractmethod
@@ -60,45 +59,45 @@ class Encoder(nn.Module, ABC):
         """Input of the first block, (B, S, H)."""
 
     def context(self, tokens: Packed) -> Any:
-        """Second argument of every block, made once for all: the texts as attention reads them, or that and more."""
+        """Second argument of every block, computed once: `Segments` for attention, or more in some families."""
         rate = self.attention_dropout if self.training else 0.0
         return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:
-        """The blocks in the order in which they run; one whose weights are shared stands there several times.
+        """Blocks in execution order; a block with shared weights is listed several times.
 
-        Each has one `layers.Attention`, and beside it what makes its inputs and `output`, which takes what it gives. It
-        is called as `block(hidden, context, positions)`; the last one has to give the states (N, H) at `positions`
-        alone, where these are not None, and computes only those from `output` on.
+        Each block has one `layers.Attention`, modules that compute its inputs, and a module `output` after it. It is
+        called as `block(hidden, context, positions)`. If `positions` is not None, which can be so for the last block,
+        it returns only the states (N, H) at these positions, and computes only these from `output` on.
         """
 
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
-        """The encoder's output from the last block's, (..., H) each: a last norm, for example; here the same."""
+        """Encoder output from the output of the last block, (..., H) each, for example a final norm."""
         return hidden
 
     def attention_flops(self, length: int) -> float:
-        """Floating-point operations of attention's products for one token of a text of `length`, forward and backward:
-        two in each block (Chowdhery et al. 2022, PaLM, appendix B), with the tokens that its window holds."""
+        """FLOPs of the attention products per token of a text of `length`, forward and backward.
+        Two products per block with the tokens in its window (Chowdhery et al. 2022, PaLM, appendix B)."""
         windows = (part.window for block in self.blocks() for part in block.modules() if isinstance(part, Attention))
-        seen = sum(length if window is None else min(length, 2 * window + 1) for window in windows)
-        return 12 * self.hidden_size * seen
+        visible = sum(length if window is None else min(length, 2 * window + 1) for window in windows)
+        return 12 * self.hidden_size * visible
 
     def depth_of(self, parameter: str) -> int:
-        """Depth of a parameter: 0 in the embeddings, n in block n. A shared one stands where it is used last."""
-        wanted = self.get_parameter(parameter)
+        """Depth of a parameter: 0 in the embeddings, n in block n; the last block for shared weights."""
+        target = self.get_parameter(parameter)
         numbered = enumerate(self.blocks(), start=1)
-        return max((n for n, block in numbered if any(one is wanted for one in block.parameters())), default=0)
+        return max((n for n, block in numbered if any(p is target for p in block.parameters())), default=0)
 
     def up_to(self, depth: int) -> list[nn.Parameter]:
-        """The parameters of that depth and below: those of the embeddings and of the first blocks."""
+        """Parameters up to a depth: the embeddings and the first `depth` blocks."""
         return [parameter for name, parameter in self.named_parameters() if self.depth_of(name) <= depth]
 
     def freeze(self, num_layers: int) -> None:
-        """Let the embeddings and the first blocks learn no more: nothing computes a gradient for them.
+        """Freeze the embeddings and the first `num_layers` blocks.
 
         Raises:
-            DomainbertError: there are fewer blocks; or one of them shares its weights with a block above.
+            DomainbertError: there are fewer blocks, or a frozen block shares its weights with a block above.
         """
         blocks, frozen = self.blocks(), set(self.up_to(num_layers))
         if num_layers > len(blocks):
@@ -106,28 +105,28 @@ class Encoder(nn.Module, ABC):
         for number, block in enumerate(blocks[:num_layers], start=1):
             if not frozen.issuperset(block.parameters()):
                 raise DomainbertError(
-                    f"frozen_layers: {num_layers}; layer {number} shares its weights with one above; "
-                    f"expected 0 (the embeddings) or {len(blocks)} (all layers)"
+                    f"frozen_layers: {num_layers}; layer {number} shares its weights with a layer above; "
+                    f"expected 0 (only the embeddings) or {len(blocks)} (all layers)"
                 )
         for parameter in frozen:
             parameter.requires_grad_(False)
 
     @property
     def num_hidden_layers(self) -> int:
-        """Number of blocks that a token goes through."""
+        """Number of blocks."""
         return len(self.blocks())
 
     def forward(self, tokens: Packed, positions: Tensor | None = None) -> Tensor:
-        """The last hidden states (B, S, H); or those at `positions` (N,) in the flattened tokens, (N, H), which saves
-        the greater part of the last block: nobody reads the others."""
+        """Last hidden states (B, S, H), or (N, H) at `positions` (N,) in the flattened tokens.
+        With positions, most of the last block is computed only for them."""
         return self._run(tokens, None, positions)
 
     def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
-        """The last hidden states (B, S, H), with other input of the first block (B, S, H) than `embed` gives."""
+        """Last hidden states (B, S, H) from a given input of the first block (B, S, H), in place of `embed`."""
         return self._run(tokens, None, embedded=embedded)
 
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
-        """The embeddings' output and every block's, each (B, S, H); the last is what `forward` gives."""
+        """Outputs of the embeddings and of every block, each (B, S, H); the last one is the output of `forward`."""
         earlier: list[Tensor] = []
         last = self._run(tokens, earlier)
         return [*earlier, last]
@@ -139,7 +138,7 @@ class Encoder(nn.Module, ABC):
         positions: Tensor | None = None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        """The last hidden states; what goes into each block is added to `earlier`, if someone wants it."""
+        """Last hidden states; the input of each block is appended to `earlier`."""
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
         context, hidden = self.context(tokens), self.embed(tokens) if embedded is None else embedded
@@ -149,7 +148,7 @@ class Encoder(nn.Module, ABC):
                 earlier.append(hidden)
             inputs = hidden, context, positions if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, *inputs, use_reentrant=False)  # it draws the same dropout again
+                hidden = checkpoint(block, *inputs, use_reentrant=False)  # draws the same dropout again
             else:
                 hidden = block(*inputs)
         return self.finish(hidden, tokens)

@@ -1,5 +1,5 @@
-"""A biaffine head that scores dependency arcs and their labels (Dozat and Manning 2017, arXiv:1611.01734, section 3.1),
-for all sentences of a batch at once."""
+"""Biaffine head that scores dependency arcs and labels, in batches (Dozat and Manning 2017, arXiv:1611.01734, section
+3.1)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from domainbert.encoders.names import NameMap
 
 _PARTS = ("project.weight", "project.bias", "root", "arc", "label")
 BIAFFINE_NAMES: NameMap = {f"head.{name}": (f"biaffine.{name}",) for name in _PARTS}
-"""The head, which Hugging Face's classes do not know and leave out."""
+"""Names of the head's parameters in a model folder; Hugging Face's classes ignore them."""
 
 
 class Biaffine(nn.Module):
-    """Projects the states of words, and scores each word as head of each other one from the projections.
+    """Projects the states of words, and scores each word as the head of every other word.
 
-    One linear layer makes the four projections of a word, whose place in P = 2 (A + L) is this: dependent of an arc
-    (A), dependent of a label (L), head of an arc (A), head of a label (L). Their activation is ELU and their
-    initialisation Xavier's, as in the parser of AllenNLP, with which SciBERT was fine-tuned. The root, head 0, stands
-    in no text: it has learnt projections, as a head alone.
+    One linear layer computes four projections of a word, concatenated to P = 2 (A + L): dependent of an arc (A),
+    dependent of a label (L), head of an arc (A), head of a label (L). Activation (ELU) and initialisation (Xavier) are
+    as in AllenNLP's parser, which was used to fine-tune SciBERT. The projections of the root, head 0, are parameters.
 
     Args:
         hidden_size, num_labels: H and C.
         dropout: on states and on projections.
-        arc_size, label_size: A and L; 100 each as in SciBERT's fine-tuning, where the paper has 500 and 100.
+        arc_size, label_size: A and L; 100 each as in SciBERT's fine-tuning, 500 and 100 in the paper.
     """
 
     def __init__(
@@ -44,44 +43,43 @@ class Biaffine(nn.Module):
         nn.init.zeros_(self.project.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """States (N, H) -> projections (N, P)."""
+        """Project states: (N, H) -> (N, P)."""
         return self.dropout(functional.elu(self.project(self.dropout(hidden))))
 
     def arc_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
         """Scores h_d U h_h + u h_h of each head h for each word d: projections (E, W, P), (E,) -> (E, W, 1 + W).
 
-        Head 0 is the root. What can be no head, the word itself and what stands behind the sentence's end, has -inf.
+        Head 0 is the root. The score is -inf for the word itself and for positions after the end of the sentence.
         """
         (dependents, _), (heads, _) = self._dependents(words), self._heads(words)
-        scores = _with_one(dependents) @ self.arc @ heads.transpose(1, 2)
+        scores = _append_one(dependents) @ self.arc @ heads.transpose(1, 2)
         number = torch.arange(heads.shape[1], device=words.device)
         impossible = (number > lengths.view(-1, 1, 1)) | (number == number[1:].unsqueeze(1))  # (E, W, 1 + W)
         return scores.masked_fill(impossible, -torch.inf)
 
     def label_scores(self, words: Tensor, heads: Tensor, some: Tensor) -> Tensor:
-        """Scores of each label of the arcs of `some` words: projections (E, W, P), heads (E, W), (E, W) -> (M, C)."""
+        """Label scores (M, C) of arcs to M words, selected by `some` (E, W), from their heads (E, W)."""
         (_, dependents), (_, all_heads) = self._dependents(words), self._heads(words)
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
-        return torch.einsum("mi,cij,mj->mc", _with_one(dependents[some]), self.label, _with_one(chosen[some]))
+        return torch.einsum("mi,cij,mj->mc", _append_one(dependents[some]), self.label, _append_one(chosen[some]))
 
     def joint_scores(self, words: Tensor, lengths: Tensor) -> list[Tensor]:
-        """Log-probabilities of each head together with each label: projections (E, W, P), (E,) -> of each sentence, of
-        W words, (W, 1 + W, C).
+        """Joint log-probabilities of heads and labels: projections (E, W, P), (E,) -> (W, 1 + W, C) per sentence.
 
-        What can be no head has -inf. One sentence after the other: together, each would take as much memory as the
-        longest does.
+        Impossible heads have -inf. Sentences are computed one by one, because in a batch each would take the memory of
+        the longest one.
         """
         arcs = torch.log_softmax(self.arc_scores(words, lengths), dim=2)
         (_, dependents), (_, heads) = self._dependents(words), self._heads(words)
-        found = []
+        sentences = []
         for number, length in enumerate(lengths.tolist()):
-            pair = _with_one(dependents[number, :length]), self.label, _with_one(heads[number, : 1 + length])
-            labels = torch.log_softmax(torch.einsum("wi,cij,hj->whc", *pair), dim=2)
-            found.append(arcs[number, :length, : 1 + length].unsqueeze(2) + labels)
-        return found
+            factors = _append_one(dependents[number, :length]), self.label, _append_one(heads[number, : 1 + length])
+            labels = torch.log_softmax(torch.einsum("wi,cij,hj->whc", *factors), dim=2)
+            sentences.append(arcs[number, :length, : 1 + length].unsqueeze(2) + labels)
+        return sentences
 
     def reorder(self, order: Tensor) -> None:
-        """Put the labels in another order, in place: `order` (C,) holds the number that each had before."""
+        """Reorder the labels in place: `order` (C,) has the old index of each label."""
         with torch.no_grad():
             self.label.copy_(self.label[order])
 
@@ -96,6 +94,6 @@ class Biaffine(nn.Module):
         return heads[..., : self.arc_size], heads[..., self.arc_size :]
 
 
-def _with_one(values: Tensor) -> Tensor:
-    """A 1 behind the values (..., W): the product with a matrix then has a bias."""
+def _append_one(values: Tensor) -> Tensor:
+    """Append 1 to the values (..., W), so that a product with a matrix includes a bias."""
     return functional.pad(values, (0, 1), value=1.0)

@@ -1,4 +1,4 @@
-"""The base of every encoder family's configuration. Free of torch, so that a recipe can be checked in milliseconds."""
+"""Base class of the configurations of all encoder families. Free of torch, so that checks of a recipe are fast."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Deviation = Annotated[float, Range(0, 100)]
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 Architectures = Mapping[str | None, tuple[str, ...]]
 
-_ELSEWHERE = {  # what a config.json says of head, labels and files: whoever saves a model says it anew
+_NOT_ENCODER = {  # keys of config.json on head, labels and files, which are written again when a model is saved
     *("architectures", "id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
     *("dtype", "torch_dtype", "quantization_config", "vocab_size", "model_type"),
     *("_name_or_path", "auto_map", "transformers_version"),
 }
-_OURS = "domainbert_"
+_OWN_PREFIX = "domainbert_"
 
 
 class VocabularyFacts(NamedTuple):
-    """Facts of a vocabulary that an encoder needs; the tokenizer says them."""
+    """Properties of the tokenizer that an encoder depends on."""
 
     size: int
     pad_id: int
@@ -42,7 +42,7 @@ class VocabularyFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that any family has, under names of no family; `EncoderConfig.resized` takes them to another."""
+    """Sizes that all families have, under common names; see `EncoderConfig.resized`."""
 
     num_layers: int
     hidden_size: int
@@ -52,14 +52,14 @@ class Sizes:
     dropout: float
     attention_dropout: float
     max_length: int
-    """Tokens of the longest sequence, special ones included."""
+    """Longest sequence in tokens, special tokens included."""
 
     initializer_range: float
     layer_norm_eps: float
 
 
-def usual_classes(name: str) -> Architectures:
-    """The `architectures` of a family whose classes are called as most are."""
+def standard_classes(name: str) -> Architectures:
+    """`architectures` of a family whose classes in transformers have the usual names."""
     return {
         None: (f"{name}Model",),
         "masked_lm": (f"{name}ForMaskedLM",),
@@ -71,24 +71,23 @@ def usual_classes(name: str) -> Architectures:
 
 @dataclass(frozen=True)
 class EncoderConfig(ABC):
-    """An encoder's architecture, under the names of the family's Hugging Face `config.json`.
+    """Architecture of an encoder, with the keys of the family's Hugging Face `config.json`.
 
-    The defaults are those of the class in transformers, which are what a key means that a `config.json` leaves out;
-    sensible sizes stand in sizes/. The vocabulary is not among the fields: it is a fact of the tokenizer, passed when
-    the encoder is built.
+    The defaults are the defaults of the class in transformers, because a `config.json` may leave out keys; recommended
+    sizes are in sizes/. The vocabulary is no field: it comes from the tokenizer when the encoder is built.
     """
 
-    entry_point_group = "domainbert.families"  # where installed packages register families of their own
+    entry_point_group = "domainbert.families"  # where installed packages register families
 
     model_type: ClassVar[str]
-    """That of `config.json`; also the name of the family's folder, with _ for - (see `families`)."""
+    """`model_type` of `config.json`; also the name of the family's folder, with _ for - (see `families`)."""
 
     architectures: ClassVar[Architectures]
-    """The classes of transformers for each kind of head, and under None for the encoder alone; the first is written,
+    """Classes of transformers for each kind of head, and under None for the encoder alone; the first one is written,
     all are read."""
 
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0}
-    """The ids of special tokens that its `config.json` holds, as the class in transformers has them by default."""
+    """Ids of special tokens in the family's `config.json`, with the defaults of transformers."""
 
     size_fields: ClassVar[Mapping[str, str]] = {
         "num_layers": "num_hidden_layers",
@@ -98,16 +97,16 @@ class EncoderConfig(ABC):
         "attention_dropout": "attention_probs_dropout_prob",
         "max_length": "max_position_embeddings",
     }
-    """Its fields for those of `Sizes` that are called otherwise; what is fixed is no field, but a class attribute."""
+    """Fields for the sizes that have another name in this family; a fixed size is a class attribute."""
 
     files = Path(__file__).parent / "sizes"
-    # no annotation, so no field; `encoder: small` means its small.yaml
+    # no annotation, so no field; `encoder: small` is small.yaml in this folder
 
-    others = MappingProxyType[str, Any]({})
-    # no field either: what else the config.json said of the encoder that it was read from, so that it is written again
+    extra_fields = MappingProxyType[str, Any]({})
+    # no field either: further keys of the config.json that the encoder was read from, kept for `to_json`
 
     def __post_init__(self) -> None:
-        """Check that the numbers fit together."""
+        """Check that the values are consistent."""
         check_fields(self)
         sizes, (width, heads) = self.sizes, map(self._field, ("hidden_size", "num_heads"))
         require(
@@ -121,48 +120,48 @@ class EncoderConfig(ABC):
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """The longest sequence the encoder has positions for, special tokens included."""
+        """Longest sequence that the encoder supports, special tokens included."""
 
     @property
     def sizes(self) -> Sizes:
-        """Its numbers under names of no family."""
-        own = {size.name: getattr(self, self._field(size.name)) for size in dataclasses.fields(Sizes)}
-        return Sizes(**own | {"max_length": self.max_length})
+        """Sizes under common names."""
+        values = {size.name: getattr(self, self._field(size.name)) for size in dataclasses.fields(Sizes)}
+        return Sizes(**values | {"max_length": self.max_length})
 
     def resized(self, sizes: Sizes) -> Self:
-        """The same architecture in other sizes; `config.resized(config.sizes)` is the same again."""
-        wanted = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
-        own = {field.name for field in dataclasses.fields(self)}
-        return self.replaced(**{self._field(size): n for size, n in wanted.items() if self._field(size) in own})
+        """Copy with other sizes; `config.resized(config.sizes)` equals `config`."""
+        values = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
+        fields = {field.name for field in dataclasses.fields(self)}
+        return self.replaced(**{self._field(size): n for size, n in values.items() if self._field(size) in fields})
 
     def of_layers(self, layers: Sequence[int]) -> Self:
-        """The same architecture with some of its layers, by their numbers; `DomainbertError` if they make none."""
+        """Copy with a selection of layers, by index; `DomainbertError` if the family has no such architecture."""
         return self.resized(dataclasses.replace(self.sizes, num_layers=len(layers)))
 
     def narrowed(self, share: float) -> Self:
-        """The same architecture with this share of the width, of the heads and of the feed-forward layers' width.
+        """Copy with this share of the hidden size, of the heads and of the feed-forward size.
 
-        Word embeddings stay as wide as they are where a linear layer can lead from them to the hidden states.
+        The width of the word embeddings stays the same in families that can project them to the hidden states.
         """
         sizes = self.sizes
         width = max(1, round(share * sizes.hidden_size))
-        most = max(1, round(share * sizes.num_heads))
-        heads = next(number for number in range(most, 0, -1) if width % number == 0)
+        max_heads = max(1, round(share * sizes.num_heads))
+        heads = next(number for number in range(max_heads, 0, -1) if width % number == 0)
         inner = max(1, round(share * sizes.intermediate_size))
         return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
 
     def as_trained(self, dropout: float | None) -> Self:
-        """The architecture while it is trained: with that dropout, or with its own for None."""
+        """Copy with another dropout rate; unchanged for None."""
         return self if dropout is None else self.with_dropout(dropout)
 
     def with_dropout(self, rate: float) -> Self:
-        """The same architecture with every dropout, which is called so, set to `rate`."""
+        """Copy with all fields whose name contains `dropout` set to `rate`."""
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
         return self.replaced(**dict.fromkeys(names, rate))
 
     @property
     def layer_weights(self) -> tuple[int, ...]:
-        """For each layer the number of the weights it computes with: its own, unless layers share some."""
+        """Index of the weights of each layer; layers with shared weights have the same index."""
         return tuple(range(self.sizes.num_layers))
 
     @property
@@ -172,50 +171,49 @@ class EncoderConfig(ABC):
 
     @property
     def position_offset(self) -> int:
-        """Rows of the position table before that of a text's first token."""
+        """Row of the position table for the first token of a text."""
         return 0
 
     @property
     def num_token_types(self) -> int:
-        """The kinds of token (text A and B of a pair) that it tells apart; 0 if it is blind to them."""
+        """Number of token types (text A and B of a pair); 0 if the encoder ignores them."""
         types: int = getattr(self, "type_vocab_size", 0)
         return types
 
     @property
     def pad_token_id(self) -> int:
-        """The padding's id in the `config.json` that it was read from; that of the class in transformers otherwise."""
-        found = self.others.get("pad_token_id")
-        return found if type(found) is int else self.special_ids["pad_token_id"]
+        """Id of the padding in the `config.json` that was read; otherwise the default of transformers."""
+        pad_id = self.extra_fields.get("pad_token_id")
+        return pad_id if type(pad_id) is int else self.special_ids["pad_token_id"]
 
     def replaced(self, **changes: Any) -> Self:
-        """The same with other values of some fields."""
+        """Copy with other values of some fields."""
         changed = dataclasses.replace(self, **changes)
-        object.__setattr__(changed, "others", self.others)
+        object.__setattr__(changed, "extra_fields", self.extra_fields)
         return changed
 
     def to_json(self) -> dict[str, Any]:
-        """The fields for `config.json`, with what else was in the one that it was read from."""
-        return {**self.others, "model_type": self.model_type, **dataclasses.asdict(self)}
+        """Fields for `config.json`, with the further keys of the file that was read."""
+        return {**self.extra_fields, "model_type": self.model_type, **dataclasses.asdict(self)}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The configuration in a `config.json`; what this class does not know is kept for `to_json`.
+        """Read the values of a `config.json`; unknown keys are kept for `to_json`.
 
-        Left out is what belongs to the head, the labels and the files, and not to the encoder.
+        Keys on the head, the labels and the files are ignored.
         """
         causal = fields.get("is_decoder")
-        require(
-            not causal, f"is_decoder: found {causal!r}; expected an encoder, in which a token sees those behind it too"
-        )
-        own = {field.name for field in dataclasses.fields(cls)}
-        config = cls(**{name: fields[name] for name in own & fields.keys()})
-        left = {k: v for k, v in fields.items() if k not in own | _ELSEWHERE and not k.startswith(_OURS)}
-        object.__setattr__(config, "others", left)
+        require(not causal, f"is_decoder: found {causal!r}; expected an encoder: decoders are not supported")
+        names = {field.name for field in dataclasses.fields(cls)}
+        config = cls(**{name: fields[name] for name in names & fields.keys()})
+        ignored = names | _NOT_ENCODER
+        extra = {k: v for k, v in fields.items() if k not in ignored and not k.startswith(_OWN_PREFIX)}
+        object.__setattr__(config, "extra_fields", extra)
         return config
 
 
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
-    """`DomainbertError` where sequences are longer than an encoder, as far as it is known, has positions for."""
+    """Raise `DomainbertError` if `max_length` exceeds the positions of the encoder; None is unknown."""
     if encoder is not None and max_length is not None and max_length > encoder.max_length:
         raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {encoder.max_length} tokens")
 

@@ -1,8 +1,8 @@
-"""The encoder families: every folder here with a `config.py` and a `model.py` is one.
+"""Registry of the encoder families: every subfolder with a `config.py` and a `model.py` is a family.
 
-So is such a folder in a user package, `mypkg/<model_type>/` (with _ for -), if the package is installed and registers
-it by an entry point (`domainbert.families`), or once its `config.py` has been imported (`--allow-import
-mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
+A user package can add a family in `mypkg/<model_type>/` (with _ for -): an installed package registers it by an entry
+point (`domainbert.families`), or its `config.py` is imported with `--allow-import mypkg.<model_type>.config`. The
+content of a model folder never causes an import.
 """
 
 from __future__ import annotations
@@ -24,83 +24,82 @@ if TYPE_CHECKING:
     from domainbert.encoders.names import NameMap
 
 TOKENS, SEQUENCE, SPAN = "tokens", "sequence", "span"
-"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS] or from all of it; for each of
-some tokens how well a span begins there, and how well it ends."""
+"""Kinds of head: labels of tokens; labels of texts; start and end scores of spans."""
 
 SPAN_OUTPUTS = ("start", "end")
-"""Names of the outputs of a head of spans; transformers gives them no names."""
+"""Names of the outputs of a span head, for which transformers has no names."""
 
 REPLACED = "replaced"
-"""For each token one number, the higher the likelier it is none of the text's own (Clark et al. 2020, section 2)."""
+"""Kind of head: logit that a token was replaced (Clark et al. 2020, section 2)."""
 
 PRETRAINING = "pretraining"
-"""That of masked LM, and for each pair of segments whether they follow each other (Devlin et al. 2019, section 3.1; Lan
-et al. 2020, section 3.1)."""
+"""Kind of head: masked LM, and whether the second segment of a pair follows the first (Devlin et al. 2019, section 3.1;
+Lan et al. 2020, section 3.1)."""
 
 CRF = "crf"
-"""A linear-chain CRF over the words that a token head labels."""
+"""Kind of head: a token head with a linear-chain CRF over words."""
 
 BIAFFINE = "biaffine"
-"""Scores of each word as head of each other one, and of labels for that."""
+"""Kind of head: scores of dependency arcs between words, and of their labels."""
 
-_ON_TOP_OF = {CRF: TOKENS, BIAFFINE: None}
-"""Kinds of our own: one of a family's with more on top, or None, the encoder alone. No family has to know of them."""
+_BASE_KIND = {CRF: TOKENS, BIAFFINE: None}
+"""Heads that domainbert adds to all families, and the family's kind that they extend; None extends the encoder."""
 
 _SIZES = {BIAFFINE: ("arc_size", "label_size")}
-"""Sizes of such a head that do not follow from encoder and labels: its arguments, and keys of `config.json`."""
+"""Arguments of these heads that do not follow from encoder and labels; they are stored in `config.json`."""
 
 
 def family_names() -> list[str]:
-    """The `model_type` of every family that is known, those of user packages included."""
-    return sorted(_known())
+    """`model_type` of all registered families, user packages included."""
+    return sorted(_registered())
 
 
 def config_class(model_type: str) -> type[EncoderConfig]:
-    """The configuration class of a family; `DomainbertError` for one that is not supported."""
-    known = _known()
-    if model_type not in known:
+    """Configuration class of a family; `DomainbertError` if it is not registered."""
+    registered = _registered()
+    if model_type not in registered:
         raise DomainbertError(
-            f"model_type: found {model_type!r}; supported families are {', '.join(sorted(known))} "
-            "(--allow-import names the module that defines one of your own)"
+            f"model_type: found {model_type!r}; supported families are {', '.join(sorted(registered))} "
+            "(use --allow-import for a module with your own family)"
         )
-    return known[model_type]
+    return registered[model_type]
 
 
 def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
-    """The configuration class for a `config.json`: by `model_type`, or where an older file has none by `architectures`.
+    """Configuration class for a `config.json`, by `model_type`, or by `architectures` in older files without it.
 
-    `DomainbertError` if neither names a supported family.
+    Raises `DomainbertError` if neither names a supported family.
     """
     if "model_type" in fields:
         return config_class(fields["model_type"])
     names = set(fields.get("architectures") or ())
-    for kind in reversed(_known().values()):  # ours first
-        if any(names.intersection(classes) for classes in kind.architectures.values()):
-            return kind
-    found = f"architectures is {sorted(names)}" if names else "no architectures from which to infer it"
+    for cls in reversed(_registered().values()):  # domainbert's first
+        if any(names.intersection(classes) for classes in cls.architectures.values()):
+            return cls
+    reason = f"architectures is {sorted(names)}" if names else "no architectures from which to infer it"
     lines = ", ".join(f'"model_type": "{name}"' for name in family_names())
-    raise DomainbertError(f"model_type: missing, and {found}; expected one of these lines: {lines}")
+    raise DomainbertError(f"model_type: missing, and {reason}; expected one of these lines: {lines}")
 
 
 def family(config: EncoderConfig) -> Family[Any]:
-    """The `Family` of a configuration (this imports torch); `DomainbertError` for one that is not laid out as such."""
+    """`Family` of a configuration (imports torch); `DomainbertError` if its package has no valid `FAMILY`."""
     from domainbert.encoders.family import Family
 
     module = type(config).__module__
-    if not _at_home(type(config)):
+    if not _in_own_folder(type(config)):
         raise DomainbertError(
-            f"{module}: model_type is {config.model_type!r}; expected the name of the folder it is in"
+            f"{module}: model_type is {config.model_type!r}; expected the name of the folder of this module"
         )
     package = module.rpartition(".")[0]
     try:
-        found = getattr(importlib.import_module(f"{package}.model"), "FAMILY", None)
+        value = getattr(importlib.import_module(f"{package}.model"), "FAMILY", None)
     except ModuleNotFoundError as error:
         if error.name != f"{package}.model":
             raise
-        raise DomainbertError(f"{package}: no model.py; expected one beside {module}, with the encoder") from error
-    if not isinstance(found, Family):
-        raise DomainbertError(f"{package}.model: FAMILY is {found!r}; expected a Family of domainbert.encoders.family")
-    return found
+        raise DomainbertError(f"{package}: no model.py; expected one next to {module}, with the encoder") from error
+    if not isinstance(value, Family):
+        raise DomainbertError(f"{package}.model: FAMILY is {value!r}; expected a Family of domainbert.encoders.family")
+    return value
 
 
 def build_model(
@@ -110,78 +109,80 @@ def build_model(
     num_labels: int = 0,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> EncoderWithHead:
-    """A freshly initialised encoder with a head of one of the `head_kinds`.
+    """Newly initialised encoder with a head of one of the `head_kinds`.
 
-    `num_labels` are outputs of a task's, `sizes` what else a head of ours has to be told (`head_sizes`).
-    `DomainbertError` where the family has no such head, or the encoder does not go with the vocabulary.
+    `num_labels` is the number of outputs of a task's head, `sizes` are further arguments of the head (`head_sizes`).
+    Raises `DomainbertError` if the family has no such head, or the vocabulary does not match the encoder.
     """
     from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import Crf
     from domainbert.encoders.heads import EncoderWithHead
 
-    own = family(config)
-    encoder = own.encoder(config, vocabulary)
+    builder = family(config)
+    encoder = builder.encoder(config, vocabulary)
     if kind not in head_kinds(config):
-        raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; it has {', '.join(head_kinds(config))}")
+        kinds = ", ".join(head_kinds(config))
+        raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; expected one of {kinds}")
     if kind == BIAFFINE:
         return EncoderWithHead(encoder, Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **sizes))
-    head = own.head(family_kind(kind) or kind, config, encoder, num_labels)
+    head = builder.head(family_kind(kind) or kind, config, encoder, num_labels)
     if kind == CRF:
         head.crf = Crf(num_labels)
     return EncoderWithHead(encoder, head)
 
 
 def head_kinds(config: EncoderConfig) -> list[str]:
-    """The kinds of head that a family has, and ours that stand on them or on its encoder."""
-    own = [kind for kind in config.architectures if kind is not None]
-    return own + [kind for kind, base in _ON_TOP_OF.items() if base is None or base in own]
+    """Kinds of head of a family, with those that domainbert adds to it."""
+    kinds = [kind for kind in config.architectures if kind is not None]
+    return kinds + [kind for kind, base in _BASE_KIND.items() if base is None or base in kinds]
 
 
 def family_kind(kind: str | None) -> str | None:
-    """The kind of head that a family makes for it; None where it is the encoder alone."""
-    return kind if kind is None else _ON_TOP_OF.get(kind, kind)
+    """Kind of head that the family provides for `kind`; None for the encoder alone."""
+    return kind if kind is None else _BASE_KIND.get(kind, kind)
 
 
 def head_sizes(kind: str | None, fields: Mapping[str, Any]) -> dict[str, int]:
-    """Those of a head's arguments that are sizes, from the fields of a `config.json`; most kinds have none."""
-    found = {name: fields[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
-    for name, size in found.items():
+    """Sizes of a head from the fields of a `config.json`; {} for most kinds."""
+    sizes = {name: fields[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
+    for name, size in sizes.items():
         require(type(size) is int and size >= 1, f"domainbert_{name}: found {size!r:.80}; expected a positive number")
-    return found
+    return sizes
 
 
-def size_facts(kind: str | None, head: nn.Module) -> dict[str, int]:
-    """The keys of `config.json` from which `head_sizes` reads them, for a head of this kind."""
+def head_size_fields(kind: str | None, head: nn.Module) -> dict[str, int]:
+    """Fields of `config.json` for the sizes of a head, which `head_sizes` reads."""
     return {f"domainbert_{name}": getattr(head, name) for name in _SIZES.get(kind or "", ())}
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
-    """Our parameter names to those of Hugging Face, for the encoder with a head of this kind, or without one."""
+    """Parameter names to Hugging Face names, for the encoder with a head of this kind, or without a head (None)."""
     from domainbert.encoders.biaffine import BIAFFINE_NAMES
     from domainbert.encoders.crf import CRF_NAMES
 
-    own: dict[str | None, NameMap] = {CRF: CRF_NAMES, BIAFFINE: BIAFFINE_NAMES}
-    return family(config).names(config, family_kind(kind)) | own.get(kind, {})
+    added: dict[str | None, NameMap] = {CRF: CRF_NAMES, BIAFFINE: BIAFFINE_NAMES}
+    return family(config).names(config, family_kind(kind)) | added.get(kind, {})
 
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:
-    """The class of transformers that loads the encoder with a head of this kind, or without one."""
+    """Class of transformers that loads the encoder with a head of this kind, or without a head (None)."""
     return config.architectures[family_kind(kind)][0]
 
 
 def kind_of(config: EncoderConfig, architecture: str) -> str | None:
-    """The kind of head that a class of transformers has; None where it is none of those here."""
+    """Kind of head of a class of transformers; None if it is not supported."""
     return next((kind for kind, classes in config.architectures.items() if architecture in classes), None)
 
 
-def _known() -> dict[str, type[EncoderConfig]]:
-    choices_of(EncoderConfig)  # imports ours, and those of installed packages
-    kinds = [kind for kind in concrete_subclasses(EncoderConfig) if _at_home(kind)]
-    ours_last = sorted(kinds, key=lambda kind: kind.__module__.startswith("domainbert."))
-    return {kind.model_type: kind for kind in ours_last}
+def _registered() -> dict[str, type[EncoderConfig]]:
+    """Configuration classes by `model_type`; domainbert's own are last, so that they take precedence."""
+    choices_of(EncoderConfig)  # imports the families of domainbert and of installed packages
+    classes = [cls for cls in concrete_subclasses(EncoderConfig) if _in_own_folder(cls)]
+    classes.sort(key=lambda cls: cls.__module__.startswith("domainbert."))
+    return {cls.model_type: cls for cls in classes}
 
 
-def _at_home(kind: type[EncoderConfig]) -> bool:
-    """Whether a class stands in a folder that is called as its family is."""
-    folder = kind.__module__.rpartition(".")[0].rpartition(".")[2]
-    return bool(folder) and folder == kind.model_type.replace("-", "_")
+def _in_own_folder(cls: type[EncoderConfig]) -> bool:
+    """Whether a class is defined in a folder with the name of its family."""
+    folder = cls.__module__.rpartition(".")[0].rpartition(".")[2]
+    return bool(folder) and folder == cls.model_type.replace("-", "_")

@@ -1,4 +1,4 @@
-"""The interface of a family of encoders."""
+"""Interface of an encoder family."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ _BERT_LAYER = {
 
 
 class Family(ABC, Generic[C]):
-    """A family, which its `model.py` holds as `FAMILY`; what needs no torch stands in its configuration.
+    """An encoder family; its `model.py` defines an instance `FAMILY`. Parts without torch are in its configuration.
 
-    `names`, `tied` and `per_entry` follow from the attributes, which are names in Hugging Face's models; a family whose
-    encoder is no `PostNormEncoder` has its own `encoder_names`, or its own of all three.
+    `names`, `tied` and `per_entry` use the attributes, which are names in Hugging Face's models. A family whose encoder
+    is no `PostNormEncoder` overrides `encoder_names`, or all three.
 
     Attributes:
-        prefix: what the base model is called in a model with a head: `bert.`.
-        unread: tensors of the base model that no head here reads, such as a pooler.
+        prefix: prefix of the base model in a model with a head, such as `bert.`.
+        ignored_tensors: tensors of the base model that no head uses, such as a pooler.
         tables: embeddings that are summed.
-        layers: where the layers are numbered, in the base model.
-        layer: our modules of a layer to theirs.
-        heads: our modules of each kind of head to theirs, `masked_lm` among them.
-        of_any_head: how the names of tensors outside the base model begin that are the same in all kinds of head: a new
-            head starts from those of the old one, whatever it predicted.
-        output_bias: the bias of a head that predicts entries.
-        output_copies: its output weights, which are the word embeddings, and where there is one a copy of that bias.
+        layers: name of the list of layers in the base model.
+        layer: modules of a layer to Hugging Face names.
+        heads: modules of each kind of head to Hugging Face names, `masked_lm` included.
+        of_any_head: prefixes of tensors outside the base model that all kinds of head share; a new head starts with
+            their values from the old head.
+        output_bias: bias of a masked-LM head.
+        output_copies: output weights of a masked-LM head, which are the word embeddings, and a copy of its bias if
+            there is one.
     """
 
     prefix: ClassVar[str]
-    unread: ClassVar[Sequence[str]] = ()
+    ignored_tensors: ClassVar[Sequence[str]] = ()
     tables: ClassVar[Sequence[str]] = ("word", "position", "token_type")
     layers: ClassVar[str] = "encoder.layer"
     layer: ClassVar[Mapping[str, tuple[str, ...]]] = _BERT_LAYER
@@ -55,43 +56,43 @@ class Family(ABC, Generic[C]):
 
     @abstractmethod
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
-        """A freshly initialised encoder."""
+        """Newly initialised encoder."""
 
     @abstractmethod
     def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
-        """A freshly initialised head of one of the kinds in `config.architectures`."""
+        """Newly initialised head of one of the kinds in `config.architectures`."""
 
     def names(self, config: C, kind: str | None) -> NameMap:
-        """Our parameters to the tensors of Hugging Face, for the encoder with a head of this kind, or without one.
+        """Parameter names to Hugging Face names, for the encoder with a head of this kind, or without a head (None).
 
-        A shared one is named once.
+        Shared parameters are listed once.
         """
         names = self.encoder_names(config) | with_weight_and_bias({} if kind is None else self.heads[kind])
         return names | {"head.bias": (self.output_bias,)} if kind in ("masked_lm", "pretraining") else names
 
     def encoder_names(self, config: C) -> NameMap:
-        """Those of the encoder alone."""
-        ours, theirs = "encoder.embeddings", f"{self.prefix}embeddings"
-        tables = {f"{ours}.{name}.weight": (f"{theirs}.{name}_embeddings.weight",) for name in self.tables}
+        """Parameter names of the encoder to Hugging Face names."""
+        module, hf_module = "encoder.embeddings", f"{self.prefix}embeddings"
+        tables = {f"{module}.{name}.weight": (f"{hf_module}.{name}_embeddings.weight",) for name in self.tables}
         layers = numbered("encoder.layers", self.layer_names(config), self.layer)
-        return tables | with_weight_and_bias({f"{ours}.norm": f"{theirs}.LayerNorm", **layers})
+        return tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
 
     def layer_names(self, config: C) -> Sequence[str]:
-        """Hugging Face names of the layers; one whose weights are shared stands there once."""
+        """Hugging Face names of the layers; layers with shared weights are listed once."""
         return [f"{self.prefix}{self.layers}.{number}" for number in range(config.sizes.num_layers)]
 
     def tied(self, config: C) -> Mapping[str, str]:
-        """Tensors of Hugging Face that are copies, to what they are copies of: not written, and read where they are."""
+        """Hugging Face names of copies to the names of their originals; copies are not written, but may be read."""
         return dict(zip(self.output_copies, self.per_entry(config), strict=False))
 
     def per_entry(self, config: C) -> Sequence[str]:
-        """The tensors of Hugging Face with a row for each vocabulary entry, the word embeddings first."""
+        """Hugging Face names of the tensors with one row per vocabulary entry, the word embeddings first."""
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
-    def renamed(self, name: str, config: C) -> str:
-        """Name in transformers of a tensor: the same, unless checkpoints from elsewhere call it otherwise."""
+    def canonical_name(self, name: str, config: C) -> str:
+        """Name of a tensor in transformers, for checkpoints from other programs with other names."""
         return name
 
     def with_padding(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
-        """The tensors of a model for another id of the padding: the same, unless positions are counted from it."""
+        """Tensors for another padding id; changed only in families that count positions from it."""
         return dict(tensors)

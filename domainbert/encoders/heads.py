@@ -1,4 +1,4 @@
-"""Heads of an encoder, of masked LM, of tokens, spans and sequences, and the model that joins the two."""
+"""Heads for masked LM, tokens, spans and sequences, and the model of an encoder and a head."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.nn import functional
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, filled_up, select, text_numbers
+from domainbert.encoders.packed import Packed, pad_positions, select, text_numbers
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
 
 class MaskedLMHead(nn.Module):
-    """Predicts a vocabulary entry at each of some positions, with the input embeddings (V, E) as output weights."""
+    """Predicts vocabulary entries at given positions, with the input embeddings (V, E) as output weights."""
 
     def __init__(self, embeddings: nn.Embedding, hidden_size: int, activation: str, layer_norm_eps: float) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class MaskedLMHead(nn.Module):
 
 
 class PretrainingHead(MaskedLMHead):
-    """A masked-LM head and, for the pooled [CLS] of a pair of segments, whether the second one follows the first
-    (Devlin et al. 2019, section 3.1) or stands behind it in the text (Lan et al. 2020, section 3.1)."""
+    """Masked-LM head and a classifier on the pooled [CLS]: whether the second segment follows the first (Devlin et al.
+    2019, section 3.1), or whether the two segments are in order (Lan et al. 2020, section 3.1)."""
 
     def __init__(
         self, embeddings: nn.Embedding, hidden_size: int, activation: str, layer_norm_eps: float, pair_dropout: float
@@ -45,12 +45,12 @@ class PretrainingHead(MaskedLMHead):
         self.classifier = nn.Linear(hidden_size, 2)
 
     def judge(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        """States of [CLS] (N, H), which stand at these positions (N,) -> logits of yes and no (N, 2)."""
+        """Logits of yes and no (N, 2) from the states of [CLS] (N, H) at `positions` (N,)."""
         return self.classifier(self.pair_dropout(torch.tanh(self.pooler(hidden)), positions))
 
 
 class TokenHead(nn.Module):
-    """A label for each of some tokens; or how well a span begins and ends there."""
+    """Predicts labels of tokens, or start and end scores of spans."""
 
     def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class TokenHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Whether a token was put in place of the text's own (Clark et al. 2020, ELECTRA, section 2)."""
+    """Predicts whether a token was replaced (Clark et al. 2020, ELECTRA, section 2)."""
 
     def __init__(self, hidden_size: int, activation: str) -> None:
         super().__init__()
@@ -77,13 +77,13 @@ class ReplacedHead(nn.Module):
 
 
 class SequenceHead(nn.Module):
-    """A label for each text, from the pooled [CLS] token; the pooler's activation is `tanh`, or one of the layers'.
+    """Predicts labels of texts from the pooled [CLS] token; the pooler's activation is `tanh` or one of `ACTIVATIONS`.
 
     Attributes:
-        takes_means: whether it reads the mean of a text's tokens in place of the [CLS].
+        mean_pooling: read the mean of the tokens of a text instead of [CLS].
     """
 
-    takes_means: bool = False
+    mean_pooling: bool = False
 
     def __init__(
         self, hidden_size: int, num_labels: int, dropout: float, activation: str, input_dropout: float = 0.0
@@ -113,20 +113,19 @@ def build_head(
     span_dropout: float = 0.0,
     pair_dropout: float = 0.0,
 ) -> nn.Module:
-    """A freshly initialised head for an encoder of some sizes.
+    """Newly initialised head for an encoder.
 
     Args:
-        kind, num_labels: `masked_lm`, `pretraining`, `replaced`; `tokens`, `span` or `sequence` with so many outputs.
+        kind, num_labels: `masked_lm`, `pretraining`, `replaced`; `tokens`, `span` or `sequence` with `num_labels`.
         dropout: before the classifier of tokens and sequences.
-        activation: of masked LM; None is that of the layers.
+        activation: of masked LM; None takes the activation of the layers.
         pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
-        span_dropout, pair_dropout: before the outputs of spans, and of pairs in pretraining; most families have none
-            there.
+        span_dropout, pair_dropout: before the outputs of spans, and of pairs in pretraining; 0 in most families.
     """
     head: nn.Module
     if kind in ("masked_lm", "pretraining"):
-        how = encoder.input_embeddings, sizes.hidden_size, activation or sizes.activation, sizes.layer_norm_eps
-        head = MaskedLMHead(*how) if kind == "masked_lm" else PretrainingHead(*how, pair_dropout)
+        common = encoder.input_embeddings, sizes.hidden_size, activation or sizes.activation, sizes.layer_norm_eps
+        head = MaskedLMHead(*common) if kind == "masked_lm" else PretrainingHead(*common, pair_dropout)
     elif kind == "replaced":
         head = ReplacedHead(sizes.hidden_size, sizes.activation)
     elif kind in ("tokens", "span"):
@@ -138,20 +137,20 @@ def build_head(
 
 
 def text_means(hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
-    """The means (N, H) of hidden states (B, S, H) over the texts that the flattened `positions` (N,) are in."""
+    """Means (N, H) of hidden states (B, S, H) over the texts at the flattened `positions` (N,)."""
     texts = text_numbers(segment_ids).flatten()
     inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
     return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
 
 
 class EncoderWithHead(nn.Module):
-    """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
+    """An encoder and a head that reads some of its positions; it is trained, saved and loaded as a unit.
 
-    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] and the pieces of the context
-    for spans, [CLS] for sequence labels; these may read the text that it begins instead.
+    The head reads masked tokens for masked LM, labelled pieces for token labels, [CLS] and the pieces of the context
+    for spans, and [CLS] or the mean of the text for sequence labels.
 
     Attributes:
-        borrowed: parameters of another model, which that one trains and saves, that this one reads.
+        borrowed: parameters of another model that this model uses; the other model trains and saves them.
     """
 
     borrowed: tuple[nn.Parameter, ...] = ()
@@ -162,18 +161,18 @@ class EncoderWithHead(nn.Module):
         self.head = head
 
     def forward(self, tokens: Packed, positions: Tensor, pairs: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens; and those (P, 2) of
-        the pairs that begin at `pairs` (P,), if a `PretrainingHead` is asked for them."""
+        """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens.
+        With `pairs` (P,), positions of [CLS], a `PretrainingHead` also returns the logits of the pairs (P, 2)."""
         if pairs is not None:
             return self._with_pairs(tokens, positions, pairs)
         return self.read(self.head_input(tokens, positions))[: len(positions)]
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
-        """Input of the head (N, H) at `positions` (N,); training on a CPU appends further rows, see `filled_up`."""
-        if self._takes_means:
+        """Input of the head (N, H) at `positions` (N,); training on a CPU appends rows, see `pad_positions`."""
+        if self._mean_pooling:
             return self.states(self.encoder(tokens), tokens, positions)
-        fills_up = self.training and positions.device.type == "cpu"
-        return self.encoder(tokens, filled_up(positions) if fills_up else positions)
+        pads = self.training and positions.device.type == "cpu"
+        return self.encoder(tokens, pad_positions(positions) if pads else positions)
 
     def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
         assert isinstance(self.head, PretrainingHead)
@@ -181,13 +180,12 @@ class EncoderWithHead(nn.Module):
         return self.read(states[: len(positions)]), self.head.judge(states[len(positions) :], pairs)
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or the means of
-        the texts that these are in."""
-        return text_means(hidden, tokens.segment_ids, positions) if self._takes_means else select(hidden, positions)
+        """Input of the head (N, H) from the last hidden states (B, S, H), at `positions` (N,) or as means of texts."""
+        return text_means(hidden, tokens.segment_ids, positions) if self._mean_pooling else select(hidden, positions)
 
     @property
-    def _takes_means(self) -> bool:
-        return isinstance(self.head, SequenceHead) and self.head.takes_means
+    def _mean_pooling(self) -> bool:
+        return isinstance(self.head, SequenceHead) and self.head.mean_pooling
 
     def read(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""

@@ -1,4 +1,4 @@
-"""Building blocks shared by the encoder families. Layers take numbers and modules, never a configuration."""
+"""Layers shared by the encoder families. Their arguments are numbers and modules, never a configuration."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
 
 
 class Dropout(nn.Module):
-    """Zeroes elements at random while training, and scales the others up (Srivastava et al. 2014, section 4)."""
+    """Dropout (Srivastava et al. 2014, section 4) that on a CPU draws for each text separately, see `drop`."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
     def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Any shape; (N, W) inside an encoder are those at `positions`."""
+        """Apply dropout to hidden states of any shape; states (N, W) inside an encoder need their `positions`."""
         return drop(hidden, self.rate, positions=positions) if self.training else hidden
 
 
 class Attention(nn.Module):
-    """`attend` as a module: it has no weights, and a hook on it sees queries, keys and values of any family."""
+    """`attend` as a module without weights, so that a hook can record queries, keys and values in any family."""
 
     def __init__(self, dropout: float, window: int | None = None, scale: float | None = None) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Attention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, bias: Tensor | None = None
     ) -> Tensor:
-        """(B, heads, S, D) each -> (B, heads, S, D); see `attend`."""
+        """Apply `attend`: (B, heads, S, D) each -> (B, heads, S, D)."""
         rate = self.dropout if self.training else 0.0
         return attend(query, key, value, segments, bias=bias, window=self.window, scale=self.scale, dropout=rate)
 
@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with an activation between."""
+    """Two linear layers with an activation between them."""
 
     def __init__(self, hidden_size: int, intermediate_size: int, activation: str) -> None:
         super().__init__()
@@ -99,14 +99,14 @@ class PostNormLayer(nn.Module):
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`; the context is what its attention reads."""
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`; `context` is passed to the attention."""
         mixed = self.attention(hidden, context, positions)
         hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed, positions))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden), positions))
 
 
 def initialise(module: nn.Module, initializer_range: float) -> None:
-    """BERT's initialisation: normal weights, zero biases; norms keep torch's ones and zeros."""
+    """Initialise as BERT: normal weights and zero biases; norms keep torch's ones and zeros."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
             nn.init.normal_(part.weight, std=initializer_range)

@@ -1,4 +1,4 @@
-"""The reversible map between our parameter names and those of Hugging Face."""
+"""Reversible map between domainbert's and Hugging Face's parameter names."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ import torch
 from torch import Tensor
 
 NameMap = dict[str, tuple[str, ...]]
-"""Our parameter -> the Hugging Face tensors it consists of, stacked along the first dimension."""
+"""Parameter to the Hugging Face tensors that it consists of, stacked along the first dimension."""
 
 
 def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMap:
-    """The map of parameters of modules that have a weight and a bias: ours to theirs, or to those stacked in it."""
+    """Map of the weights and biases of modules, from module names to one or several (stacked) Hugging Face names."""
     names: NameMap = {}
-    for kind in ("weight", "bias"):
-        for ours, theirs in modules.items():
-            stacked = (theirs,) if isinstance(theirs, str) else theirs
-            names[f"{ours}.{kind}"] = tuple(f"{name}.{kind}" for name in stacked)
+    for parameter in ("weight", "bias"):
+        for module, hf_modules in modules.items():
+            stacked = (hf_modules,) if isinstance(hf_modules, str) else hf_modules
+            names[f"{module}.{parameter}"] = tuple(f"{name}.{parameter}" for name in stacked)
     return names
 
 
 def numbered(
-    ours: str, theirs: Sequence[str], parts: Mapping[str, tuple[str, ...]]
+    prefix: str, hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str | tuple[str, ...]]:
-    """Modules of layers: `{ours}.0.{part}` to `{theirs[0]}.{part}`, ..."""
+    """Map the modules of all layers: `{prefix}.0.{part}` to `{hf_layers[0]}.{parts[part]}`, ..."""
     return {
-        f"{ours}.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
-        for index, layer in enumerate(theirs)
+        f"{prefix}.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
+        for index, layer in enumerate(hf_layers)
         for part, names in parts.items()
     }
 
 
 def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:
-    """Our state dict under Hugging Face names, stacked tensors taken apart."""
+    """Convert a state dict to Hugging Face names; stacked tensors are split."""
     result: dict[str, Tensor] = {}
-    for ours, theirs in names.items():
-        parts = state[ours].detach().chunk(len(theirs), dim=0)
-        result.update({name: part.contiguous() for name, part in zip(theirs, parts, strict=True)})
+    for name, hf_names in names.items():
+        parts = state[name].detach().chunk(len(hf_names), dim=0)
+        result.update({hf_name: part.contiguous() for hf_name, part in zip(hf_names, parts, strict=True)})
     return result
 
 
 def from_hugging_face(tensors: Mapping[str, Tensor], names: NameMap) -> tuple[dict[str, Tensor], list[str]]:
-    """Our state dict from tensors under Hugging Face names, and the names that were missing."""
+    """Convert tensors under Hugging Face names to a state dict; also return the missing Hugging Face names."""
     state: dict[str, Tensor] = {}
     missing: list[str] = []
-    for ours, theirs in names.items():
-        absent = [name for name in theirs if name not in tensors]
+    for name, hf_names in names.items():
+        absent = [hf_name for hf_name in hf_names if hf_name not in tensors]
         missing.extend(absent)
         if not absent:
-            parts = [tensors[name].to(torch.float32) for name in theirs]
-            state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
+            parts = [tensors[hf_name].to(torch.float32) for hf_name in hf_names]
+            state[name] = torch.cat(parts) if len(parts) > 1 else parts[0]
     return state, missing

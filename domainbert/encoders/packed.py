@@ -1,4 +1,4 @@
-"""Packed rows, the input of every encoder."""
+"""Packed rows: the input of every encoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MULTIPLE = 64
 
 
 class Packed(NamedTuple):
-    """Rows that hold several texts back to back, each tensor (B, S) but for `boundaries`.
+    """Rows of several concatenated texts; all tensors except `boundaries` are (B, S).
 
     >>> from domainbert import Packed, load_encoder, load_tokenizer, packed_loader
     >>> encoder = load_encoder("model")[0].encoder
@@ -22,12 +22,11 @@ class Packed(NamedTuple):
     True
 
     Attributes:
-        input_ids: numbers of vocabulary entries.
-        position_ids: the place of a token in its text, from 0.
-        segment_ids: the number of its text in the row, from 1; 0 is padding. No token sees another segment.
-        token_type_ids: which text of a pair it belongs to; None is 0 for every token.
-        boundaries: (N + 1,) from `attention.segment_boundaries`. With them attention may be faster on a GPU; they
-            change nothing else.
+        input_ids: ids of vocabulary entries.
+        position_ids: position of a token in its text, from 0.
+        segment_ids: number of the text in its row, from 1; 0 is padding. Attention does not cross segments.
+        token_type_ids: index of the text in a pair; None is 0 for every token.
+        boundaries: (N + 1,) from `attention.segment_boundaries`, optional; they allow faster attention on a GPU.
     """
 
     input_ids: Tensor
@@ -38,32 +37,32 @@ class Packed(NamedTuple):
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Packed:
-        """Those of a batch, which may hold more; what has a default may be missing."""
+        """Select the fields from a batch, which may have further keys; optional fields may be missing."""
         return cls(**{name: batch[name] for name in cls._fields if name in batch})
 
 
 def select(states: Tensor, positions: Tensor | None) -> Tensor:
-    """The states (N, W) at `positions` (N,) of the flattened tokens, of (B, S, W); all of them as they are for None."""
+    """States (N, W) at `positions` (N,) of the flattened tokens, from (B, S, W); unchanged for None."""
     return states if positions is None else states.flatten(0, 1).index_select(0, positions)
 
 
-def filled_up(positions: Tensor) -> Tensor:
-    """Positions (N,) and so many times the first token that a multiple of 64 are read, for training on a CPU.
+def pad_positions(positions: Tensor) -> Tensor:
+    """Pad positions (N,) with 0, the first token, to a multiple of 64, for training on a CPU.
 
-    N differs from step to step, and oneDNN builds a matrix product for each shape: a dozen a step, which takes
-    milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
+    N varies between steps, and oneDNN compiles matrix products for each shape: a dozen per step, which takes
+    milliseconds and fragments the heap, so that memory grows for hundreds of steps.
     """
     return functional.pad(positions, (0, -len(positions) % _MULTIPLE))
 
 
 def segment_starts(segment_ids: Tensor) -> Tensor:
-    """First place of each segment in the flattened (B * S) tokens; padding is one, of each row for itself."""
+    """Index of the first token of each segment in the flattened (B * S) tokens; padding is a segment of its row."""
     begins = torch.ones_like(segment_ids, dtype=torch.bool)
     begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
     return begins.flatten().nonzero().flatten()
 
 
 def text_numbers(segment_ids: Tensor) -> Tensor:
-    """A number for the text of each token, of one row or of another: (B, S) -> (B, S); padding is one text of a row."""
+    """Number of the text of each token, unique in the batch: (B, S) -> (B, S); padding is a text of its row."""
     rows, length = segment_ids.shape
     return segment_ids + torch.arange(rows, device=segment_ids.device).unsqueeze(-1) * (length + 1)

@@ -1,4 +1,4 @@
-"""The encoder of BERT and of those built like it (Devlin et al. 2019, section 3)."""
+"""Encoder of BERT and of families with the same architecture (Devlin et al. 2019, section 3)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from domainbert.encoders.packed import Packed
 
 
 class Embeddings(nn.Module):
-    """Word, position and token-type embeddings of so many rows each (no types if 0), summed and normalised.
+    """Sum of word, position and token-type embeddings, normalised; no types if `num_types` is 0.
 
-    `first_position` is the row of the position of a text's first token; `factor_width` is that of the rows where a
-    linear layer leads from there to the hidden states (Lan et al. 2020, ALBERT, section 3.1).
+    `first_position` is the row of the position table for the first token of a text. `factor_width` is the width of
+    factorised embeddings, which a linear layer projects to the hidden states (Lan et al. 2020, ALBERT, section 3.1).
     """
 
     def __init__(
@@ -41,23 +41,23 @@ class Embeddings(nn.Module):
         self.project = None if factor_width is None else nn.Linear(width, sizes.hidden_size)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """(B, S) -> (B, S, H); without token types every token is of type 0."""
+        """(B, S) -> (B, S, H); without token types every token has type 0."""
         types = tokens.token_type_ids
-        places = tokens.position_ids + self.first_position if self.first_position else tokens.position_ids
-        summed = self.word(tokens.input_ids) + self.position(places)
+        positions = tokens.position_ids + self.first_position if self.first_position else tokens.position_ids
+        summed = self.word(tokens.input_ids) + self.position(positions)
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
         embedded = self.dropout(self.norm(summed))
-        # of its input's precision, as a sum is: what layers add up would else be of 16 bits under autocast
+        # in the precision of its input; under autocast the sums of the layers would otherwise have 16 bits
         return embedded if self.project is None else self.project(embedded).to(embedded.dtype)
 
     def parts(self) -> dict[str, nn.Module]:
-        """The modules by name, without those that the configuration leaves out."""
-        made = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
-        return {name: part for name, part in made.items() if part is not None}
+        """Modules by name, without those that are None."""
+        modules = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
+        return {name: module for name, module in modules.items() if module is not None}
 
     def zero_padding(self, pad_id: int) -> None:
-        """The rows of the padding are 0 at first, as in transformers, the one before the first position too."""
+        """Initialise the rows of the padding to 0, as transformers does, in the table of positions too."""
         with torch.no_grad():
             self.word.weight[pad_id].zero_()
             if self.first_position:
@@ -65,7 +65,7 @@ class Embeddings(nn.Module):
 
 
 class PostNormEncoder(Encoder):
-    """Embeddings and a stack of post-norm layers; it is blind to token types unless it is told their number."""
+    """Embeddings and a stack of post-norm layers; it ignores token types if `num_token_types` is 0."""
 
     def __init__(self, embeddings: Embeddings, sizes: Sizes, pad_id: int, num_token_types: int = 0) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class PostNormEncoder(Encoder):
         return self.embeddings.parts()
 
     @override
-    def embedders(self) -> Sequence[nn.Module]:
+    def embedding_modules(self) -> Sequence[nn.Module]:
         return [self.embeddings]
 
     @override

@@ -1,6 +1,6 @@
-"""Records what losses between two encoders compare: hidden states of every layer, and queries, keys and values of some.
+"""Records hidden states of all layers, and queries, keys and values of some, for losses between two encoders.
 
-Projections are taken by hooks that exist only while they are wanted, so an encoder that nobody looks into pays nothing.
+The hooks exist only during a recording, so they cost nothing at other times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from domainbert.encoders.packed import Packed
 
 @dataclass(frozen=True)
 class Projections:
-    """Inputs of the attention of one layer, each (B, heads, S, D) but for the scores' bias, (B or 1, heads, S, S)."""
+    """Inputs of the attention of a layer, each (B, heads, S, D), and a bias of the scores, (B or 1, heads, S, S)."""
 
     queries: Tensor
     keys: Tensor
@@ -32,22 +32,22 @@ class Projections:
     scale: float | None = None
     """Factor of the scores; None is 1 / sqrt(D)."""
     window: int | None = None
-    """Distance that a token sees in its text; None is all of it."""
+    """Largest distance between a token and the tokens that it sees; None is unlimited."""
 
     @property
     def scores(self) -> Tensor:
-        """Input of the softmax, tokens of other texts included: (B, heads, S, S), in fp32 or more."""
+        """Input of the softmax without masks: (B, heads, S, S), in fp32 or wider."""
         queries, keys = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (self.queries, self.keys))
         products = queries @ keys.transpose(-1, -2)
         scaled = products / math.sqrt(queries.shape[-1]) if self.scale is None else products * self.scale
         return scaled if self.bias is None else scaled + self.bias
 
     def probabilities(self, segment_ids: Tensor) -> Tensor:
-        """Attention of each token to those of its text that it sees: (B, S) -> (B, heads, S, S), rows add up to 1."""
+        """Attention probabilities within texts and windows: (B, S) -> (B, heads, S, S); rows sum to 1."""
         return (self.scores + segment_mask(segment_ids, self.window)).softmax(dim=-1)
 
     def regrouped(self, num_heads: int) -> Projections:
-        """The same with the heads put together and the width H divided among `num_heads` others: (B, heads, S, D)."""
+        """Join the heads and split the width H into `num_heads` new ones: (B, num_heads, S, D)."""
         parts = (heads.transpose(1, 2).flatten(2) for heads in (self.queries, self.keys, self.values))  # (B, S, H)
         return Projections(*(part.unflatten(2, (num_heads, -1)).transpose(1, 2) for part in parts))
 
@@ -56,15 +56,15 @@ class Recording(NamedTuple):
     """One pass through an encoder."""
 
     hidden: list[Tensor]
-    """The embeddings' output and every layer's, each (B, S, H)."""
+    """Outputs of the embeddings and of every layer, each (B, S, H)."""
     projections: dict[int, Projections]
-    """Of the layers asked for, by their number; 1 is the first layer."""
+    """Projections of the requested layers, by number; 1 is the first layer."""
 
 
 def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Recording:
-    """Run an encoder and keep what losses look at; `layers` are those, from 1, whose projections are kept."""
+    """Run an encoder and record its hidden states, and the projections of `layers` (1 is the first)."""
     projections: dict[int, Projections] = {}
-    numbers = itertools.count(1)  # each block has one attention, so the n-th that runs is that of block n
+    numbers = itertools.count(1)  # each block has one attention, so the n-th call belongs to block n
 
     def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:

@@ -1,4 +1,4 @@
-"""Models of which only names and shapes are wanted."""
+"""Builds models without weights, for the names and shapes of their parameters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Modules built in here are on torch's meta device: they take no memory, and nothing draws their weights."""
-    with torch.device("meta"), _NothingDrawn():
+    """Build modules on torch's meta device, without memory and initialisation."""
+    with torch.device("meta"), _NoInitialisation():
         yield
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """Leaves tensors as `torch.nn.init` finds them: on the meta device `normal_` imports torch's compiler, a second."""
+class _NoInitialisation(TorchFunctionMode):
+    """Skips `torch.nn.init`, because `normal_` on the meta device imports torch's compiler, which takes a second."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

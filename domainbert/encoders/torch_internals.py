@@ -1,6 +1,6 @@
-"""Operators of torch that have no public name.
+"""Private operators of torch.
 
-Looked up in torch 2.13, and run on a GPU with torch 2.11. With another version, look here first.
+Checked with the source of torch 2.13, and run on a GPU with torch 2.11. Check them again for other versions.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ def flash_attention(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Flash attention (Dao 2023, arXiv:2307.08691) of several texts back to back.
+    """Flash attention (Dao 2023, arXiv:2307.08691) within concatenated texts; returns (T, heads, D).
 
     `torch.nn.attention.varlen.varlen_attn` calls the same operator, without dropout.
 
     Args:
-        query, key, value: (T, heads, D) in bf16 or fp16, on a GPU; the result is like them.
-        boundaries: (N + 1,) int32, where each text begins, and T.
-        longest: tokens of the longest text at most.
-        window: a token attends to as many tokens before and behind it; None is all.
+        query, key, value: (T, heads, D) in bf16 or fp16, on a GPU.
+        boundaries: (N + 1,) int32, the start of each text, and T.
+        longest: upper limit of the tokens of a text.
+        window: visible tokens before and after a token; None is unlimited.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities.
     """
-    before, behind = window
+    before, after = window
     ends = (boundaries, boundaries, longest, longest)
-    options = {"scale": scale, "window_size_left": before, "window_size_right": behind}
+    options = {"scale": scale, "window_size_left": before, "window_size_right": after}
     mixed: Tensor = torch.ops.aten._flash_attention_forward(query, key, value, *ends, dropout, False, False, **options)[
         0
     ]

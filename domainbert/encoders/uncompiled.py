@@ -1,4 +1,4 @@
-"""Functions that torch's compiler leaves alone. To say so imports it, a second: import this where it is called."""
+"""Functions that torch's compiler must skip. The decorators import it, a second: import this module in functions."""
 
 from __future__ import annotations
 
@@ -12,32 +12,29 @@ from domainbert.encoders.text_dropout import random_int16
 
 @torch.compiler.assume_constant_result
 def has_flash(index: int | None) -> bool:
-    """Whether torch's flash attention is built in, and GPU number `index` can run it."""
+    """Whether torch has flash attention and GPU number `index` supports it."""
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
-@torch.compiler.disable  # what it makes of these few operations is slower, and it cannot draw the numbers
+@torch.compiler.disable  # compiled code is slower here, and the compiler cannot trace the random numbers
 def dropout_on_cpu(values: Tensor, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
-    """See `attention.drop`."""
+    """Dropout with random bits from `text_dropout`; see `attention.drop`."""
     kept, scale = _kept(values.shape, rate, by_text, positions), 1 / (1 - rate)
     if values.dtype.itemsize == kept.dtype.itemsize:
-        # The same factors by their bits: to convert them takes longer than all else but the random numbers.
+        # The factors are built from their bits, because a conversion would be slow.
         return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
     return values * kept.to(values.dtype).mul_(scale)
 
 
 @functools.cache
 def _bits(value: float, dtype: torch.dtype) -> int:
-    """The bits of a 16-bit floating-point number, as an int16."""
+    """Bits of a 16-bit floating-point number, as an int16."""
     return int(torch.tensor(value, dtype=dtype).view(torch.int16))
 
 
 def _kept(shape: torch.Size, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
-    """1 where an element is kept, else 0, as int16.
-
-    Clamping stands for a comparison because booleans are slow to convert.
-    """
-    dropped = min(round(rate * 2**16), 2**16 - 1)  # of the 65,536 numbers, so many, the lowest
+    """1 for a kept element and 0 for a dropped one, as int16, by clamping: booleans are slow to convert."""
+    dropped = min(round(rate * 2**16), 2**16 - 1)  # the lowest of the 65,536 numbers
     if not dropped:
         return torch.ones(shape, dtype=torch.int16)
     last = dropped - 1 - 2**15

@@ -1,8 +1,7 @@
-"""Attention within a window, in blocks: what lies outside all windows is not computed.
+"""Attention with a window in blocks: scores outside all windows are not computed.
 
-The rows of a batch are put end to end and cut into blocks of `b` queries. A block sees its own tokens and a window on
-either side, `k = b + 2 * window` keys; a mask keeps texts, and rows, apart. So the work grows with the number of
-tokens, and not with that times the length of a row.
+The rows of a batch are concatenated and split into blocks of `b` queries. A block sees its own tokens and a window on
+either side, `k = b + 2 * window` keys; a mask separates texts and rows. The cost is linear in the number of tokens.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from torch.nn import functional
 
 from domainbert.encoders.packed import text_numbers
 
-_SMALLEST = 32  # queries of a block: products of fewer rows are slow
+_SMALLEST = 32  # least number of queries in a block: products of fewer rows are slow
 
 
-def gains(length: int, window: int) -> bool:
-    """Whether blocks are faster than whole rows of so many tokens: where they see half of a row, or less."""
+def blocks_are_faster(length: int, window: int) -> bool:
+    """Whether blocks are faster than whole rows of `length` tokens: when a block sees at most half of a row."""
     return length >= 2 * (_queries(window) + 2 * window)
 
 
@@ -29,18 +28,18 @@ def _queries(window: int) -> int:
 
 
 def block_mask(segment_ids: Tensor, window: int) -> Tensor:
-    """Mask by which a token sees those of its own segment within its window: (B, S) -> (n, b, k), 0 or -inf.
+    """Additive mask for the same segment within a window: (B, S) -> (n, b, k), 0 for visible pairs, else -inf.
 
-    Padding sees padding, and what fills up the last block sees itself.
+    Padding sees padding, and tokens appended to fill the last block see themselves.
     """
     rows, length = segment_ids.shape
     size = _queries(window)
     texts = functional.pad(text_numbers(segment_ids).flatten(), (0, -rows * length % size), value=-1)
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)  # (n, k)
-    places = torch.arange(size + 2 * window, device=segment_ids.device)
-    near = (places - window - places[:size].unsqueeze(-1)).abs() <= window
-    seen = near & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
-    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, float("-inf"))
+    columns = torch.arange(size + 2 * window, device=segment_ids.device)
+    near = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
+    visible = near & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
+    return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
@@ -49,25 +48,26 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
     count, size, _ = mask.shape
     window = (mask.shape[-1] - size) // 2
     scaled = query / math.sqrt(width) if scale is None else query * scale
-    query, key, value = (_end_to_end(one, count * size) for one in (scaled, key, value))
-    scores = query.reshape(-1, size, width) @ _Around.apply(key, size, window)  # (heads * n, b, k)
+    query, key, value = (_concatenate_rows(part, count * size) for part in (scaled, key, value))
+    scores = query.reshape(-1, size, width) @ _BlocksWithWindows.apply(key, size, window)  # (heads * n, b, k)
     scores = scores.unflatten(0, (heads, count))
     scores += mask.to(scores.dtype)
-    mixed = scores.softmax(dim=-1).flatten(0, 1) @ _Around.apply(value, size, window).transpose(-1, -2)
+    values = _BlocksWithWindows.apply(value, size, window).transpose(-1, -2)
+    mixed = scores.softmax(dim=-1).flatten(0, 1) @ values
     return mixed.view(heads, -1, width)[:, : rows * length].unflatten(1, (rows, length)).transpose(0, 1)
 
 
-def _end_to_end(rows: Tensor, length: int) -> Tensor:
-    """(B, heads, S, D) -> (heads, length, D): the rows of each head one behind the other, and 0 to the end."""
+def _concatenate_rows(rows: Tensor, length: int) -> Tensor:
+    """Concatenate the rows of each head and pad with 0: (B, heads, S, D) -> (heads, length, D)."""
     joined = rows.transpose(0, 1).flatten(1, 2)
     return functional.pad(joined, (0, 0, 0, length - joined.shape[1]))
 
 
-class _Around(torch.autograd.Function):
-    """(heads, length, D) -> (heads * n, D, k): each block with a window on either side, without a copy of its own.
+class _BlocksWithWindows(torch.autograd.Function):
+    """Each block with a window on either side, as a view: (heads, length, D) -> (heads * n, D, k).
 
-    The last block of a head looks into the next head, where the mask lets it see nothing. The gradient is summed by
-    whole blocks; that of `Tensor.unfold` goes element by element, and takes longer than the products.
+    The window of the last block of a head overlaps the next head, which the mask hides. The gradient is summed by whole
+    blocks; the gradient of `Tensor.unfold` is summed by elements, which takes longer than the products.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Splits a CoNLL file into sentences of rows of columns, and refuses rows that do not fit."""
+"""Reads CoNLL files: sentences of rows of columns, with checks of the width and of line breaks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Line = tuple[int, str]
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
-_NO_WORDS = "no words; expected one word a line with its columns"
-_SHOWN_NAMES = 200  # characters of a header in a message
+_NO_WORDS = "no words; expected one word per line, with its columns"
+_SHOWN_NAMES = 200  # maximum characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
 
@@ -35,60 +35,63 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one sentence, and the number of its document from 0."""
+    """The rows of one sentence, and its document number, from 0."""
 
     document: int
     rows: list[Row]
-    line: int  # where it begins, in a treebank with what is no word
+    line: int  # first line of the sentence, including the comments of a treebank
 
 
 @dataclass(frozen=True)
 class Table:
-    """A whole file; every row has `width` columns, none of them empty."""
+    """Rows of a file; each has `width` non-empty columns."""
 
     path: Path
     separator: Separator
     width: int
     names: list[str] | None
     blocks: list[Block]
-    marks: list[Row]  # the `-DOCSTART-` lines, which belong to no block and may have any number of columns
-    left_out: int = 0  # lines of a treebank that are no words
+    marks: list[Row]  # the `-DOCSTART-` lines: outside blocks, with any number of columns
+    left_out: int = 0  # skipped lines of a treebank: comments, multiword tokens, empty nodes
 
     def column_index(self, column: int | str) -> int:
-        """The number from 0 of a column given by name, or by a number that may count from the end; an error if there is
-        none, or the header names it twice."""
+        """Resolve a column name or a (possibly negative) number to a number from 0.
+
+        Raise `DomainbertError` if the column does not exist, or the header repeats its name.
+        """
         if isinstance(column, str):
             names = self.names or []
             if names.count(column) != 1:
-                found = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
-                shown = ", ".join(map(repr, names))[:_SHOWN_NAMES]
-                raise DomainbertError(f"{self.path}: {found}; the header names {shown}")
+                count = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
+                header = ", ".join(map(repr, names))[:_SHOWN_NAMES]
+                raise DomainbertError(f"{self.path}: {count}; the header names {header}")
             return names.index(column)
         if not -self.width <= column < self.width:
             raise DomainbertError(f"{self.path}: no column {column}; the file has {self.width}, numbered from 0")
         return column % self.width
 
     def check_breaks(self, word: int) -> None:
-        """Refuse a line break of Unicode (U+2028, form feed, ...) outside of the column of the words.
+        """Reject Unicode line breaks (U+2028, form feed, ...) outside the `word` column.
 
-        In a word it is data, which another column may repeat, as a lemma does. Elsewhere the program that wrote the
-        file meant the end of a line, and the words after it would be lost.
+        In a word, a line break is data, and other columns such as the lemma may repeat it. Elsewhere it was meant to
+        end the line, and the words after it would be lost.
         """
         problems = Problems(str(self.path))
         for row in (row for block in self.blocks for row in block.rows):
             for number, column in enumerate(row.columns):
-                if (found := _BREAK.search(column)) and not _BREAK.search(row.columns[word]):
-                    problems.add(f"{self.path}:{row.line}: U+{ord(found[0]):04X} in column {number}; {_LINE_ENDS}")
+                if (match := _BREAK.search(column)) and not _BREAK.search(row.columns[word]):
+                    problems.add(f"{self.path}:{row.line}: U+{ord(match[0]):04X} in column {number}; {_LINE_ENDS}")
         problems.raise_if_any()
 
 
 def read_table(path: Path, with_header: bool) -> Table:
-    """Read the rows of a file, whose columns are separated by tabs or spaces, whichever most lines use. What a treebank
-    in CoNLL-U has beside words (comments, multiword tokens, empty nodes) is left out.
+    """Read a file whose columns are separated by tabs or by spaces, whichever most lines use.
+
+    Comments, multiword tokens and empty nodes of CoNLL-U are skipped.
 
     Raises:
-        DomainbertError: the file cannot be read, holds no words, or has a row of another width, with an empty column,
-            or with a carriage return or a byte order mark where none belongs.
+        DomainbertError: the file cannot be read or has no words; a row has a different width, an empty column, a
+            carriage return or a byte order mark.
     """
     all_lines = list(read_lines(path))
     names = None
@@ -113,12 +116,12 @@ def _is_row(line: Line) -> bool:
 
 
 def _words_and_breaks(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
-    """The lines of a file; those of each sentence of a treebank without what is no word. For the first line of each
-    sentence that is left also the line where it began."""
+    """Remove lines of a treebank that are not words; map the first remaining line of each sentence to its first line in
+    the file."""
     kept: list[Line] = []
     begins: dict[int, int] = {}
-    for is_row, some in groupby(lines, key=_is_row):
-        sentence = list(some)
+    for is_row, group in groupby(lines, key=_is_row):
+        sentence = list(group)
         words = without_asides(sentence) if is_row else sentence
         begins[words[0][0]] = sentence[0][0]
         kept += words
@@ -126,15 +129,18 @@ def _words_and_breaks(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]
 
 
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:
-    """Yield the sentences of a CoNLL file as words, whether it has tags or not, as they are read.
+    """Yield the words of each sentence of a CoNLL file, with or without tags, while reading it.
 
-    The first sentence decides the separator and the number of columns. The column of the words is given by number from
-    0 (negative from the end), or by name when the first line names the columns; numbered lines, if they are read
-    already.
+    The first sentence determines the separator and the number of columns.
+
+    Args:
+        path: the file.
+        token_column: number of the word column from 0 (negative from the end), or its name in the first line.
+        lines: numbered lines of the file, if they have been read already.
 
     Raises:
-        DomainbertError: as `read_table` and `Table.check_breaks`, for the first sentence that is wrong; or the column
-            is that of the numbers in CoNLL-U.
+        DomainbertError: as `read_table` and `Table.check_breaks`, for the first invalid sentence; the column holds the
+            word numbers of CoNLL-U.
     """
     names: list[str] | None = None
     shape: tuple[Separator, int, str] | None = None
@@ -160,7 +166,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             words = [row.columns[column] for row in table.blocks[0].rows]
             if width == CONLLU_COLUMNS and column == 0 and count_up(words):
                 raise DomainbertError(
-                    f"{path}:{sentence[0][0]}: column 0 numbers the words, as in CoNLL-U; expected token_column: 1"
+                    f"{path}:{sentence[0][0]}: column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
                 )
             yield words
             sentence = []
@@ -173,7 +179,7 @@ def _names(header: str) -> list[str]:
 
 
 def _shape(content: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
-    """The separator that most lines use, the number of columns, and the source of that number, for messages."""
+    """Return the separator of most lines, the number of columns, and that number with its source for messages."""
     with_tabs = sum("\t" in line for _, line in content)
     separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
     if names:
@@ -191,13 +197,13 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
     problems = Problems(str(path))
     for number, line in content:
         columns = _split(line, separator)
-        if "\r" in line:  # a file with bare \r as line ends would be a single row
+        if "\r" in line:  # a file whose lines end in bare \r would be a single row
             problems.add(f"{path}:{number}: a carriage return inside the line; {_LINE_ENDS}")
         elif line.startswith("\ufeff"):
-            problems.add(f"{path}:{number}: a byte order mark; expected none but the one that may begin the file")
+            problems.add(f"{path}:{number}: a byte order mark; expected it only at the beginning of the file")
         elif len(columns) != width:
-            found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {separator}"
-            problems.add(f"{path}:{number}: {found}; expected {expected}")
+            count = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {separator}"
+            problems.add(f"{path}:{number}: {count}; expected {expected}")
         elif "" in columns:
             problems.add(f"{path}:{number}: column {columns.index('')} is empty; expected {width} filled columns")
         elif separator == "spaces" and "\t" in line:
@@ -208,22 +214,23 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
 def _check_marks(path: Path, marks: Sequence[Line]) -> None:
     problems = Problems(str(path))
     for number, line in marks:
-        if found := _BREAK.search(line):  # words may follow it
-            problems.add(f"{path}:{number}: U+{ord(found[0]):04X} behind -DOCSTART-; {_LINE_ENDS}")
+        if match := _BREAK.search(line):  # words may follow it
+            problems.add(f"{path}:{number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
     problems.raise_if_any()
 
 
 def _group(
     lines: Sequence[Line], separator: Separator, marks_documents: bool, begins: Mapping[int, int]
 ) -> list[Block]:
-    """Split rows into sentences, at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
-    `begins` are the lines where sentences begin whose first row is another one."""
+    """Split rows into sentences at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
+    `begins` maps a first row to the first line of its sentence, where they differ."""
     blocks: list[Block] = []
     document = 0
     inside = False
     for number, line in lines:
         if _DOCSTART.match(line):
-            # Words before the first mark, or none, belong to document 0.
+            # words before the first mark belong to document 0
+
             document = blocks[-1].document + 1 if blocks else 0
             inside = False
         elif not line.strip(" \t"):

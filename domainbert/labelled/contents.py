@@ -1,4 +1,4 @@
-"""Contents that models read: texts, lists of words, pairs of texts."""
+"""Inputs of models: texts, lists of words, pairs of texts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from domainbert.base.errors import DomainbertError, Problems
 
 @runtime_checkable
 class Composite(Protocol):
-    """A content of a task's models that is more than one text: a pair of texts, a text with places marked in it."""
+    """An input that is more than a plain text: a pair of texts, a text with marked spans."""
 
     @property
     def words(self) -> Sequence[str]:
-        """All its words, for counts of what a vocabulary makes of them."""
+        """All words, for statistics of the vocabulary."""
 
     @property
     def key(self) -> object:
-        """All of it as a value of JSON: equal for what a model cannot tell apart."""
+        """A JSON value that is equal for inputs that a model cannot distinguish."""
 
 
 Content = str | Sequence[str] | Composite
-"""A text, a list of words, or what else a task reads."""
+"""A text, a list of words, or another input of a task."""
 
 
 @dataclass(frozen=True)
@@ -40,35 +40,34 @@ class TextPair:
     second: str
 
     def __post_init__(self) -> None:
-        """Check that both are strings."""
         if not (isinstance(self.first, str) and isinstance(self.second, str)):
             raise DomainbertError(f"TextPair: found {self.first!r:.80} and {self.second!r:.80}; expected two strings")
 
     @property
     def words(self) -> list[str]:
-        """The words of both texts, as they stand between spaces."""
+        """Words of both texts, split at white space."""
         return [*self.first.split(), *self.second.split()]
 
     @property
     def key(self) -> list[str]:
-        """Both texts, as a value of JSON."""
+        """Both texts as a JSON value."""
         return [self.first, self.second]
 
 
 def words_of_content(content: Content) -> list[str]:
-    """The words of what a model reads; those of a text stand between spaces."""
+    """Words of an input; a text is split at white space."""
     if isinstance(content, str):
         return content.split()
     return list(content) if isinstance(content, Sequence) else list(content.words)
 
 
 def text_in(content: Content) -> str:
-    """The text of a content, its words with a space between them where it is none."""
+    """Return a text as it is, and other inputs as their words joined by spaces."""
     return content if isinstance(content, str) else " ".join(words_of_content(content))
 
 
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
-    """The text of a row to predict; `DomainbertError` if there is none."""
+    """Text of a row to predict; raise `DomainbertError` if the row has none."""
     if not isinstance(row.get(text_key), str):
         raise DomainbertError(f"no string under {text_key!r}; expected an object with one (text_key)")
     text: str = row[text_key]
@@ -76,41 +75,41 @@ def text_of(row: Mapping[str, Any], text_key: str) -> str:
 
 
 def key_of_content(content: Content) -> object:
-    """A content as a value of JSON."""
+    """Convert an input to a JSON value."""
     if isinstance(content, str):
         return content
     return list(content) if isinstance(content, Sequence) else content.key
 
 
 class UnreadableContents(DomainbertError):
-    """Problems with some of the contents that a model was given: a sentence for each, by its place among them."""
+    """Invalid inputs of a model: a message for each, by its index."""
 
-    def __init__(self, found: Mapping[int, str]) -> None:
-        self.found = found
-        first, count = min(found), len(found)
+    def __init__(self, problems: Mapping[int, str]) -> None:
+        self.found = problems
+        first, count = min(problems), len(problems)
         more = f" (and {count - 1:,} more like this)" if count > 1 else ""
-        super().__init__(f"text {first + 1:,}: {found[first]}{more}")
+        super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
 
 
 @contextmanager
 def told_where(where: Callable[[int], str]) -> Iterator[None]:
-    """Say of contents that a model cannot read where each of them stands, such as path and line."""
+    """Re-raise `UnreadableContents` with the location of each input, such as path and line."""
     try:
         yield
     except UnreadableContents as error:
         problems = Problems("texts")
-        for number, found in error.found.items():
-            problems.add(f"{where(number)}: {found}")
+        for number, problem in error.found.items():
+            problems.add(f"{where(number)}: {problem}")
         problems.raise_if_any()
 
 
 def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) -> list[Any]:
-    """A list of what a predictor was given: any iterable of contents; a single string or pair is one content.
+    """Convert the argument of a predictor to a list of inputs; a single string or pair becomes a list of one.
 
-    With `only_words` each content is a list of words.
+    With `only_words` each input has to be a list of words.
 
     Raises:
-        UnreadableContents: an item is no content; the message has its position, from 1, and its type.
+        UnreadableContents: an item is not a valid input; the message has its position, from 1, and its type.
         DomainbertError: `texts` is not iterable, or is a mapping.
     """
     if isinstance(texts, (str, Composite)):
@@ -119,9 +118,14 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
         raise DomainbertError(f"texts: found {type(texts).__name__}; expected strings, such as a list of them")
     contents = list(texts)
     expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
-    wrong = {number: one for number, one in enumerate(contents) if not _is_content(one, only_words)}
-    if wrong:
-        raise UnreadableContents({n: f"found {type(one).__name__}; expected {expected}" for n, one in wrong.items()})
+    problems = {
+        number: f"found {type(content).__name__}; expected {expected}"
+        for number, content in enumerate(contents)
+        if not _is_content(content, only_words)
+    }
+    if problems:
+        raise UnreadableContents(problems)
+
     return contents
 
 

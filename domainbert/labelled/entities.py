@@ -1,4 +1,4 @@
-"""Tagged sentences of a file as IOB2: the check of its tags against their scheme, whatever the file is."""
+"""Tagged sentences as IOB2: validates the tags of a file of any format against their scheme."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Sentence(TaggedSentence):
     @property
     def labels(self) -> list[str]:
         """The types of the entities."""
-        return [kind for _, _, kind in self.spans]
+        return [label for _, _, label in self.spans]
 
 
 @dataclass(frozen=True)
 class NerFile(TaggedFile[Sentence]):
-    """Contents of a tagged file, and how it was read."""
+    """Sentences of a tagged file, and how the file was read."""
 
     scheme: Scheme
-    """The scheme of the file; the tags of the sentences are IOB2 whatever it is."""
+    """Scheme of the tags in the file; the tags of `sentences` are always IOB2."""
     repairs: list[str] = field(default_factory=list)
-    """One line for each tag that was rewritten because its scheme forbids it."""
+    """One line per tag that was rewritten because the scheme forbids it."""
     export: str = ""
-    """The format of an annotation tool whose texts are no lines; empty where they are."""
+    """Name of the annotation tool's format, if texts do not correspond to lines; otherwise empty."""
 
     @property
     def sentences(self) -> Sequence[Sentence]:
@@ -65,31 +65,31 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """The sentence as plain item, with its entities as stretches."""
-        _, places = joined_words(item.words)
-        stretches = (LabelledStretch(places[first][0], places[end - 1][1], label) for first, end, label in item.spans)
+        """Convert a sentence, with its entities as stretches."""
+        _, words = joined_words(item.words)
+        stretches = (LabelledStretch(words[first][0], words[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
 
     @override
     def units(self) -> list[Unit]:
-        """`DomainbertError` if the documents are no lines of the file."""
+        """Raise `DomainbertError` if documents do not correspond to lines of the file."""
         if self.export:
-            raise DomainbertError(f"{self.path}: {self.export} is not divided into folds; expected CoNLL or JSONL")
+            raise DomainbertError(f"{self.path}: {self.export} cannot be divided into folds; expected CoNLL or JSONL")
         return super().units()
 
     @property
     def num_spans(self) -> int:
-        """Entities of all sentences."""
+        """Number of entities in all sentences."""
         return sum(len(sentence.spans) for sentence in self.items)
 
     @override
     def describe(self) -> str:
-        """Lines for a person; of a set of files, those of each file."""
+        """Lines for the terminal, for each file of a set."""
         return "\n".join(part.describe() for part in self.parts) or super().describe()
 
     @property
     def summary(self) -> str:
-        """A line with sizes, layout, scheme and entities of each type, and further lines with repairs."""
+        """A line with sizes, layout, scheme and entity counts by type, followed by lines with repairs."""
         types = label_counts(self.items)
         lines = [
             f"{self.path}: {self.sizes}; scheme {self.scheme}; "
@@ -110,13 +110,13 @@ def read_conll(
     scheme: SchemeChoice = "auto",
     repair: bool = False,
 ) -> NerFile:
-    """Read a CoNLL file; its tags come back as IOB2.
+    """Read a CoNLL file and convert its tags to IOB2.
 
-    For the arguments see `NerFormat`; `repair` is by the reading of conlleval.
+    For the arguments see `NerFormat`; `repair` interprets tags like conlleval.
 
     Raises:
-        DomainbertError: as `read_columns`; an unknown tag; a tag that the scheme forbids while `repair` is off; an
-            entity at `-DOCSTART-`; no sentence at all.
+        DomainbertError: as `read_columns`; an unknown tag; a tag that the scheme forbids, without `repair`; an entity
+            at `-DOCSTART-`; no sentences.
     """
     table = read_columns(path, token_column, tag_column)
     _check_marks(path, table.marks)
@@ -124,7 +124,7 @@ def read_conll(
 
 
 def _check_marks(path: Path, marks: Sequence[Mark]) -> None:
-    """The `-DOCSTART-` lines are no words, so an entity there would be lost."""
+    """Reject entities at `-DOCSTART-`: these lines are not words, so the entity would be lost."""
     problems = Problems(str(path))
     for mark in marks:
         if mark.tag is not None and _ENTITY.match(mark.tag):
@@ -141,8 +141,10 @@ def tagged_file(
     layout: str,
     marks: Sequence[Mark] = (),
 ) -> NerFile:
-    """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired; entities of a
-    file without types have the type `UNNAMED`."""
+    """Validate the tags of `rows` against the scheme, convert them to IOB2 and collect repairs.
+
+    Entities of a file without types get the type `UNNAMED`.
+    """
     notes = Notes()
     if is_without_types(tag for row in rows for tag in row.tags):
         notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
@@ -151,27 +153,27 @@ def tagged_file(
         rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
     _check_tags(path, rows)
     try:
-        found: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
+        file_scheme: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
     except DomainbertError as error:
         raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
     problems, repairs, sentences = Problems(str(path)), [], []
     for row in rows:
         sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text))
-        for violation in find_violations(row.tags, found):
+        for violation in find_violations(row.tags, file_scheme):
             where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
             if repair:
                 repairs.append(f"{where}; read as {violation.expected}")
             else:
-                problems.add(f"{where}; expected {violation.expected} (`repair: true` reads it so)")
+                problems.add(f"{where}; expected {violation.expected} (`repair: true` rewrites it)")
     problems.raise_if_any()
     lines, names = [mark.line for mark in marks], [mark.name for mark in marks]
-    return NerFile(path, sentences, kind, layout, lines, found, repairs, mark_names=names, notes=notes)
+    return NerFile(path, sentences, kind, layout, lines, file_scheme, repairs, mark_names=names, notes=notes)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
-    """First line of the rarer tags where BIOES and BILOU are mixed."""
-    placed = [place for row in rows for place in zip(row.tags, row.lines, strict=True)]
-    return min(([line for tag, line in placed if tag[0] in prefixes] for prefixes in ("ES", "LU")), key=len)[0]
+    """Return the first line of the rarer scheme in a file that mixes BIOES and BILOU."""
+    tag_lines = [pair for row in rows for pair in zip(row.tags, row.lines, strict=True)]
+    return min(([line for tag, line in tag_lines if tag[0] in prefixes] for prefixes in ("ES", "LU")), key=len)[0]
 
 
 def _check_tags(path: Path, rows: Sequence[TaggedRows]) -> None:

@@ -1,11 +1,11 @@
-"""The beginning of a labelled file, by which a task recognises it."""
+"""First rows of a labelled file, from which tasks recognise its format."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,7 +23,7 @@ from domainbert.labelled.sets import LabelledFile, Single
 
 _ROWS = 2000
 _LINES = 50_000
-_SAME_WIDTH = 0.95  # of the lines of a file of columns; its strict reader names the others
+_SAME_WIDTH = 0.95  # minimum share of lines with the same number of columns; the reader reports the others
 _TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
 _JSON, _JSON_ARRAY = re.compile(r"\s*[\[{]"), re.compile(r"\s*\[")
 _WORDS = ("tokens", "words")
@@ -32,35 +32,35 @@ _TAGS = ("tags", "ner_tags", "pos_tags", "labels")
 
 @dataclass(frozen=True)
 class Sample:
-    """The beginning of a labelled file."""
+    """First rows or words of a labelled file."""
 
     path: Path
     kind: Kind | Literal["folder"]
-    """`lines` where texts and labels stand in two files."""
+    """`lines` if texts and labels are in two files."""
 
     rows: Sequence[Row] = ()
-    """The first rows of JSONL, CSV or TSV, or of two files with `text` and `label`; columns of CSV are strings."""
+    """First rows of JSONL, CSV or TSV, or `text` and `label` from two files; CSV values are strings."""
 
     words: Sequence[Sequence[str]] = ()
-    """The columns of the first words of CoNLL; of comments and lines between sentences there is nothing."""
+    """Columns of the first words of CoNLL, without comments and empty lines."""
 
     value: Any = None
-    """Content of a JSON file that is not one of lines."""
+    """Content of a JSON file, other than JSON Lines."""
 
     quoting: Literal["double", "none"] = "double"
-    """Of CSV and TSV: none if the rows are whole only where quotes are characters like any other."""
+    """Quoting of CSV and TSV: `none` if the rows have equal widths only when quotes are ordinary characters."""
 
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Settings that the user gives for it: `text_key`, `text_pair_key`, `label_key`."""
+    """Options set by the user: `text_key`, `text_pair_key`, `label_key`."""
 
     @property
     def is_table(self) -> bool:
-        """Whether it has rows with a text and labels each."""
+        """Whether the file consists of rows with a text and labels."""
         return bool(self.rows)
 
 
 def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
-    """The beginning of a file, or of a text and a label file; `DomainbertError` if it cannot be read."""
+    """Read the beginning of a file, or of a text file and its label file; raise `DomainbertError` if that fails."""
     if isinstance(file, LabelledFile) and file.label is not None:
         rows = parallel_rows(file.texts, file.label, "text", "label")
         return Sample(file.texts, "lines", rows=[row for _, row in islice(rows, _ROWS)], asked=asked)
@@ -70,9 +70,10 @@ def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
     if not (first := look(path)):
         raise DomainbertError(f"{path}: is empty; expected labelled texts")
     kind = evident_kind(first) or _TABLES.get(format_suffix(path))
-    if kind == "jsonl" and not _holds_a_whole(first):
+    if kind == "jsonl" and not _is_one_object(first):
         value = _parsed(path) if _JSON_ARRAY.match("".join(first)) else None
-        return Sample(path, kind, rows=_some(json_rows(path, Problems(str(path)))), value=value, asked=asked)
+        rows = [row for _, row in islice(json_rows(path, Problems(str(path))), _ROWS)]
+        return Sample(path, kind, rows=rows, value=value, asked=asked)
     if kind == "jsonl" or (kind is None and first and _JSON.match("".join(first))):
         return Sample(path, "json", value=_parsed(path), asked=asked)
     if kind == "csv" or kind == "tsv":
@@ -84,16 +85,12 @@ def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
     return Sample(path, "conll", words=_columns(path), asked=asked)
 
 
-def _some(rows: Iterable[tuple[int, Row]]) -> list[Row]:
-    return [row for _, row in islice(rows, _ROWS)]
-
-
-def _holds_a_whole(first: Sequence[str]) -> bool:
-    """Whether a line of JSON is a whole file: an object that holds lists of objects, as SQuAD's on one line."""
+def _is_one_object(first: Sequence[str]) -> bool:
+    """Whether the first JSON line is the whole file: an object with a `data` list, as SQuAD on one line."""
     try:
         line: Row = next((json.loads(line) for line in first if line.strip().startswith("{")), {})
     except (ValueError, RecursionError):
-        return False  # who reads the rows names the line
+        return False  # the reader of the rows reports the line
     return isinstance(line.get("data"), list)
 
 
@@ -101,7 +98,7 @@ def _parsed(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError):
-        return None  # the reader of a task says what is wrong
+        return None  # the reader of the task reports the problem
 
 
 def _table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
@@ -112,7 +109,7 @@ def _table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
 
 
 def _columns(path: Path) -> list[list[str]]:
-    """The columns of the words of a file, if nearly all its lines have the same number of them, two or more."""
+    """Columns of the lines, if nearly all lines have the same number of columns, two or more."""
     with closing(read_lines(path)) as lines:
         content = [
             line
@@ -129,34 +126,33 @@ def _columns(path: Path) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class TaggedSample:
-    """The tags of some words."""
+    """Tags of the first words."""
 
     tags: Sequence[str]
     reason: str
-    """Their place."""
+    """Location of the tags, for messages."""
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of a `TaggedColumns` that are not as usual."""
+    """Fields of `TaggedColumns` that differ from the defaults."""
 
 
 def tagged_sample(sample: Sample) -> TaggedSample | None:
-    """The tags of a sample: the last column of CoNLL, or lists beside those of words; None if it has none."""
+    """Tags of a sample: the last column of CoNLL, or a list parallel to the words; None if there are none."""
     if sample.words:
         width = len(sample.words[0])
         return TaggedSample([columns[-1] for columns in sample.words], f"in the last of {width} columns")
     first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
     words = next((key for key in _WORDS if isinstance(first.get(key), list)), None)
-    asked = (sample.asked["label_key"],) if "label_key" in sample.asked else _TAGS
-    tags = next((key for key in asked if words is not None and isinstance(first.get(key), list)), None)
+    keys = (sample.asked["label_key"],) if "label_key" in sample.asked else _TAGS
+    tags = next((key for key in keys if words is not None and isinstance(first.get(key), list)), None)
     if words is None or tags is None:
         return None
     columns = {"token_column": words} if words != _WORDS[0] else {}
     columns |= {"tag_column": tags} if tags not in _TAGS[:2] or sum(key in first for key in _TAGS) > 1 else {}
-    found = list(_names(sample.rows, tags, first.get(NAMES_KEY)))
-    return TaggedSample(found, f"under {tags!r}", columns)
+    return TaggedSample(list(_names(sample.rows, tags, first.get(NAMES_KEY))), f"under {tags!r}", columns)
 
 
 def _names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
-    """The tags of all rows; numbers as the names that the first row gives them."""
+    """Yield the tags of all rows; numbers are replaced by `names`, if possible."""
     for row in rows:
         values = row.get(key)
         for value in values if isinstance(values, list) else []:

@@ -1,4 +1,4 @@
-"""A labelled set in parts: for cross-validation each part validates training on the others, or one is held out."""
+"""Splits of a labelled set: folds of cross-validation, or a held-out part."""
 
 from __future__ import annotations
 
@@ -33,50 +33,50 @@ from domainbert.labelled.sets import (
     set_name,
 )
 
-_LONG, _FEW = 3, 3  # words of an entity, and units that have it, for them to belong together
+_LONG, _FEW = 3, 3  # units stay together if they share an entity of _LONG or more words that at most _FEW units have
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Contents of the files of one fold: of each file of the training set, in its order."""
+    """File contents of one fold, one string per path of the training set, in its order."""
 
     train: list[str]
     validation: list[str]
 
 
 def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -> list[Fold]:
-    """Split a training set; sentences of a document stay together, and so do those that share a rare entity; classes
-    are spread evenly.
+    """Split a training set into folds, stratified by class; documents stay whole, and units that share a rare entity
+    stay together.
 
-    The lines are those of each file, in its order; names of labels that stand in the first row of a JSONL file are
-    repeated in the first row of each fold's files. Labels in a file beside the texts are split with them.
+    Lines keep their order. Label names in the first row of a JSONL file are repeated in the first row of each fold's
+    files. A separate label file is split like its texts.
 
     Raises:
-        DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
+        DomainbertError: there are fewer units than folds, or the training part of a fold has no example of a label.
     """
     whole = read_set(task, train)
     units, groups = _units(whole), _groups(whole)
     if len(set(groups)) < num_folds:
-        raise DomainbertError(f"k_folds: {num_folds}, but {_few(train, units, groups)}; expected as many or more")
+        raise DomainbertError(f"k_folds: {num_folds}, but {_few(train, units, groups)}; expected as many units or more")
     dealt = _deal(units, groups, num_folds, seed)
     _check_labels(units, dealt, set_name(train))
     return _folds(train, whole, dealt, num_folds)
 
 
 def hold_out(given: LabelledSet, task: FileTask, num_parts: int, seed: int) -> Fold:
-    """One part in so many of a set as the validation of a fold; a document whose label no other one has is trained on.
+    """Hold out one of `num_parts` parts for validation; a document with a label that no other has stays in training.
 
-    `DomainbertError` if there are fewer documents than parts.
+    Raise `DomainbertError` if there are fewer documents than parts.
     """
     whole = read_set(task, given)
     units, groups = _units(whole), _groups(whole)
     if len(set(groups)) < num_parts:
         few = _few(given, units, groups)
-        raise DomainbertError(f"{few}; expected {num_parts} or more, of which one part is held out")
+        raise DomainbertError(f"{few}; expected {num_parts} or more, to hold out one of {num_parts} parts")
     dealt = _deal(units, groups, num_parts, seed)
-    known = {label for unit, part in zip(units, dealt, strict=True) if part > 0 for label in unit.labels}
-    held = [part == 0 and unit.labels <= known for unit, part in zip(units, dealt, strict=True)]
-    return _folds(given, whole, [0 if one else 1 for one in held], 2)[0]
+    trained = {label for unit, part in zip(units, dealt, strict=True) if part > 0 for label in unit.labels}
+    fold_of = [int(part > 0 or not unit.labels <= trained) for unit, part in zip(units, dealt, strict=True)]
+    return _folds(given, whole, fold_of, 2)[0]
 
 
 def _units(whole: Labelled[Any]) -> list[Unit]:
@@ -84,39 +84,39 @@ def _units(whole: Labelled[Any]) -> list[Unit]:
 
 
 def _few(given: LabelledSet, units: Sequence[Unit], groups: Sequence[int]) -> str:
-    shared = f", of which {len(set(groups))} share no rare entity" if len(set(groups)) < len(units) else ""
+    shared = f", in {len(set(groups))} groups without common rare entities" if len(set(groups)) < len(units) else ""
     return f"{set_name(given)} has {len(units)} documents{shared}"
 
 
 def _folds(given: LabelledSet, whole: Labelled[Any], dealt: Sequence[int], num_folds: int) -> list[Fold]:
-    """The folds of a set that has been read, by the fold of each unit."""
+    """Build the folds from the fold number of each unit."""
     folds, remaining = [Fold([], []) for _ in range(num_folds)], iter(dealt)
     for file, part in zip(files_of(given), whole.parts or [whole], strict=True):
-        own = part.units()
-        fold_of = list(islice(remaining, len(own)))
-        contents = _Contents(file, part, own)
+        units = part.units()
+        fold_of = list(islice(remaining, len(units)))
+        contents = _Contents(file, part, units)
         for number, fold in enumerate(folds):
-            fold.train.extend(contents.of([unit for unit, one in enumerate(fold_of) if one != number]))
-            fold.validation.extend(contents.of([unit for unit, one in enumerate(fold_of) if one == number]))
+            fold.train.extend(contents.of([unit for unit, held_in in enumerate(fold_of) if held_in != number]))
+            fold.validation.extend(contents.of([unit for unit, held_in in enumerate(fold_of) if held_in == number]))
     return folds
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """One file of a set, or two that belong together, to be divided by units."""
+    """A file of a set, or a pair of text and label file, to be divided by units."""
 
     file: Single
     read: Labelled[Any]
     units: Sequence[Unit]
 
     def of(self, chosen: Sequence[int]) -> list[str]:
-        """The contents, of each path, of a file with some of the units alone; empty where these are none."""
-        own = self.read.part(chosen) if chosen else None
-        return [self._lines_of(lines, chosen) for lines in self.lines] if own is None else [own]
+        """Contents of each path with only the chosen units; empty strings if there are none."""
+        part = self.read.part(chosen) if chosen else None
+        return [self._lines_of(lines, chosen) for lines in self.lines] if part is None else [part]
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """The lines of each path; a JSON array or data set is converted to JSON Lines."""
+        """Lines of each path; a JSON array or data set is converted to JSON Lines."""
         source, paths = opened(self.file), paths_of(self.file)
         if isinstance(source, Rows):
             rows = source.numbered(Problems(str(source)))
@@ -127,7 +127,7 @@ class _Contents:
         return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
-        """The lines of some units, below those that stand before the first unit."""
+        """Return the lines before the first unit, then the lines of the chosen units."""
         if not chosen:
             return ""
         header = self.units[0].line - 1
@@ -139,29 +139,29 @@ class _Contents:
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:
     """Write `fold-1/train...`, `fold-1/validation...`, `fold-2/...` and so on, with the suffixes of the training set.
 
-    Its files are numbered if there are several.
+    Several files are numbered.
 
     Returns:
-        For each fold, by the name of its folder, the stage's settings that change.
+        The changed settings of the stage, by folder name of the fold.
     """
     changes: dict[str, dict[str, Any]] = {}
     paths = paths_of(train)
     for number, fold in enumerate(folds, 1):
         name = f"fold-{number}"
         for key, texts in (("train", fold.train), ("validation", fold.validation)):
-            places = [
-                out / name / f"{key}{'' if len(paths) == 1 else f'-{place}'}{format_suffix(path)}"
-                for place, path in enumerate(paths, 1)
+            targets = [
+                out / name / f"{key}{'' if len(paths) == 1 else f'-{index}'}{format_suffix(path)}"
+                for index, path in enumerate(paths, 1)
             ]
-            for place, text in zip(places, texts, strict=True):
-                _write(place, text)
-            empty = [place for place, text in zip(places, texts, strict=True) if not text]
-            changes.setdefault(name, {})[key] = moved(train, places, empty)
+            for target, text in zip(targets, texts, strict=True):
+                _write(target, text)
+            empty = [target for target, text in zip(targets, texts, strict=True) if not text]
+            changes.setdefault(name, {})[key] = moved(train, targets, empty)
     return changes
 
 
 def _named_as(first: str, rows: str) -> str:
-    """Rows of JSONL with the names of labels of `first`, the first row of the whole file, in their first row."""
+    """Add the label names of `first`, the first row of the whole file, to the first of some JSONL rows."""
     line, _, rest = rows.partition("\n")
     names, row = json.loads(first).get(NAMES_KEY), json.loads(line)
     if row.pop(NAMES_KEY, None) == names:
@@ -170,33 +170,35 @@ def _named_as(first: str, rows: str) -> str:
 
 
 def _check_labels(units: Sequence[Unit], part: Sequence[int], train: str) -> None:
-    """Refuse a label that is in the documents of one fold only: training without them would not know it."""
+    """Reject a label that only one fold has: training on the other folds would not learn it."""
     folds: dict[str, set[int]] = {}
     for unit, number in zip(units, part, strict=True):
         for label in unit.labels:
             folds.setdefault(label, set()).add(number)
-    alone = [f"{label!r} in fold {min(found) + 1} only" for label, found in sorted(folds.items()) if len(found) == 1]
-    if alone:
+    single = [
+        f"{label!r} in fold {min(having) + 1} only" for label, having in sorted(folds.items()) if len(having) == 1
+    ]
+    if single:
         raise DomainbertError(
-            f"k_folds: {train} has {', '.join(alone)}, whose training would not know it; "
+            f"k_folds: {train} has {', '.join(single)}, so training without that fold would not learn it; "
             "expected fewer folds, or labels that occur in more documents"
         )
 
 
 def _groups(whole: Labelled[Any]) -> list[int]:
-    """For each unit the first one of its group: units belong together that share an entity of three words or more which
-    no more than three units have. Such strings come back within a document, and seldom elsewhere: sentences that share
-    one are of one document, as a rule, even where the file does not say so.
+    """For each unit, the first unit of its group. Units that share an entity of `_LONG` words or more are in one group
+    if at most `_FEW` units have the entity: such strings recur within a document and rarely elsewhere, so these
+    sentences are likely from one document even if the file has no document marks.
     """
-    having: dict[str, set[int]] = defaultdict(set)
-    before = 0
+    units_with: dict[str, set[int]] = defaultdict(set)
+    before = 0  # units of the previous files
     for part in whole.parts or [whole]:
         starts = [unit.line for unit in part.units()]
         for item, plain in zip(part.items, part.plain_items(), strict=True):
             for stretch in plain.stretches or ():
                 words = plain.texts[0][stretch.start : stretch.end].lower().split()
                 if len(words) >= _LONG:
-                    having[" ".join(words)].add(before + max(bisect_right(starts, item.line) - 1, 0))
+                    units_with[" ".join(words)].add(before + max(bisect_right(starts, item.line) - 1, 0))
         before += len(starts)
     first = list(range(before))
 
@@ -205,7 +207,7 @@ def _groups(whole: Labelled[Any]) -> list[int]:
             number = first[number]
         return number
 
-    for units in having.values():
+    for units in units_with.values():
         if len(units) <= _FEW:
             firsts = sorted({first_of(number) for number in units})
             for other in firsts[1:]:
@@ -214,8 +216,8 @@ def _groups(whole: Labelled[Any]) -> list[int]:
 
 
 def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: int) -> list[int]:
-    """The fold of each unit: groups are shuffled, then dealt out by the strata of their first units, so that folds
-    differ by one group of each at most."""
+    """Assign each unit to a fold: groups are shuffled, sorted by the stratum of their first unit and dealt out, so that
+    the folds' counts of each stratum differ by at most one group."""
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)
     order = [number for number in order if groups[number] == number]
@@ -225,7 +227,8 @@ def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: in
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file unless it has this content already: trials of other workers may be reading it."""
+    """Write a file unless it already has this content: trials of other workers may be reading it."""
+
     if not path.is_file() or path.read_bytes() != text.encode():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)

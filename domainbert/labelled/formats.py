@@ -1,4 +1,4 @@
-"""Formats of labelled files: the keys, columns and tag schemes that a task's `format` sets in a YAML."""
+"""Formats of labelled files: keys, columns and tag schemes, set by `format` of a task in a YAML."""
 
 from __future__ import annotations
 
@@ -11,79 +11,78 @@ from domainbert.base.ranges import Column
 from domainbert.base.validation import check_fields
 
 ENTITY_KEYS = ("entities", "spans", "ents")
-"""Keys of lists of entities: domainbert's own, Prodigy's and spaCy's."""
+"""Keys of entity lists: of domainbert, Prodigy and spaCy."""
 
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 
 @dataclass(frozen=True)
 class RowFormat:
-    """Columns of a text, or a pair of texts, and its labels in a JSONL, CSV or TSV file."""
+    """Keys or columns of the text, or pair of texts, and its labels in a JSONL, CSV or TSV file."""
 
     text_key: str = "text"
     """Key (JSONL) or column (CSV, TSV) of the text."""
 
     text_pair_key: str | None = None
-    """Key or column of the second text, where pairs of texts are read; None where each text stands by itself."""
+    """Key or column of the second text of a pair; null for single texts."""
 
     label_key: str = "label"
-    """Key or column of its labels."""
+    """Key or column of the labels."""
 
     kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
-    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
+    """File format; "auto" detects it from the first lines, then the suffix, and prints it."""
 
     quoting: Literal["double", "none"] = "double"
-    """In CSV and TSV a text in double quotes may hold separators, line breaks and quotes, which are doubled. "none"
-    reads a quote as a character like any other, as files of GLUE need it."""
+    """Quoting of CSV and TSV: "double" allows separators, line breaks and doubled quotes in texts between double
+    quotes; "none" reads a quote as an ordinary character, as files of GLUE require."""
 
     by: tuple[str, ...] = ()
-    """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
+    """Keys or columns such as `language` or `year`; `evaluate` also scores each of their values separately."""
 
     def __post_init__(self) -> None:
-        """Check that no two of the keys are one."""
         for name in ("text_pair_key", "label_key"):
             key = getattr(self, name)
             if self.keys.count(key) > 1:
-                raise DomainbertError(f"{name}: found {key!r}, which is another key too; expected different ones")
+                raise DomainbertError(f"{name}: {key!r} is also another key of the format; expected different keys")
 
     @property
     def keys(self) -> list[str]:
-        """The keys or columns that a file has to have."""
+        """Keys or columns that a file must have."""
         return [key for key in (self.text_key, self.text_pair_key, self.label_key) if key is not None]
 
 
 @dataclass(frozen=True)
 class TextFormat(RowFormat):
-    """The same for labels that have names."""
+    """A row format for labels that have names."""
 
     label_names: tuple[str, ...] | None = None
-    """Names of the numbers 0, 1, ... in a file that has classes as numbers. They may also stand in its first row,
-    as a list under "label_names"."""
+    """Names of the labels 0, 1, ... if the file has labels as numbers. The first row may also give them, as a list
+    under "label_names"."""
 
     label_names_file: Path | None = None
-    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
+    """JSON file with the label names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
 
 
 @dataclass(frozen=True)
 class TaggedColumns:
-    """Columns of words and tags in a CoNLL or JSONL file, and names of tags that are numbers."""
+    """Columns of words and tags in a CoNLL or JSONL file, and the names of numeric tags."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
-    the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
+    the columns. In JSONL: key of the list of words; a number selects the key "tokens"."""
 
     tag_column: Column | str = -1
-    """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
+    """Column of the tags in CoNLL, as `token_column`. In JSONL: key of the list of tags; a number selects "tags" or
+    "ner_tags"."""
 
     label_names: tuple[str, ...] | None = None
-    """Names of the numbers 0, 1, ... in a file that has tags as numbers. They may also stand in its first row,
-    as a list under "label_names"."""
+    """Names of the tags 0, 1, ... if the file has tags as numbers. The first row may also give them, as a list under
+    "label_names"."""
 
     label_names_file: Path | None = None
-    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
+    """JSON file with the tag names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
 
     def __post_init__(self) -> None:
-        """Check the columns."""
         check_fields(self)
 
 
@@ -92,7 +91,7 @@ class TaggedFormat(TaggedColumns):
     """Columns of words and tags in a CoNLL or JSONL file."""
 
     kind: Literal["auto", "conll", "jsonl"] = "auto"
-    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
+    """File format; "auto" detects it from the first lines, then the suffix, and prints it."""
 
 
 @dataclass(frozen=True)
@@ -103,32 +102,32 @@ class NerFormat(TaggedColumns):
     """Tag scheme of the file; "auto" detects and prints it."""
 
     repair: bool = False
-    """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
+    """Rewrite tags that the scheme forbids (a stray I-X becomes B-X) and list them; by default they are errors."""
 
     kind: Literal["auto", "conll", "jsonl", "json", "label_studio", "brat"] = "auto"
-    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it. A folder is brat's."""
+    """File format; "auto" detects it from the first lines, then the suffix, and prints it; a folder is read as brat."""
 
     text_key: str = "text"
-    """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and
-    punctuation, as BERT does, so that an entity has to begin and end with words."""
+    """Key of the text, in JSONL with entities as character offsets. Texts are split into words at white space and
+    punctuation, as in BERT; an entity must begin and end at word boundaries."""
 
     entity_key: str | None = None
-    """The key of such entities: a list of objects with `start`, `end` and `label` (or `type`, as `predict` writes
-    them), or of lists of the three. null means the key "entities", "spans" (Prodigy) or "ents" (spaCy), where the first
-    row has it."""
+    """Key of the entities, in JSONL with character offsets: a list of objects with `start`, `end` and `label` (or
+    `type`, as `predict` writes them), or of lists of the three values. null selects the key "entities", "spans"
+    (Prodigy) or "ents" (spaCy), whichever the first row has."""
 
     trim: bool = False
-    """Leave out white space at the ends of such entities, as annotators mark by accident; the number of entities is
-    printed. Otherwise an entity has to begin and end with words."""
+    """Remove white space that annotators marked at the ends of entities, and print the number of these entities; by
+    default it is an error."""
 
     types: tuple[str, ...] | None = None
-    """The types of entities that are read, such as one layer of nested entities; those of others are left out and
-    counted, and in `evaluate` are left out of what models predict, too. null reads all."""
+    """Entity types to read, such as one layer of nested entities. Entities of other types are left out and counted;
+    `evaluate` also ignores predictions of these types. null reads all types."""
 
     annotator: str | None = None
-    """Label Studio: whose annotations are read, by the number or the address under `completed_by`. null means that
-    several annotations of a text have to agree."""
+    """Annotator in Label Studio whose annotations are read: the id or e-mail address under `completed_by`. null
+    requires that all annotations of a text agree."""
 
-    def keeps(self, kind: str) -> bool:
+    def keeps(self, entity_type: str) -> bool:
         """Whether entities of a type are read."""
-        return self.types is None or kind in self.types
+        return self.types is None or entity_type in self.types

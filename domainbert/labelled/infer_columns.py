@@ -1,4 +1,4 @@
-"""Columns of text and label in rows of JSONL, CSV and TSV: by the usual names, else by what the values are."""
+"""Detects the text and label columns of JSONL, CSV and TSV: by common names, otherwise by their values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, listed
@@ -28,49 +29,49 @@ _LABELS = (
     *("label", "labels", "class", "classes", "category", "categories", "target", "gold"),
     *("stance", "sentiment", "relation", "topic", "topics", "score", "rating", "grade"),
 )
-_TEXT_WORDS = 3  # on average, of what is a text and no label
-_MOST_CLASSES = 20  # that whole numbers may stand for, unless they count from 0
-_PART_OF_ROWS = 0.5  # there are fewer different labels than that
+_TEXT_WORDS = 3  # minimum mean number of words of a text column
+_MOST_CLASSES = 20  # maximum number of classes written as whole numbers, unless they count from 0
+_PART_OF_ROWS = 0.5  # maximum ratio of distinct labels to rows
 DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class LabelValues:
-    """The labels of some rows, as they stand there."""
+    """Raw labels of some rows."""
 
     key: str
     values: Sequence[Any]
 
     @cached_property
     def numbers(self) -> list[float]:
-        """The numbers, where all are such, in digits too."""
-        found = [
+        """All values as floats, or [] if one is not a number; strings such as "3.5" count as numbers."""
+        numbers = [
             float(value)
             for value in self.values
             if (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max)
             or (isinstance(value, str) and DECIMAL.fullmatch(value.strip()))
         ]
-        return found if len(found) == len(self.values) else []
+        return numbers if len(numbers) == len(self.values) else []
 
     @cached_property
     def are_whole(self) -> bool:
-        """Whether all are whole numbers, in digits or as 1.0 too."""
+        """Whether all are whole numbers; "1" and 1.0 count as whole."""
         return bool(self.numbers) and all(map(float.is_integer, self.numbers))
 
     @cached_property
     def count_from_zero(self) -> bool:
-        """Whether they are 0, 1, 2 and so on, each of which occurs."""
-        different = {int(number) for number in self.numbers} if self.are_whole else set()
-        return len(different) > 1 and different == set(range(len(different)))
+        """Whether the values are exactly 0, 1, ..., n - 1, with n > 1."""
+        distinct = {int(number) for number in self.numbers} if self.are_whole else set()
+        return len(distinct) > 1 and distinct == set(range(len(distinct)))
 
     @cached_property
     def different(self) -> int:
-        """The number of different ones there are."""
+        """Number of distinct labels."""
         return len({str(value) for value in self.values})
 
     @property
     def may_be_classes(self) -> bool:
-        """Whether they are names, of which some occur often, or few whole numbers."""
+        """Whether the values are repeated names, or few distinct whole numbers."""
         if self.numbers:
             return self.are_whole and (self.count_from_zero or self.different <= _MOST_CLASSES)
         names = all(isinstance(value, str) and is_visible(value) and list_in(value) is None for value in self.values)
@@ -78,19 +79,19 @@ class LabelValues:
 
     @property
     def may_be_quantities(self) -> bool:
-        """Whether they are numbers that may be more and less of something."""
+        """Whether the values are numbers other than class indices."""
         return bool(self.numbers) and not self.count_from_zero
 
     @property
     def are_lists(self) -> bool:
-        """Whether each is a list of names or numbers, as pandas writes it in a column too."""
+        """Whether each value is a list of names or numbers; strings written by pandas count as lists."""
         lists = [list_in(value) if isinstance(value, str) else value for value in self.values]
         return all(isinstance(value, list) and all(map(_is_label, value)) for value in lists)
 
 
 @dataclass(frozen=True)
 class RowKeys:
-    """The keys of the text, of the second text of pairs, and the labels with theirs."""
+    """Keys of the text and the second text of pairs, and the labels with their key."""
 
     text: str
     pair: str | None
@@ -99,89 +100,82 @@ class RowKeys:
 
     @property
     def of_format(self) -> dict[str, Any]:
-        """The fields of a `RowFormat`."""
+        """Fields of a `RowFormat`."""
         keys = {"text_key": self.text, "text_pair_key": self.pair, "label_key": self.labels.key}
         return {**keys, "quoting": self.quoting}
 
     @property
     def in_words(self) -> str:
-        """The keys of what is read, for a person."""
+        """Description of the text keys for the terminal."""
         return f"texts under {self.text!r}" + (f" and {self.pair!r}, pairs" if self.pair else "")
 
 
 def row_keys(sample: Sample) -> RowKeys | None:
-    """The keys of a sample; None if it has no rows.
+    """Detect the keys of a sample; None if it has no rows.
 
     Raises:
-        DomainbertError: there is no text or label, or more than one may be it; it names the option that says which.
+        DomainbertError: no column, or more than one, may be the text or label; the message names the option to set.
     """
     if not sample.rows:
         return None
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
-    labels = LabelValues(key, _given(sample, key))
+    labels = LabelValues(key, _values(sample, key))
     return RowKeys(text, pair, labels, sample.quoting) if labels.values else None
 
 
-def _given(sample: Sample, key: str) -> list[Any]:
-    """The values of a key; the reader of the task names the rows that lack some."""
+def _values(sample: Sample, key: str) -> list[Any]:
+    """Values of a key, without missing values: the reader of the task reports these rows."""
     return [row[key] for row in sample.rows if row.get(key) not in (None, "")]
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    asked, given = sample.asked.get("text_key"), sample.asked.get("text_pair_key")
+    text_key, pair_key = sample.asked.get("text_key"), sample.asked.get("text_pair_key")
     for option in ("text_key", "text_pair_key", "label_key"):
-        _check_there(sample, option)
-    if asked is not None:
-        return asked, given
+        key = sample.asked.get(option)
+        if key is not None and not any(key in row for row in sample.rows):
+            expected = f"expected one of {listed(sample.rows[0])}"
+            raise DomainbertError(f"{sample.path}: --{option} {key}: no row has it; {expected}")
+    if text_key is not None:
+        return text_key, pair_key
     strings = [key for key in sample.rows[0] if all(isinstance(row.get(key), str) for row in sample.rows)]
     for pair in _PAIRS:
         if set(pair) <= set(strings):
             return pair
     if "text" in strings:
-        return "text", given
-    texts = [key for key in strings if _mean_words(sample, key) >= _TEXT_WORDS and key not in _LABELS]
+        return "text", pair_key
+    least_words = _TEXT_WORDS * len(sample.rows)
+    num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in strings if key not in _LABELS}
+    texts = [key for key, count in num_words.items() if count >= least_words]
     if len(texts) > 1:
         raise DomainbertError(
-            f"{sample.path}: the text may stand under {listed(texts)}; expected --text_key KEY, and for pairs of texts "
+            f"{sample.path}: the text may be under {listed(texts)}; expected --text_key KEY, and for pairs of texts "
             "--text_pair_key KEY"
         )
     if not texts:
         raise DomainbertError(f"{sample.path}: no text under {listed(sample.rows[0])}; expected --text_key KEY")
-    return texts[0], given
-
-
-def _check_there(sample: Sample, option: str) -> None:
-    key = sample.asked.get(option)
-    if key is not None and not any(key in row for row in sample.rows):
-        raise DomainbertError(
-            f"{sample.path}: --{option} {key}: no row has it; expected one of {listed(sample.rows[0])}"
-        )
-
-
-def _mean_words(sample: Sample, key: str) -> float:
-    return sum(len(row[key].split()) for row in sample.rows) / len(sample.rows)
+    return texts[0], pair_key
 
 
 def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
     if "label_key" in sample.asked:
         return sample.asked["label_key"]
     keys = [key for key in sample.rows[0] if key not in (*texts, NAMES_KEY) and not is_answer(sample.rows, key)]
-    usual = [key for key in keys if key.lower() in _LABELS]
-    found = usual or [key for key in keys if _may_be_labels(_given(sample, key))]
-    if len(found) != 1:
-        where = f"may stand under {listed(found)}" if found else f"stands under none of {listed(sample.rows[0])}"
+    common = [key for key in keys if key.lower() in _LABELS]
+    candidates = common or [key for key in keys if _may_be_labels(_values(sample, key))]
+    if len(candidates) != 1:
+        where = f"may be under {listed(candidates)}" if candidates else f"is under none of {listed(sample.rows[0])}"
         raise DomainbertError(f"{sample.path}: the label {where}; expected --label_key KEY")
-    return found[0]
+    return candidates[0]
 
 
 def _may_be_labels(values: Sequence[Any]) -> bool:
-    """Whether values repeat themselves, or are numbers or lists of such."""
+    """Whether values are repeated names, decimal numbers, or lists of names or numbers."""
     if not values:
         return False
     lists = [value for value in values if isinstance(value, list)]
     if lists:
-        return len(lists) == len(values) and any(lists) and all(map(_is_label, (one for many in lists for one in many)))
+        return len(lists) == len(values) and any(lists) and all(map(_is_label, chain(*lists)))
     if not all(map(_is_label, values)):
         return False
     return isinstance(values[0], float) or len(Counter(values)) <= max(2, _PART_OF_ROWS * len(values))

@@ -1,4 +1,4 @@
-"""Names of labels that stand in a file as numbers, as in data sets of the Hugging Face hub."""
+"""Names of numeric labels, as in data sets of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from domainbert.base.errors import DomainbertError, listed
 from domainbert.labelled.row_values import Row, is_whole_number, problem_with_text, shown
 
 NAMES_KEY = "label_names"
-"""Key of the list of names in the first row of a JSONL file."""
+"""Key of the list of label names in the first row of a JSONL file."""
 
 _STRING = r"""'(?:[^'\\]|\\[\\'"nrtuUx])*'|"(?:[^"\\]|\\[\\'"nrtuUx])*\""""
 _ITEM = rf"(?:{_STRING}|-?[0-9]{{1,9}}(?:\.0)?)"
 _LIST = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]")
 _WHOLE = re.compile(r"-?[0-9]{1,9}\.0")
-_DIGITS = 10  # of the number of a label; Python refuses to read thousands
+_DIGITS = 10  # a label number is shorter; Python refuses to parse thousands of digits
 _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
 
 
 def is_visible(label: str) -> bool:
-    r"""Whether no white space surrounds a label and none of its characters is invisible, so that equal looks are equal.
+    r"""Whether a label has no surrounding white space and no invisible characters.
 
     >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
     [True, False, False, False]
@@ -34,27 +34,27 @@ def is_visible(label: str) -> bool:
 
 
 def list_in(text: str) -> list[Any] | None:
-    """The list of strings and numbers that pandas wrote into a column of CSV; None if the text is not a list.
+    """Parse a list of strings and numbers that pandas wrote into a CSV column; None if the text is not a list.
 
     >>> [list_in(text) for text in ("['trade', \"women's work\"]", "[]", "['a' 'b']", "trade")]
     [['trade', "women's work"], [], None, None]
     """
     try:
         return list(ast.literal_eval(text.strip())) if _LIST.fullmatch(text.strip()) else None
-    except (ValueError, SyntaxError):  # a number such as 01, half of an escape
+    except (ValueError, SyntaxError):  # a number such as 01, an incomplete escape
         return None
 
 
 def as_whole(value: Any, is_column: bool) -> Any:
-    """A label that is 1.0 as 1, and "1.0" as "1" if the value is a column: pandas writes whole numbers so where some
-    labels of a table are missing. Any other value as it is."""
+    """Convert 1.0 to 1 and, in columns, "1.0" to "1": pandas writes whole numbers as floats if the table has missing
+    labels. Other values are returned unchanged."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 10**_DIGITS:
         return int(value)
     return value[:-2] if is_column and isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
 def number_of(value: Any, names: Sequence[str]) -> int | None:
-    """The number that stands for a name, whole or in the digits of a column of CSV; None where it is none."""
+    """Parse the number of a label, as an integer or digits; None if `names` has no such index."""
     digits = str(value)
     number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS else -1
     return number if 0 <= number < len(names) else None
@@ -63,45 +63,45 @@ def number_of(value: Any, names: Sequence[str]) -> int | None:
 def label_names(
     given: Sequence[str] | None, beside: Path | None, first: Mapping[str, Any], where: str
 ) -> list[str] | None:
-    """The names of the labels 0, 1, ...: those given, in a file beside, or in the first row; None if there are none.
+    """Resolve the names of the labels 0, 1, ... from settings, a file or the first row; None without names.
 
-    Names in several places, or that are no distinct visible strings, raise `DomainbertError`; `where` the row stands.
+    `where` locates the first row in messages. Raise `DomainbertError` if several sources have names, or the names are
+    not distinct visible strings.
     """
-    places: dict[str, Any] = {}
+
+    sources: dict[str, Any] = {}
     if given is not None:
-        places["label_names"] = list(given)
+        sources["label_names"] = list(given)
     if beside is not None:
-        places[str(beside)] = _read(beside)
+        sources[str(beside)] = _read(beside)
     if NAMES_KEY in first:
-        places[where] = first[NAMES_KEY]
-    if len(places) > 1:
-        raise DomainbertError(f"{where}: names of labels in {' and in '.join(places)}; expected one of them")
-    for place, names in places.items():
-        return _checked(names, place)
-    return None
+        sources[where] = first[NAMES_KEY]
+    if len(sources) > 1:
+        raise DomainbertError(f"{where}: names of labels in {' and in '.join(sources)}; expected one of them")
+    return next((_checked(names, source) for source, names in sources.items()), None)
 
 
 def refuse_other_names(row: Mapping[str, Any], first: Mapping[str, Any]) -> None:
-    """`DomainbertError` if a row of JSONL has names of labels, but not those of the first row."""
+    """Raise `DomainbertError` if a JSONL row has label names that differ from the first row's."""
     if NAMES_KEY in row and row[NAMES_KEY] != first.get(NAMES_KEY):
-        own = f"has {reprlib.repr(first[NAMES_KEY])}" if NAMES_KEY in first else "has none"
-        found = reprlib.repr(row[NAMES_KEY])
-        raise DomainbertError(f"{NAMES_KEY!r} is {found}; expected the same in all rows, and the first {own}")
+        expected = reprlib.repr(first[NAMES_KEY]) if NAMES_KEY in first else "none"
+        value = reprlib.repr(row[NAMES_KEY])
+        raise DomainbertError(f"{NAMES_KEY!r} is {value}; expected the same in all rows, and the first has {expected}")
 
 
-def _checked(names: Any, place: str) -> list[str]:
+def _checked(names: Any, source: str) -> list[str]:
     if not isinstance(names, list) or not names:
-        raise DomainbertError(f"{place}: the names of labels are {shown(names)}; {_EXPECTED}")
+        raise DomainbertError(f"{source}: the names of labels are {shown(names)}; {_EXPECTED}")
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
-            raise DomainbertError(f"{place}: {shown(name)} among the names of labels; expected visible strings")
+            raise DomainbertError(f"{source}: {shown(name)} among the names of labels; expected visible strings")
     if len(set(names)) < len(names):
-        raise DomainbertError(f"{place}: a name of a label twice in {listed(names)}; expected different names")
+        raise DomainbertError(f"{source}: duplicate label name in {listed(names)}; expected different names")
     return names
 
 
 def _read(path: Path) -> Any:
-    """The names in a JSON file: a list, `{"0": name}`, `{name: 0}`, or a `config.json` with its `id2label`."""
+    """Read a JSON file with names: a list, `{"0": name}`, `{name: 0}`, or a `config.json` with `id2label`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -123,22 +123,22 @@ def _read(path: Path) -> Any:
 
 
 class LabelReader:
-    """Reads labels under a key that are strings or numbers from 0, which stand for `names`; without these not both."""
+    """Reads labels under a key: with `names`, names or their numbers from 0; without, either strings or numbers."""
 
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names
-        numbers = [(number, self._number(name)) for number, name in enumerate(names or ())]
-        # 1 to 5 stars: "1" is the name of 0, and the number of "2"
-        self._unclear = any(other is not None and other != number for number, other in numbers)
+        parsed = [(number, self._number(name)) for number, name in enumerate(names or ())]
+        # 1 to 5 stars: "1" is the name of label 0 and the number of the label "2"
+        self._ambiguous = any(other is not None and other != number for number, other in parsed)
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
     @property
     def nameless(self) -> bool:
-        """The classes are numbers without names."""
+        """Whether the classes are numbers without names."""
         return self.names is None and self._first is not None and self._first[0]
 
     def problem_with(self, row: Row, line: int) -> str:
-        """The reason why the row has no label, or an empty string."""
+        """Reason why the row has no valid label; empty if it has one."""
         value = row.get(self.key)
         numbered = is_whole_number(value)
         if not numbered:
@@ -149,19 +149,21 @@ class LabelReader:
             if list_in(str(value)) is not None:
                 return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
         if self.names is not None:
-            known = value in self.names or self._number(value) is not None
-            if self._unclear and not numbered and known:
-                found = f"label {shown(value)} may be a name or a number from 0, for the names are {listed(self.names)}"
-                return f"{found}; expected names that are no such numbers, or no label_names where the labels are names"
-            return "" if known else f"label {shown(value)}; expected one of {listed(self.names)}, or its number from 0"
+            valid = value in self.names or self._number(value) is not None
+            if self._ambiguous and not numbered and valid:
+                names = listed(self.names)
+                problem = f"label {shown(value)} may be a name or a number from 0, because the names are {names}"
+                return f"{problem}; expected names that are not numbers from 0, or no label_names if labels are names"
+            return "" if valid else f"label {shown(value)}; expected one of {listed(self.names)}, or its number from 0"
         self._first = self._first or (numbered, line)
         if numbered != self._first[0]:
-            words = [f"a {'number' if one else 'string'}" for one in (numbered, self._first[0])]
-            return f"{self.key!r} is {shown(value)}, {words[0]}; expected {words[1]} as in line {self._first[1]}"
+            actual, expected = ("a number", "a string") if numbered else ("a string", "a number")
+            return f"{self.key!r} is {shown(value)}, {actual}; expected {expected} as in line {self._first[1]}"
         return f"{self.key!r} is {shown(value)}; expected a number from 0" if numbered and int(str(value)) < 0 else ""
 
     def name(self, value: Any) -> str:
-        """The name of a label without a problem."""
+        """Name of a valid label."""
+
         number = None if self.names is None or value in self.names else self._number(value)
         return str(value) if self.names is None or number is None else self.names[number]
 

@@ -1,4 +1,4 @@
-"""A labelled item as text, labels and stretches of text: what checks look at, whatever the task."""
+"""Task-independent form of a labelled item, for checks: texts, labels, stretches of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LabelledStretch:
-    """A stretch of the first text, in characters, and its label."""
+    """A labelled stretch of the first text: character offsets, `end` exclusive."""
 
     start: int
     end: int
@@ -17,25 +17,25 @@ class LabelledStretch:
 
 @dataclass(frozen=True)
 class PlainItem:
-    """An item as a check sees it."""
+    """An item in the form that checks read."""
 
     texts: tuple[str, ...]
-    """Its text, or the two of a pair; words of a list are joined by spaces."""
+    """Text, or the two texts of a pair; lists of words are joined by spaces."""
 
     labels: tuple[str, ...]
     """See `Item.labels`."""
 
     target: Hashable = None
-    """All that is to be learnt of it: equal where two items are labelled alike."""
+    """Full annotation: equal for items with the same labels."""
 
     marks: Hashable = None
-    """Inputs that a model reads of it beside the texts, such as which places of them are marked."""
+    """Model inputs other than the texts, such as marked spans."""
 
     stretches: tuple[LabelledStretch, ...] | None = None
-    """The stretches that are labelled in the first text, where a task labels all of a kind; else None."""
+    """Labelled stretches of the first text, if the task labels all stretches of a type; otherwise None."""
 
     document: int | None = None
-    """The number of its document in the file; None where items are no parts of documents."""
+    """Document number in the file; None if items are not parts of documents."""
 
     document_name: str = ""
-    """Identity of its document, in other files, too; empty where nothing does."""
+    """Document id, unique across files; empty if unknown."""

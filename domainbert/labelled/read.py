@@ -1,4 +1,4 @@
-"""Labelled sets from Python: paths, data sets of Hugging Face `datasets`, lists of rows."""
+"""Reads labelled sets from Python: paths, Hugging Face `datasets`, lists of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_labelled(
     hub_config: str | None = None,
     hub_split: str | None = None,
 ) -> Labelled[Any]:
-    """The items of a labelled set, whose rows are read like rows of JSONL.
+    """Read a labelled set; rows in memory are read like rows of JSONL.
 
     >>> from domainbert.tasks.classification.config import Classification
     >>> rows = [{"text": "Prices rose.", "label": "up"}, {"text": "Prices fell.", "label": "down"}]
@@ -35,17 +35,16 @@ def read_labelled(
     ['up', 'down']
 
     Args:
-        task: the settings of the task, such as `Ner()`.
-        source: a file, or a `LabelledFile`; a folder that `save_to_disk` has written; `hub:NAME` for a data set of the
-            Hugging Face hub; a list of these, which are one set; a `datasets.Dataset`, or a `DatasetDict` with
-            `hub_split`; or rows, each a mapping of columns to values. For a pandas table pass
-            `datasets.Dataset.from_pandas(table)`.
-        name: stands for rows in memory in messages: the third row is `NAME:3`.
-        hub_config: the configuration of a data set of the hub.
-        hub_split: the split of a data set that has several.
+        task: settings of the task, such as `Ner()`.
+        source: a file or a `LabelledFile`; a folder written by `save_to_disk`; `hub:NAME` for a data set of the Hugging
+            Face hub; a list of these, which form one set; a `datasets.Dataset`, or a `DatasetDict` with `hub_split`; or
+            rows, each a mapping of columns to values. For a pandas table pass `datasets.Dataset.from_pandas(table)`.
+        name: name of rows in memory in messages: the third row is `NAME:3`.
+        hub_config: configuration of a data set of the hub.
+        hub_split: split of a data set that has several.
 
     Raises:
-        DomainbertError: the source is none of these; anything wrong with a file or row, with its place.
+        DomainbertError: the source has another type, or a file or row is invalid.
     """
     if isinstance(source, (str, os.PathLike)):
         on_hub = hub_config is not None or hub_split is not None
@@ -58,7 +57,7 @@ def read_labelled(
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)) or hasattr(source, "iloc"):
         advice = " (datasets.Dataset.from_pandas(table) for a pandas table)" if hasattr(source, "iloc") else ""
         raise DomainbertError(f"{name}: found {type(source).__name__}; {_EXPECTED}{advice}")
-    given: list[Any] = list(source)
-    if given and all(isinstance(one, (str, os.PathLike, LabelledFile)) for one in given):
-        return read_set(task, [one if isinstance(one, LabelledFile) else Path(one) for one in given])
-    return read_file(task, Rows(name, given))
+    entries: list[Any] = list(source)
+    if entries and all(isinstance(entry, (str, os.PathLike, LabelledFile)) for entry in entries):
+        return read_set(task, [entry if isinstance(entry, LabelledFile) else Path(entry) for entry in entries])
+    return read_file(task, Rows(name, entries))

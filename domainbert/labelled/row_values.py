@@ -1,4 +1,4 @@
-"""Values of rows of labelled files, checked and shown in messages."""
+"""Validates values of rows of labelled files, and formats them for messages."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ from typing import Any, TypeVar
 from domainbert.base.errors import DomainbertError, Problems, listed
 
 Row = dict[str, Any]
-"""A row of a labelled file, by key or column."""
+"""A row of a labelled file: value by key or column."""
 
 Found = TypeVar("Found")
-Given = TypeVar("Given")
+RawRow = TypeVar("RawRow")
 
 
 def shown(value: object) -> str:
-    """A JSON value for a message; only the kind of a list or object, which may be too deep for `json` to write."""
-    return (
-        f"a JSON {type(value).__name__}"
-        if isinstance(value, (dict, list))
-        else json.dumps(value, default=_type_name)[:40]
-    )
-
-
-def _type_name(value: object) -> str:
-    return f"a {type(value).__name__}"
+    """Format a JSON value for a message; of lists and objects only the type, as they may be too deeply nested."""
+    if isinstance(value, (dict, list)):
+        return f"a JSON {type(value).__name__}"
+    return json.dumps(value, default=lambda value: f"a {type(value).__name__}")[:40]
 
 
 def is_whole_number(value: object) -> bool:
@@ -34,54 +28,56 @@ def is_whole_number(value: object) -> bool:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text is valid Unicode. JSON can hold half a surrogate pair, which no tokenizer and no file accepts."""
+    """Whether a text is valid Unicode: JSON may contain half a surrogate pair, which tokenizers and files reject."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False) -> str:
-    """The reason why `row[key]` is not a filled string; empty if it is one."""
+    """Reason why `row[key]` is not a non-empty string; empty if it is one."""
     if key not in row:
         return f"no key {key!r}; found {listed(row)}"
     value = row[key]
     if not isinstance(value, str):
         return f"{key!r} is {shown(value)}; expected a string"
     if not value.strip() and not may_be_empty:
-        return f"{key!r} is empty; expected a filled string"
-    return "" if is_unicode(value) else f"{key!r} holds half a surrogate pair; expected valid Unicode"
+        return f"{key!r} is empty; expected a non-empty string"
+    return "" if is_unicode(value) else f"{key!r} contains half a surrogate pair; expected valid Unicode"
 
 
 def problem_with_list(row: dict[str, Any], key: str) -> str:
-    """The reason why `row[key]` is not a list; empty if it is one."""
+    """Reason why `row[key]` is not a list; empty if it is one."""
     if key not in row:
         return f"no key {key!r}; found {listed(row)}"
     return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
 
 
 def problem_with_strings(row: dict[str, Any], key: str) -> str:
-    """The reason why `row[key]` is not a list of filled strings; empty if it is one."""
+    """Reason why `row[key]` is not a list of non-empty strings; empty if it is one."""
     if problem := problem_with_list(row, key):
         return problem + (" of strings" if key in row else "")
     for item in row[key]:
         if not isinstance(item, str) or not item or not is_unicode(item):
-            return f"{key!r} holds {shown(item)}; expected filled strings only"
+            return f"{key!r} contains {shown(item)}; expected only non-empty strings"
     return ""
 
 
-def refuse(*found: str) -> None:
-    """Raise `DomainbertError` with all that is wrong with one row, each filled string a problem."""
+def refuse(*messages: str) -> None:
+    """Raise `DomainbertError` with all non-empty messages about one row, if there are any."""
     problems = Problems("row")
-    for problem in filter(None, found):
+    for problem in filter(None, messages):
         problems.add(problem)
     problems.raise_if_any()
 
 
-def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
-    """The result of `parse` for each row and line; where it raises `DomainbertError`, that is noted as a problem."""
-    found = []
+def parsed(
+    rows: Iterable[tuple[int, RawRow]], problems: Problems, parse: Callable[[RawRow, int], Found]
+) -> list[Found]:
+    """Results of `parse(row, line)`; a `DomainbertError` of a row is added to `problems` with path and line."""
+    results = []
     for line, row in rows:
         try:
-            found.append(parse(row, line))
+            results.append(parse(row, line))
         except DomainbertError as error:
             for problem in error.problems:
                 problems.add(f"{problems.subject}:{line}: {problem}")
-    return found
+    return results

@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists."""
+"""Reads sentences with one tag per word, of any meaning: CoNLL columns, or JSONL with two lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem
 from domainbert.labelled.rows import accepted
 
 _TAG_KEYS = ("tags", "ner_tags")
-_NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # a word that `read_columns` would not read back
+_NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # words that `read_columns` cannot read back
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class TaggedSentence:
     words: list[str]
     tags: list[str]
     line: int
-    """The line of the file where the sentence begins, from 1."""
+    """First line of the sentence in the file, from 1."""
     document: int
-    """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
+    """Document number, from 0; each sentence is a document if the file marks none."""
     text: str | None = None
-    """The text of the file that was split into the words; None if the file has words."""
+    """Text that was split into the words; None if the file has words."""
 
     @property
     def content(self) -> list[str]:
@@ -52,22 +52,22 @@ class TaggedSentence:
         return self.tags
 
 
-OF_A_CRF = "the tags of a CRF depend on one another; expected head: linear, or no r_drop"
-"""The reason why `r_drop` cannot compare them."""
+OF_A_CRF = "the tags of a CRF depend on each other; expected head: linear, or no r_drop"
+"""Reason why `r_drop` does not support a CRF."""
 
 AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
 
 
 @dataclass(frozen=True)
 class TaggedFile(SentenceFile[AnySentence]):
-    """Contents of a tagged file, and how it was read."""
+    """Sentences of a tagged file, and how the file was read."""
 
     layout: str
-    """Kind of file, and how the columns were found, in words."""
+    """Description of the file format and the columns."""
     marks: list[int]
-    """The lines that say where documents begin; empty if none does."""
+    """Lines that mark the beginning of a document."""
     mark_names: list[str] = field(default_factory=list, kw_only=True)
-    """The text behind the mark in each of these lines, such as the number of an abstract."""
+    """Text after the mark in each of these lines, such as the id of an abstract."""
 
     @property
     @override
@@ -75,9 +75,9 @@ class TaggedFile(SentenceFile[AnySentence]):
         return bool(self.marks)
 
     def units(self) -> list[Unit]:
-        """The documents; one begins where it is marked."""
+        """The documents, each beginning at its mark."""
         units: list[Unit] = []
-        for _, group in groupby(self.items, key=lambda one: one.document):
+        for _, group in groupby(self.items, key=lambda item: item.document):
             document = list(group)
             begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
             first = min(self.marks, default=begin)
@@ -92,23 +92,23 @@ class TaggedFile(SentenceFile[AnySentence]):
 
     @cached_property
     def _document_names(self) -> dict[int, str]:
-        """The names of documents by the numbers of their marks; of all or none, for what stands twice is no name."""
-        different = len(set(self.mark_names)) == len(self.mark_names) and all(self.mark_names)
-        return dict(enumerate(self.mark_names)) if different else {}
+        """Document names by the index of their mark; empty unless all names are distinct and non-empty."""
+        distinct = len(set(self.mark_names)) == len(self.mark_names) and all(self.mark_names)
+        return dict(enumerate(self.mark_names)) if distinct else {}
 
     @property
     def sizes(self) -> str:
-        """Sentences, documents and words, and the layout, for a person."""
+        """Counts of sentences, documents and words, and the layout, for the terminal."""
         return f"{self.counted}; {self.layout}"
 
     @property
     def fits_columns(self) -> bool:
-        """Whether `write` can write every sentence so that `read_columns` reads the same words; a sentence without
-        words, or a word with a tab or a line break, as JSONL may hold them, has no place in columns."""
+        """Whether `read_columns` reads the same words from the output of `write`: JSONL may have sentences without
+        words, or words with a tab or a line break, which columns cannot represent."""
         return all(item.words and not any(map(_NO_COLUMN.search, item.words)) for item in self.items)
 
     def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
-        """The columns that conlleval reads: word, gold, predicted, with documents where the file marks them."""
+        """Write the columns that conlleval reads: word, gold tag, predicted tag; with document marks, if any."""
         document = -1
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence, tags in zip(self.items, predicted, strict=True):
@@ -121,7 +121,7 @@ class TaggedFile(SentenceFile[AnySentence]):
 
 
 class TaggedRows(NamedTuple):
-    """One sentence as it stands in the file; `lines` are those of its words."""
+    """One sentence as written in the file; `lines` has the line of each word."""
 
     words: list[str]
     tags: list[str]
@@ -132,7 +132,7 @@ class TaggedRows(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line that begins a document, what it has in the column of the tags, if it has that column, and its rest."""
+    """A line that begins a document, with its tag, if it has the tag column, and the text after the mark."""
 
     line: int
     tag: str | None
@@ -140,7 +140,7 @@ class Mark(NamedTuple):
 
 
 class TaggedTable(NamedTuple):
-    """The sentences of a file, the marks of its documents, and how it is laid out, in words."""
+    """Sentences and document marks of a file, and a description of its layout."""
 
     rows: list[TaggedRows]
     marks: list[Mark]
@@ -150,17 +150,17 @@ class TaggedTable(NamedTuple):
 def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> TaggedTable:
     """Read a CoNLL file; for the columns see `TaggedColumns`.
 
-    They are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
-    control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
+    Tabs or spaces, whichever most lines use, separate the columns; a no-break space or a control character is part of
+    its word. Blank lines end a sentence; `-DOCSTART-` begins a document.
 
     Raises:
-        DomainbertError: the file cannot be read, or has no words; a line has another number of columns than the first;
-            a line break of Unicode outside of a word.
+        DomainbertError: the file cannot be read, or has no words; a line has a different number of columns than the
+            first line; a Unicode line break outside the words.
     """
     table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
     token, tag = table.column_index(token_column), table.column_index(tag_column)
     if token == tag:
-        raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
+        raise DomainbertError(f"{path}: column {token} is set for both words and tags; expected two columns")
     table.check_breaks(token)
     marks = [
         Mark(row.line, row.columns[tag] if len(row.columns) == table.width else None, " ".join(row.columns[1:]))
@@ -178,13 +178,13 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     ]
     layout = (
         f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-        + (f", {table.left_out:,} lines of CoNLL-U that are no words left out" if table.left_out else "")
+        + (f", {table.left_out:,} lines of CoNLL-U without a word left out" if table.left_out else "")
     )
     return TaggedTable(rows, marks, layout)
 
 
 def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
-    """The rows of sentences of a JSONL file or in memory, see `accepted`; `DomainbertError` if it has none."""
+    """Read the rows of a JSONL file or in memory, filtered by `accepted`; raise `DomainbertError` if there are none."""
     rows = list(accepted(json_rows(path, problems), left_out))
     if not rows:
         problems.raise_if_any()
@@ -193,12 +193,12 @@ def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str])
 
 
 def rows_layout(path: Path | Rows) -> str:
-    """The layout of rows with typed values, in words."""
+    """Description of the layout of rows with typed values."""
     return "rows" if isinstance(path, Rows) else "JSONL"
 
 
 def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
-    """The keys of words and tags in JSONL, by the first row unless the format names them."""
+    """Keys of words and tags in JSONL: as set in the format, otherwise detected from the first row."""
     words = format.token_column if isinstance(format.token_column, str) else "tokens"
     if isinstance(format.tag_column, str):
         return words, format.tag_column
@@ -211,10 +211,10 @@ def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
 def read_lists(
     path: Path | Rows, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
 ) -> TaggedTable:
-    """The sentences of JSONL, whose rows have been read, one or more: each a document of its own.
+    """Convert rows of JSONL, at least one, to sentences; each sentence is a document.
 
-    A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with other `keys` perhaps, or has tags as numbers whose names
-    `label_names` gives. `DomainbertError` names broken rows.
+    A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with these or other `keys`; tags may be numbers, whose names
+    `label_names` gives. Raise `DomainbertError` with all invalid rows.
     """
     line, first = rows[0]
     names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
@@ -223,11 +223,11 @@ def read_lists(
         refuse_other_names(row, first)
         return line, *_words_and_tags(row, *keys, names)
 
-    found = parsed(rows, problems, parse)
-    problems.raise_if_any()
     sentences = [
-        TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)
+        TaggedRows(words, tags, [line] * len(words), line, number)
+        for number, (line, words, tags) in enumerate(parsed(rows, problems, parse))
     ]
+    problems.raise_if_any()
     return TaggedTable(sentences, [], f"{rows_layout(path)}, words in {keys[0]!r}, tags in {keys[1]!r}")
 
 
@@ -236,19 +236,20 @@ def _words_and_tags(
 ) -> tuple[list[str], list[str]]:
     tags: Any = row.get(tags_key)
     numbered = isinstance(tags, list) and any(map(is_whole_number, tags))
-    wrong = _problem_with_numbers(tags, tags_key, names) if numbered else problem_with_strings(row, tags_key)
-    refuse(problem_with_strings(row, words_key), wrong)
+    problem = _problem_with_numbers(tags, tags_key, names) if numbered else problem_with_strings(row, tags_key)
+    refuse(problem_with_strings(row, words_key), problem)
     words = row[words_key]
     if len(words) != len(tags):
-        refuse(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected as many")
+        refuse(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected equal numbers")
     return words, [(names or ())[number] for number in tags] if numbered else tags
 
 
 def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
     if names is None:
         first = next(filter(is_whole_number, numbers))
-        return f"{key!r} holds the number {first}; expected names of tags (label_names says what numbers stand for)"
+        return f"{key!r} contains the number {first}; expected names of tags, or label_names with the names of numbers"
     for number in numbers:
         if not is_whole_number(number) or not 0 <= number < len(names):
-            return f"{key!r} holds {shown(number)}; expected numbers from 0 to {len(names) - 1} (label_names)"
+            return f"{key!r} contains {shown(number)}; expected numbers from 0 to {len(names) - 1} (label_names)"
+
     return ""

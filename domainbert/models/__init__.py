@@ -1,1 +1,1 @@
-"""The model folder: what a Hugging Face folder holds, read and written."""
+"""Reads and writes model folders in the Hugging Face format."""

@@ -1,4 +1,4 @@
-"""Entries that a task adds to the vocabulary of the model it starts from."""
+"""Adds a task's special tokens to the vocabulary of the model it starts from."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def add_tokens(model: EncoderWithHead, tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:
-    """The tokenizer with those of `tokens` that it lacks, which get word embeddings in the model, with a task's head.
+    """Add the missing `tokens` to the tokenizer, and word embeddings for them to `model`; return the new tokenizer.
 
-    They are drawn by torch's generator from the normal distribution with the mean and standard deviation of each column
-    of the others. A table that has rows to spare grows no more than it has to.
+    New embeddings are drawn by torch's generator from the normal distribution with the mean and standard deviation of
+    each column of the existing ones. Unused rows at the end of the table are filled first.
     """
     if set(tokens) <= set(tokenizer.tokens):
         return tokenizer
-    wider, embeddings = with_tokens(tokenizer, tokens), model.encoder.input_embeddings
+    extended, embeddings = with_tokens(tokenizer, tokens), model.encoder.input_embeddings
     old = embeddings.weight.detach()
-    rows = range(tokenizer.vocab_size, wider.vocab_size)
-    grown = old.new_zeros(max(len(old), wider.vocab_size), old.shape[1])
-    grown[: len(old)] = old
+    rows = range(tokenizer.vocab_size, extended.vocab_size)
+    table = old.new_zeros(max(len(old), extended.vocab_size), old.shape[1])
+    table[: len(old)] = old
     deviation, mean = torch.std_mean(old[: tokenizer.vocab_size], dim=0, correction=0)
-    grown[rows.start : rows.stop] = mean + deviation * torch.randn(len(rows), old.shape[1])
-    embeddings.weight = nn.Parameter(grown, embeddings.weight.requires_grad)
-    embeddings.num_embeddings = len(grown)
-    return wider
+    table[rows.start : rows.stop] = mean + deviation * torch.randn(len(rows), old.shape[1])
+    embeddings.weight = nn.Parameter(table, embeddings.weight.requires_grad)
+    embeddings.num_embeddings = len(table)
+    return extended

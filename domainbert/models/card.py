@@ -1,7 +1,7 @@
-"""The model card: README.md of a model folder, with the YAML at its head that the Hugging Face hub reads.
+"""The model card: README.md of a model folder, with a YAML header that the Hugging Face hub reads.
 
-The keys are those of https://huggingface.co/docs/hub/model-cards; nothing stands there that no run and no user has
-said. Labels, paths and texts of other cards are data: they can end neither the YAML nor a cell of the table.
+The keys are documented at https://huggingface.co/docs/hub/model-cards; values come only from the run and from the user.
+Labels, paths and texts of other cards are escaped: they cannot end the YAML or a cell of the table.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from domainbert.models.card_config import CardConfig
 
 CARD = "README.md"
 _FENCE = "---"
-_LICENCE = ("license", "license_name", "license_link")  # the last two where the first says "other"
-_LONGEST = 100_000  # characters of a card whose head is read
+_LICENCE = ("license", "license_name", "license_link")  # the last two are used if the first is "other"
+_MAX_CHARACTERS = 100_000  # read from the start of a card
 _ESCAPED = {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", "`": "\\`", "*": "\\*"}
 
 
@@ -29,19 +29,20 @@ class Result:
     """A score of a model on labelled data."""
 
     task: str
-    """The thing that was predicted, in words."""
+    """Description of the task."""
     dataset: str
-    """The name of the file."""
+    """Name of the file."""
     split: str
     key: str
-    """The metric's name in files, such as f1, and `metric` in words."""
+    """Name of the metric in files, such as f1."""
     metric: str
+    """Name of the metric in text."""
     score: float
     interval: Sequence[float] | None = None
-    """Both ends of its 95 % interval."""
+    """Both ends of the 95 % confidence interval."""
 
     def as_json(self, pipeline_tag: str | None) -> dict[str, Any]:
-        """An entry of `results` in `model-index`; a dataset that is not on the hub is of the type custom."""
+        """Entry of `results` in `model-index`; the type `custom` marks a dataset that is not on the hub."""
         metric: dict[str, Any] = {"type": self.key, "name": self.metric, "value": round(self.score, 4)}
         if self.interval is not None:
             metric["args"] = {"interval_95": [round(float(bound), 4) for bound in self.interval]}
@@ -61,23 +62,23 @@ def card_head(
     tags: Sequence[str] = (),
     results: Sequence[Result] = (),
 ) -> dict[str, Any]:
-    """The YAML of a card as plain values.
+    """Values of the YAML header of a card.
 
     Args:
-        name: under which scores are listed; not that of the folder, for equal trainings write equal files.
-        pipeline_tag: what it does, in the words of the hub; None where the hub has none for it.
-        said: what the user says.
-        base: the model that it starts from, whose card may tell licence, languages and base model.
-        library: what loads it.
-        tags: further words by which it is found.
-        results: scores that are finite numbers; others are left out.
+        name: name for the scores; not the name of the folder, because equal trainings write equal files.
+        pipeline_tag: the hub's name of the task; None if the hub has none.
+        said: values from the user.
+        base: the model that this one starts from, whose card may give licence, languages and base model.
+        library: library that loads the model.
+        tags: further tags for the hub's search.
+        results: scores; NaN and infinite ones are left out.
     """
-    from domainbert.models.folder import best_seed_folder  # which takes longer to import than `--help` may
+    from domainbert.models.folder import best_seed_folder  # imported here: it is too slow for `--help`
 
     said = said or CardConfig()
     start = None if base is None else best_seed_folder(resolve_path(base))
     before = {} if start is None else read_head(start)
-    found = {
+    head = {
         **({"license": said.license} if said.license else {key: before.get(key) for key in _LICENCE}),
         "language": list(said.language) or before.get("language"),
         "base_model": start and (_on_hub(start) or before.get("base_model")),
@@ -86,12 +87,12 @@ def card_head(
         "library_name": library,
         "tags": list(dict.fromkeys(["domainbert", *tags, *said.tags])),
     }
-    return with_results({key: value for key, value in found.items() if value}, name, results)
+    return with_results({key: value for key, value in head.items() if value}, name, results)
 
 
 def with_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -> dict[str, Any]:
-    """The YAML of a card with more scores."""
-    entries = [one.as_json(head.get("pipeline_tag")) for one in results if math.isfinite(one.score)]
+    """Add scores to the YAML header of a card."""
+    entries = [result.as_json(head.get("pipeline_tag")) for result in results if math.isfinite(result.score)]
     if not entries:
         return dict(head)
     before = _results(head)
@@ -99,52 +100,50 @@ def with_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) 
 
 
 def model_card(title: str, summary: str, facts: Mapping[str, object], usage: str, head: Mapping[str, Any]) -> str:
-    """Markdown for a model folder: what the model is, a table of how it was made, a few lines of Python."""
+    """Markdown of a model card: title and summary, a table of facts about the training, a Python example."""
     rows = "\n".join(f"| {name} | {cell(value)} |" for name, value in facts.items())
     body = f"# {title}\n\n{summary}\n\n| | |\n|---|---|\n{rows}\n\n```python\n{usage}\n```\n"
     return with_head(head, body)
 
 
 def with_head(head: Mapping[str, Any], body: str) -> str:
-    """A card with its YAML, each value of which is one line, so that none of them looks like the end."""
-    text = yaml.safe_dump(_in_lines(head), sort_keys=False, allow_unicode=True, width=math.inf)
+    """Join header and body; each value of the header is one line, so that no value can end the YAML."""
+    text = yaml.safe_dump(_single_lines(head), sort_keys=False, allow_unicode=True, width=math.inf)
     return f"{_FENCE}\n{text}{_FENCE}\n\n{body}"
 
 
 def cell(value: object) -> str:
-    """A value for a table of Markdown, where it is text and nothing else."""
-    text = "".join(_ESCAPED.get(one, one) for one in " ".join(str(value).split()))
-    return text.replace("](", "]\\(")  # else a link
+    """Escape a value for a cell of a Markdown table."""
+    text = "".join(_ESCAPED.get(char, char) for char in " ".join(str(value).split()))
+    return text.replace("](", "]\\(")  # no link
 
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:
-    """The YAML of a card and what follows it; without YAML, or with one that cannot be read, the whole text."""
-    start, fence, rest = text[:_LONGEST].partition(f"{_FENCE}\n")
+    """Split a card into the values of its YAML header and the body; an empty header if there is no valid YAML."""
+    start, fence, rest = text[:_MAX_CHARACTERS].partition(f"{_FENCE}\n")
     head, end, body = rest.partition(f"\n{_FENCE}\n")
     if start or not fence or not end:
         return {}, text
     try:
-        found = yaml.safe_load(head)
+        values = yaml.safe_load(head)
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}, text
-    return (found, (body + text[_LONGEST:]).lstrip("\n")) if isinstance(found, dict) else ({}, text)
+    return (values, (body + text[_MAX_CHARACTERS:]).lstrip("\n")) if isinstance(values, dict) else ({}, text)
 
 
 def read_head(folder: Path) -> dict[str, Any]:
-    """The facts that the card in a model folder says of licence, languages, base model and kind; nothing where it
-    has no card."""
+    """Licence, languages, base model and pipeline tag from the card in a model folder; {} without a card."""
     try:
         head, _ = split_card((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     texts = (*_LICENCE, "pipeline_tag")
     lists = ("language", "base_model")
-    found = {key: head[key] for key in (*texts, *lists) if isinstance(head.get(key), str)}
-    return found | {key: head[key] for key in lists if _is_texts(head.get(key))}
+    values = {key: head[key] for key in (*texts, *lists) if isinstance(head.get(key), str)}
+    return values | {key: head[key] for key in lists if _is_texts(head.get(key))}
 
 
 def _results(head: Mapping[str, Any]) -> list[Any]:
-    """The scores that a card lists; none where they stand in another form."""
     try:
         return list(head["model-index"][0]["results"])
     except (KeyError, IndexError, TypeError):
@@ -152,18 +151,18 @@ def _results(head: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
 def _on_hub(folder: Path) -> str | None:
-    """The name of a model that came from the hub; of others only their folder is known."""
+    """Name of a model from the hub's cache; None for other folders."""
     name = model_name(folder)
     return name.removeprefix("hub:").partition("@")[0] if name.startswith("hub:") else None
 
 
-def _in_lines(value: Any) -> Any:
+def _single_lines(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _in_lines(one) for key, one in value.items()}
+        return {key: _single_lines(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_in_lines(one) for one in value]
+        return [_single_lines(item) for item in value]
     return " ".join(value.split()) if isinstance(value, str) else value

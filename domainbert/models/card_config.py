@@ -1,4 +1,4 @@
-"""Content of a model card that only a user knows. Free of torch."""
+"""Settings for the model card. Free of torch."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual|code")
 
 @dataclass(frozen=True)
 class CardConfig:
-    """Facts for the YAML at the head of a model card, as the Hugging Face hub reads it; what is not said is left out.
+    """Values for the YAML header of a model card, which the Hugging Face hub reads; unset values are left out.
 
-    They change no model: cards of models that are finished stay as they are, and may be edited by hand.
+    They have no effect on training. Cards of finished models are not rewritten; edit them by hand.
     """
 
     license: str | None = None
-    """Licence of the model as the hub names it, such as apache-2.0 or other; None takes what the card of the model says
-    that it starts from, if it says one."""
+    """Set the hub's identifier of the licence, such as apache-2.0 or other; None copies the licence from the card of
+    the model that training starts from."""
 
     language: tuple[str, ...] = ()
-    """Codes of its languages (ISO 639), such as en; empty takes those of the model that it starts from."""
+    """Set the language codes (ISO 639), such as en; empty copies them from the model that training starts from."""
 
     datasets: tuple[str, ...] = ()
-    """Names on the hub of the data that it learns from."""
+    """Name the training data sets on the hub."""
 
     tags: tuple[str, ...] = ()
-    """Words by which it is found there."""
+    """Add tags for the hub's search."""
 
     def __post_init__(self) -> None:
-        """Check what the hub would refuse."""
+        """Raise `DomainbertError` for values that the hub does not accept."""
         if self.license is not None and not _LICENSE.fullmatch(self.license):
             raise DomainbertError(f"license: found {self.license!r:.80}; expected a name such as apache-2.0, or other")
         for language in self.language:
             if not _LANGUAGE.fullmatch(language):
-                raise DomainbertError(f"language: found {language!r:.80}; expected codes of ISO 639, such as en")
+                raise DomainbertError(f"language: found {language!r:.80}; expected ISO 639 codes such as en")
         for dataset in self.datasets:
             check_hub_name(dataset)

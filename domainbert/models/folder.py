@@ -1,4 +1,4 @@
-"""The model folder: a Hugging Face folder that `transformers` loads as it is, and that is read here as it is."""
+"""Reads and writes model folders, in the format of Hugging Face's `transformers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
-if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
+if TYPE_CHECKING:  # checks before a run open folders without torch
     from torch import Tensor, nn
 
     from domainbert.encoders.heads import EncoderWithHead
@@ -30,7 +30,7 @@ _HEAD = "domainbert_head"
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """Facts of a model folder, before its weights are read."""
+    """Configuration, labels and tokenizer of a model folder; the weights are not read."""
 
     path: Path
     config: EncoderConfig
@@ -38,32 +38,32 @@ class ModelFolder:
     head: str | None
     labels: tuple[str, ...]
     fields: Mapping[str, Any]
-    """All of `config.json`."""
+    """Content of `config.json`."""
     onnx: Path | None = None
-    """The file for ONNX Runtime that the path named, or that stands in place of weights."""
+    """ONNX file, if the path names one or the folder has one instead of weights."""
 
     @property
     def vocabulary(self) -> VocabularyFacts:
-        """Facts of the vocabulary that the encoder needs."""
+        """Vocabulary size and padding id, for building the encoder."""
         return VocabularyFacts(self.vocab_size, self.config.pad_token_id)
 
     @property
     def teachers(self) -> tuple[str, ...]:
-        """The models that this one was distilled from, or the one that it started from; empty for most."""
+        """Names of the teachers of a distilled model, or of the model that it started from; usually empty."""
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
     @property
     def head_sizes(self) -> dict[str, int]:
-        """Sizes of a head of ours, see `families.build_model`."""
+        """Sizes of a domainbert-specific head, see `families.build_model`."""
         return families.head_sizes(self.head, self.fields)
 
     @property
     def reads_texts(self) -> bool:
-        """Whether the head reads the [CLS] of a text, and not its tokens."""
+        """Whether the head predicts for whole texts, not for tokens."""
         return self.head == families.SEQUENCE
 
     def tokenizer(self) -> DomainTokenizer:
-        """The folder's tokenizer, read once; `DomainbertError` if its ids do not fit the embeddings."""
+        """Tokenizer of the folder, cached; `DomainbertError` if it does not match the embeddings."""
         return self._tokenizer
 
     @cached_property
@@ -72,32 +72,31 @@ class ModelFolder:
         if tokenizer.vocab_size > self.vocab_size:
             raise DomainbertError(
                 f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, the embeddings of config.json only "
-                f"{self.vocab_size:,}; expected a tokenizer that belongs to the model"
+                f"{self.vocab_size:,}; expected the tokenizer of this model"
             )
         if self.config.position_offset and tokenizer.pad_id != self.config.pad_token_id:
             raise DomainbertError(
                 f"{self.path}: the tokenizer's padding has id {tokenizer.pad_id}, pad_token_id of config.json is "
-                f"{self.config.pad_token_id}, from which the model counts positions; expected the same"
+                f"{self.config.pad_token_id}; expected the same id, from which the model counts positions"
             )
         return tokenizer
 
 
 def open_model(path: Path | ModelFolder) -> ModelFolder:
-    """Read `config.json` of a model folder, which may be written `package:NAME/folder` or `hub:NAME[@REVISION]`.
+    """Read `config.json` of a model folder; the path may be `package:NAME/folder` or `hub:NAME[@REVISION]`.
 
-    A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened. A
-    folder that `export` wrote has `model.onnx` in place of weights; the path may also name an `.onnx` file in a folder.
-    A folder that is open already is returned.
+    A `finetune` folder has one model folder per seed; the best one on validation is opened. An `export` folder has
+    `model.onnx` instead of weights; the path may also be an `.onnx` file. A `ModelFolder` is returned unchanged.
 
     Raises:
-        DomainbertError: there is no model folder, its `config.json` is broken or not what a stage wrote there, or its
-            family is not supported.
+        DomainbertError: there is no model folder, its `config.json` is invalid or was changed since a stage wrote it,
+            or its family is not supported.
     """
     if isinstance(path, ModelFolder):
         return path
     resolved = resolve_path(path)
-    named = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
-    folder = best_seed_folder(resolved) if named is None else named.parent
+    onnx = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
+    folder = best_seed_folder(resolved) if onnx is None else onnx.parent
     file = folder / "config.json"
     check_sealed(folder, "config.json")
     if not file.is_file():
@@ -112,22 +111,22 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
         if sorted(labels) != list(range(len(labels))):
-            raise ValueError("id2label does not number its labels from 0 on")
+            raise ValueError("id2label does not number its labels 0, 1, 2, ...")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
     names = tuple(labels[i] for i in range(len(labels)))
-    return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+    return ModelFolder(folder, config, vocab_size, head, names, fields, onnx or _onnx_without_weights(folder))
 
 
 def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
-    """The names of the outputs by number; transformers leaves them out when they are the two it gives by default."""
-    kind, two = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
+    """Names of the outputs by index; transformers does not write its two default labels."""
+    kind, default = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
     if kind == families.SPAN:
         return dict(enumerate(families.SPAN_OUTPUTS))
-    named: Mapping[Any, Any] = fields.get("id2label", two if kind in (families.TOKENS, families.SEQUENCE) else {})
-    return named
+    names: Mapping[Any, Any] = fields.get("id2label", default if kind in (families.TOKENS, families.SEQUENCE) else {})
+    return names
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
@@ -139,44 +138,43 @@ def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
 
 
 def need_weights(folder: ModelFolder) -> None:
-    """`DomainbertError` if a folder was exported for ONNX Runtime, or has no weights at all: it cannot learn."""
+    """Raise `DomainbertError` if a folder has no weights, or was exported to ONNX: it cannot be trained."""
     if folder.onnx is not None:
         raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
     find_weights(folder.path)
 
 
-def _onnx_alone(folder: Path) -> Path | None:
-    """`model.onnx` of a folder that has no weights."""
+def _onnx_without_weights(folder: Path) -> Path | None:
     weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
     return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
 
 
 def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     names: list[str] = fields.get("architectures") or [""]
-    kind, ours = families.kind_of(config, names[0]), fields.get(_HEAD)
-    # transformers keeps our key when it saves the encoder with another head
-    return ours if families.family_kind(ours) == kind else kind
+    kind, own_kind = families.kind_of(config, names[0]), fields.get(_HEAD)
+    # transformers keeps domainbert's key when it saves the encoder with another head
+    return own_kind if families.family_kind(own_kind) == kind else kind
 
 
 def best_seed_folder(path: Path) -> Path:
-    """The model folder itself, or of a `finetune` folder the seed that was best on validation.
+    """The best seed on validation of a `finetune` folder; other folders are returned unchanged.
 
-    `DomainbertError` if `seeds.json` does not name a folder beside it.
+    Raises `DomainbertError` if `seeds.json` does not name an existing folder.
     """
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path
     best = read_seeds(path).get("best")
     if best not in [child.name for child in path.iterdir() if child.is_dir()]:
-        raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder beside this file")
+        raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder next to this file")
     return path / best
 
 
 def read_seeds(path: Path) -> dict[str, Any]:
-    """The `seeds.json` of a `finetune` folder; `DomainbertError` if it has changed or cannot be read."""
+    """Read `seeds.json` of a `finetune` folder; `DomainbertError` if it has changed or cannot be read."""
     check_sealed(path, "seeds.json")
-    found: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
-    return found
+    seeds: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
+    return seeds
 
 
 def load_model(
@@ -186,32 +184,31 @@ def load_model(
     dropout: float | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
-    """An encoder with a head, in fp32, its opened folder, and the Hugging Face names of what the folder lacked of the
-    head, which is made.
+    """Load an encoder with a head, in fp32; return the model, its folder, and the names of newly initialised tensors.
 
-    The head's own tensors are taken if the folder has that kind of head with the same labels and sizes. What all heads
-    of a family have is taken wherever it is found, and so is BERT's pooler, which is part of Hugging Face's base model.
+    The weights of the head are loaded if the folder has the same kind of head with the same labels and sizes. Tensors
+    that all heads of a family share are always loaded, and so is BERT's pooler, which Hugging Face saves with the
+    encoder. Other tensors of the head are initialised; their Hugging Face names are returned.
 
     Args:
-        path: a model folder, written here or by `save_pretrained`.
+        path: a model folder, written by domainbert or by `save_pretrained`.
         head: one of `encoders.families.head_kinds`.
-        labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
+        labels: names of the labels of a token or sequence head, in order; empty takes them from the folder.
         dropout: overrides the dropout in `config.json`.
-        sizes: of a head of ours, see `families.build_model`; None takes the folder's own.
+        sizes: sizes of a domainbert-specific head, see `families.build_model`; None takes them from the folder.
 
     Raises:
-        DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
-            accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
-            output weights are not the word embeddings.
+        DomainbertError: the folder was exported to ONNX, weights of the encoder are missing, `config.json` does not
+            explain some weights or contradicts their shapes, a weight is not finite, or a masked-LM head is requested
+            and its output weights are not the word embeddings.
     """
-    model, folder, made, unused = _read_model(path, head, labels, dropout, sizes)
-    _say_unused(folder.path, unused)
-    return model, folder, made
+    model, folder, missing, unused = _read_model(path, head, labels, dropout, sizes)
+    _report_unused(folder.path, unused)
+    return model, folder, missing
 
 
 def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Load an encoder alone, and say nothing of its head; in its place stands what lets the hidden states through. See
-    `load_model`.
+    """Load an encoder without its head (see `load_model`); the head of the returned model is the identity.
 
     >>> from domainbert import load_encoder
     >>> model, folder = load_encoder("model")
@@ -229,7 +226,7 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 def _read_model(
     path: Path | ModelFolder, head: str, labels: Sequence[str], dropout: float | None, sizes: Mapping[str, int] | None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
-    """As `load_model`, and the names of the weights that are not used."""
+    """`load_model`, and the names of the unused weights."""
     from domainbert.encoders.names import from_hugging_face
     from domainbert.models.tensors import check_names, check_types, load_tensors, predicts_entries
 
@@ -242,22 +239,23 @@ def _read_model(
     names = families.name_map(config, head)
     tensors = load_tensors(folder.path, config)
     unused = check_names(folder.path, tensors, config, head)
-    same = (folder.head, folder.labels, folder.head_sizes) == (head, labels, sizes)
-    if not same and not predicts_entries(config, head):
-        own = families.family(config)
-        tensors = {name: one for name, one in tensors.items() if name.startswith((own.prefix, *own.of_any_head))}
-    check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
-    state, made = from_hugging_face(tensors, names)
-    of_encoder = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
-    if missing := [name for name in made if name in of_encoder]:
-        raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
+    same_head = (folder.head, folder.labels, folder.head_sizes) == (head, labels, sizes)
+    if not same_head and not predicts_entries(config, head):
+        family = families.family(config)
+        loaded = family.prefix, *family.of_any_head
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
+    check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
+    state, missing = from_hugging_face(tensors, names)
+    encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
+    if absent := [name for name in missing if name in encoder_names]:
+        raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(absent[:5])} ({len(absent)} in all)")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
-    return model, folder, made, unused
+    return model, folder, missing, unused
 
 
-@cache  # a model is loaded once for each seed
-def _say_unused(path: Path, names: tuple[str, ...]) -> None:
+@cache  # print once, although each seed loads the model
+def _report_unused(path: Path, names: tuple[str, ...]) -> None:
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         print(f"{path}: weights that are not used here: {', '.join(names[:5])}{more}")
@@ -284,19 +282,19 @@ def save_model(
     teachers: Sequence[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model folder that `transformers` loads as it is.
+    """Write a model folder that `transformers` can load.
 
     Args:
-        path: the folder; made if absent.
+        path: the folder; created if missing.
         model, config: the encoder with its head, and its architecture.
-        tokenizer: saved beside the weights.
-        head: the kind of head on the model; None leaves it out.
+        tokenizer: saved with the weights.
+        head: the kind of head of the model; None saves only the encoder.
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.
-        max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
-        weights: the state dict of the model, where the model itself holds only a part of each.
-        teachers: names of the models that it was distilled from.
-        facts: further keys of `config.json`, which the model's task reads there.
+        max_length: longest input in training, saved with the tokenizer; None takes the encoder's positions.
+        weights: full state dict of a sharded model.
+        teachers: names of the teachers of a distilled model.
+        facts: further keys of `config.json`, for the model's task.
 
     Raises:
         TrainingFailed: a weight is not finite; nothing is written.
@@ -305,8 +303,23 @@ def save_model(
     from domainbert.models.tensors import non_finite
 
     tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
-    if found := non_finite(tensors):
-        raise diverged(f"{path}: {found}")
+    if problem := non_finite(tensors):
+        raise diverged(f"{path}: {problem}")
+    fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
+    _write_folder(path, tensors, fields, card)
+    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+
+
+def folder_fields(
+    model: EncoderWithHead,
+    config: EncoderConfig,
+    tokenizer: DomainTokenizer,
+    head: str | None,
+    labels: Sequence[str] = (),
+    teachers: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The `config.json` of a model folder; the arguments are those of `save_model`."""
     fields = config.to_json() | {
         "architectures": [families.architecture(config, head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
@@ -315,45 +328,44 @@ def save_model(
         **(facts or {}),
     }
     if families.family_kind(head) != head:
-        fields |= {_HEAD: head, **families.size_facts(head, model.head)}
+        fields |= {_HEAD: head, **families.head_size_fields(head, model.head)}
     if teachers:
         fields[_TEACHERS] = list(teachers)
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
-    _write_folder(path, tensors, fields, card)
-    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+    return fields
 
 
 def save_with_vocabulary(
     path: Path, folder: ModelFolder, tensors: Mapping[str, Tensor], tokenizer: DomainTokenizer, card: str
 ) -> None:
-    """Write the model of another folder with another vocabulary; whatever head it has, it keeps.
+    """Write a copy of a model with another vocabulary; its head is kept.
 
-    Its `config.json` is kept but for what the vocabulary decides; `tensors` are those of `load_tensors`, with other
-    word embeddings and masked-LM bias. `DomainbertError` if a weight is not finite; nothing is written then.
+    `tensors` come from `load_tensors`, with new word embeddings and masked-LM bias; only the values in `config.json`
+    that depend on the vocabulary change. If a weight is not finite, raise `DomainbertError` and write nothing.
     """
     from domainbert.models.tensors import non_finite
 
-    if found := non_finite(tensors):
-        raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
-    config, own = folder.config, families.family(folder.config)
-    tensors = own.with_padding(tensors, config, tokenizer.pad_id)
-    vocab_size = len(tensors[own.per_entry(config)[0]])
+    if problem := non_finite(tensors):
+        raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
+    config, family = folder.config, families.family(folder.config)
+    tensors = family.with_padding(tensors, config, tokenizer.pad_id)
+    vocab_size = len(tensors[family.per_entry(config)[0]])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
-        fields["tie_word_embeddings"] = True  # what is equal is saved once
+        fields["tie_word_embeddings"] = True  # equal tensors are saved once
     _write_folder(path, tensors, fields, card)
     tokenizer.save(path, config.max_length, config.num_token_types > 1)
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
-    """Those that a `config.json` of the family has, and that the model's own has."""
+    """Ids of special tokens for `config.json`: the family's keys, and keys that the model's file already has."""
     ids = {"pad_token_id": tokenizer.pad_id}
     ids |= dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_id)
     ids |= dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_id)
-    has = {name for name in ids if name in config.special_ids or config.others.get(name) is not None}
-    return {name: number for name, number in ids.items() if name in has}
+    keys = {name for name in ids if name in config.special_ids or config.extra_fields.get(name) is not None}
+    return {name: number for name, number in ids.items() if name in keys}
 
 
 def _write_folder(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], card: str) -> None:

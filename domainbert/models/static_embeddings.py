@@ -1,10 +1,10 @@
-"""Static embeddings of the entries of a vocabulary, from which entries occur near which in a corpus.
+"""Static embeddings of vocabulary entries, computed from co-occurrences in a corpus.
 
-`transfer` finds entries of similar meaning by them, `pretrain` can start from them. FOCUS uses fastText; here they are
-the factors of a matrix of positive pointwise mutual information, which word2vec implicitly factorises (Levy and
-Goldberg 2014, "Neural Word Embedding as Implicit Matrix Factorization") and which needs no further package, no epochs
-and no threads. Settings are those that Levy, Goldberg and Dagan (2015), "Improving Distributional Similarity",
-recommend: contexts smoothed by 0.75 (section 3.1), square root of the singular values (section 3.3).
+`transfer` finds entries of similar meaning with them, and `pretrain` can start from them. FOCUS uses fastText; here a
+matrix of positive pointwise mutual information is factorised, as word2vec does implicitly (Levy and Goldberg 2014,
+"Neural Word Embedding as Implicit Matrix Factorization"), which needs no further package, epochs or threads. The
+settings follow Levy, Goldberg and Dagan (2015), "Improving Distributional Similarity": context smoothing 0.75 (section
+3.1) and square root of the singular values (section 3.3).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from domainbert.base.progress import Progress
 
 WINDOW = 5
 MIN_COUNT = 10
-"""Rarer entries get no embedding, as in the published code of FOCUS."""
+"""Least number of occurrences of an entry with an embedding, as in the published code of FOCUS."""
 
 ENOUGH_TOKENS = 20_000_000
-"""Contexts are counted in about so many tokens of a corpus, which bounds time and memory."""
+"""Approximate number of tokens of a corpus in which contexts are counted; it limits time and memory."""
 
 _DIMENSIONS, _OVERSAMPLING, _POWER_ITERATIONS = 300, 20, 4
 _SMOOTHING = 0.75
@@ -33,63 +33,62 @@ _BATCH_TOKENS = 1_000_000
 
 
 class Cooccurrences:
-    """Counts how often two entries stand at most `WINDOW` places apart in the same document."""
+    """Counts how often two entries occur at most `WINDOW` tokens apart in the same document."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
         self._counts = np.zeros(vocab_size, dtype=np.int64)
         self._documents: list[NDArray[np.int64]] = []
-        self._waiting = 0
+        self._pending_tokens = 0
         self._keys = np.zeros(0, dtype=np.int64)
         self._times = np.zeros(0, dtype=np.int64)
 
     def add(self, input_ids: Sequence[int] | NDArray[np.integer]) -> None:
-        """Count one document's tokens."""
+        """Count the tokens of one document."""
         self._documents.append(np.asarray(input_ids, dtype=np.int64))
-        self._waiting += len(input_ids)
-        if self._waiting >= _BATCH_TOKENS:
+        self._pending_tokens += len(input_ids)
+        if self._pending_tokens >= _BATCH_TOKENS:
             self._count()
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """(vocab_size,) Occurrences of each entry."""
+        """Occurrences of each entry, (vocab_size,)."""
         self._count()
         return self._counts
 
     def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """First entry, second entry and how often they meet, each (pairs,); both orders of a pair are there."""
+        """First entry, second entry and their co-occurrences, each (pairs,); each pair is listed in both orders."""
         self._count()
         first, second = np.divmod(self._keys, self.vocab_size)
         both = np.concatenate([self._keys, second * self.vocab_size + first])
-        keys, times = _summed(both, np.concatenate([self._times, self._times]))
+        keys, times = _sum_by_key(both, np.concatenate([self._times, self._times]))
         return keys // self.vocab_size, keys % self.vocab_size, times
 
     def _count(self) -> None:
         ids = np.concatenate([np.zeros(0, np.int64), *self._documents])
         document = np.repeat(np.arange(len(self._documents)), [len(part) for part in self._documents])
-        self._documents, self._waiting = [], 0
+        self._documents, self._pending_tokens = [], 0
         self._counts += np.bincount(ids, minlength=self.vocab_size)
         keys = [self._keys]
         for distance in range(1, WINDOW + 1):
-            together = document[:-distance] == document[distance:]
-            keys.append((ids[:-distance] * self.vocab_size + ids[distance:])[together])
+            same_document = document[:-distance] == document[distance:]
+            keys.append((ids[:-distance] * self.vocab_size + ids[distance:])[same_document])
         times = np.ones(sum(map(len, keys)), dtype=np.int64)
         times[: len(self._keys)] = self._times
-        self._keys, self._times = _summed(np.concatenate(keys), times)
+        self._keys, self._times = _sum_by_key(np.concatenate(keys), times)
 
 
 def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[np.integer]]) -> Cooccurrences:
-    """Co-occurrences in documents, each the ids of its tokens."""
-    counted = Cooccurrences(vocab_size)
+    """Count co-occurrences in documents; a document is the ids of its tokens."""
+    cooccurrences = Cooccurrences(vocab_size)
     with Progress("count contexts", unit="tokens") as progress:
         for ids in documents:
-            counted.add(ids)
+            cooccurrences.add(ids)
             progress.advance(len(ids))
-    return counted
+    return cooccurrences
 
 
-def _summed(keys: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each key once, with the sum of its times."""
+def _sum_by_key(keys: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if not len(keys):
         return keys, times
     order = np.argsort(keys, kind="stable")
@@ -99,42 +98,43 @@ def _summed(keys: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray[
 
 
 def static_embeddings(cooccurrences: Cooccurrences, generator: torch.Generator) -> Tensor:
-    """Embeddings (vocab_size, D) of length 1, D at most 300; zeros for an entry rarer than `MIN_COUNT`, or that nothing
-    stands near more often than by chance; the generator is that of the random projection."""
+    """Embeddings (vocab_size, D) of length 1, with D at most 300.
+    The row of an entry is 0 if the entry is rarer than `MIN_COUNT` or has no positive PMI with another one. `generator`
+    draws the random projection."""
     frequent = cooccurrences.counts >= MIN_COUNT
     first, second, times = cooccurrences.pairs()
     usable = frequent[first] & frequent[second]
     matrix = _positive_pmi(first[usable], second[usable], times[usable], cooccurrences.vocab_size)
     embeddings = _factors(matrix, min(_DIMENSIONS, int(frequent.sum())), generator)
-    known = torch.zeros(len(embeddings), 1)
-    known[matrix.indices()[0]] = 1  # the factors of an empty row are rounding errors, not zeros
-    return torch.nn.functional.normalize(embeddings, dim=1) * known
+    present = torch.zeros(len(embeddings), 1)
+    present[matrix.indices()[0]] = 1  # the factors of an empty row are rounding errors, not zeros
+    return torch.nn.functional.normalize(embeddings, dim=1) * present
 
 
 def _positive_pmi(
     first: NDArray[np.int64], second: NDArray[np.int64], times: NDArray[np.int64], vocab_size: int
 ) -> Tensor:
-    """max(0, log P(b | a) / Q(b)), Q being the smoothed frequency: sparse (vocab_size, vocab_size), float32."""
+    """max(0, log P(b | a) / Q(b)) with the smoothed frequency Q: sparse (vocab_size, vocab_size), float32."""
     entry = np.bincount(first, weights=times, minlength=vocab_size)
     context = entry**_SMOOTHING
     context /= max(context.sum(), 1)
     pmi = np.log(times / (entry[first] * context[second]))
-    kept = pmi > 0
-    indices = torch.from_numpy(np.stack([first[kept], second[kept]]))
-    values = torch.from_numpy(pmi[kept].astype(np.float32))
+    positive = pmi > 0
+    indices = torch.from_numpy(np.stack([first[positive], second[positive]]))
+    values = torch.from_numpy(pmi[positive].astype(np.float32))
     return torch.sparse_coo_tensor(indices, values, (vocab_size, vocab_size), check_invariants=False).coalesce()
 
 
-def _by_rows(matrix: Tensor) -> Tensor:
-    """As CSR, whose products take a quarter of the time; torch calls it beta and says so at length."""
+def _to_csr(matrix: Tensor) -> Tensor:
+    """Convert to CSR, whose products take a quarter of the time."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse")
+        warnings.filterwarnings("ignore", message="Sparse")  # torch warns that CSR is in beta
         return matrix.to_sparse_csr()
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums in one order on any number of cores, so that all processes of a training start from the same numbers."""
+    """Use one thread: sums have the same order on any machine, so that all processes get the same embeddings."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -145,11 +145,12 @@ def _one_thread() -> Iterator[None]:
 
 @_one_thread()
 def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Tensor:
-    """U S^0.5 of the largest singular values, by random projection (Halko et al. 2011, algorithms 4.4 and 5.1); the sum
-    of each column is positive, since a decomposition leaves signs open."""
+    """U S^0.5 of the largest singular values, by random projection (Halko et al. 2011, algorithms 4.4 and 5.1).
+
+    The sign of each column, which the decomposition does not determine, makes its sum positive."""
     size = len(matrix)
     width = min(dimensions + _OVERSAMPLING, size)
-    rows, columns = _by_rows(matrix), _by_rows(matrix.t().coalesce())
+    rows, columns = _to_csr(matrix), _to_csr(matrix.t().coalesce())
     basis = torch.linalg.qr(rows @ torch.randn(size, width, generator=generator)).Q
     for _ in range(_POWER_ITERATIONS):
         basis = torch.linalg.qr(rows @ torch.linalg.qr(columns @ basis).Q).Q
@@ -160,18 +161,17 @@ def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Ten
 
 @torch.no_grad()
 def put_in(table: Tensor, embeddings: Tensor) -> None:
-    """Put static embeddings (vocab_size, D) into the rows of a table of random numbers (vocab_size, E), as its start.
+    """Initialise a table of random numbers (vocab_size, E) with static embeddings (vocab_size, D), in place.
 
-    Their first E dimensions are those of the largest singular values; of a wider table the rest stays random. What all
-    have in common, their mean, is taken away, since it tells no two entries apart (Mu and Viswanath 2018,
-    "All-but-the-Top", section 2), and each becomes as long as the random numbers in its place are expected to be. An
-    entry without an embedding keeps its random numbers.
-
+    The first E dimensions, which belong to the largest singular values, are used; further columns of a wider table stay
+    random. The mean of all embeddings is subtracted, because it does not distinguish entries (Mu and Viswanath 2018,
+    "All-but-the-Top", section 2). Each vector is scaled to the expected length of the random numbers that it replaces.
+    An entry without an embedding keeps its random numbers.
     """
-    known, width = embeddings.any(dim=1), min(embeddings.shape[1], table.shape[1])
-    if not known.any():
+    present, width = embeddings.any(dim=1), min(embeddings.shape[1], table.shape[1])
+    if not present.any():
         return
-    kept = embeddings[known, :width]
-    kept = torch.nn.functional.normalize(kept - kept.mean(dim=0), dim=1)
-    deviation = table[known, :width].std(correction=0)
-    table[known.nonzero(), torch.arange(width)] = kept * deviation * width**0.5
+    values = embeddings[present, :width]
+    values = torch.nn.functional.normalize(values - values.mean(dim=0), dim=1)
+    deviation = table[present, :width].std(correction=0)
+    table[present.nonzero(), torch.arange(width)] = values * deviation * width**0.5

@@ -1,5 +1,4 @@
-"""The tensors of a Hugging Face folder: safetensors or PyTorch's own format, in one file or in shards, under the names
-that a model with a head gives them; and which are too many."""
+"""Reads the tensors of a Hugging Face folder (safetensors or PyTorch format, one file or shards), and checks them."""
 
 from __future__ import annotations
 
@@ -27,22 +26,22 @@ _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions
 
 
 def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
-    """All tensors of a folder; where the base model was saved alone, its names get the prefix they lack.
+    """Read all tensors of a folder; if the base model was saved without a head, its prefix is added to the names.
 
-    Older versions of transformers saved tied tensors twice; here they are there once.
+    Tied tensors, which older versions of transformers saved twice, are returned once.
     """
-    own, tensors = family(config), read_weights(path)
-    if not any(name.startswith(own.prefix) for name in tensors):
-        tensors = {own.prefix + name: tensor for name, tensor in tensors.items()}
-    tensors = {own.renamed(name, config): tensor for name, tensor in tensors.items()}
-    for copy, source in own.tied(config).items():
+    model_family, tensors = family(config), read_weights(path)
+    if not any(name.startswith(model_family.prefix) for name in tensors):
+        tensors = {model_family.prefix + name: tensor for name, tensor in tensors.items()}
+    tensors = {model_family.canonical_name(name, config): tensor for name, tensor in tensors.items()}
+    for copy, source in model_family.tied(config).items():
         if copy in tensors and torch.equal(tensors[copy], tensors.setdefault(source, tensors[copy])):
             del tensors[copy]
     return tensors
 
 
 def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
-    """The Hugging Face names of the tensors with a row for each entry, the word embeddings first."""
+    """Hugging Face names of the tensors with one row per vocabulary entry, the word embeddings first."""
     return family(config).per_entry(config)
 
 
@@ -52,40 +51,39 @@ def predicts_entries(config: EncoderConfig, kind: str | None) -> bool:
 
 
 def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head: str) -> tuple[str, ...]:
-    """The names of tensors, of `load_tensors`, that a model with this head has no place for: a pooler, or another head,
-    which is usual.
+    """Names from `load_tensors` that a model with this head does not use, such as a pooler or another head.
 
     Raises:
-        DomainbertError: a part of an encoder that is not the one of `config.json`; or the head predicts entries and the
-            folder has output weights of its own.
+        DomainbertError: an encoder tensor does not belong to the architecture of `config.json`; or the head predicts
+            entries, and the folder's output weights are not tied to the embeddings.
     """
-    own, used = family(config), _all_names(config, [head])
-    known = _all_names(config, head_kinds(config)) | set(own.unread)
-    left = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
-    foreign = [name for name in left if name.startswith(own.prefix) and name not in known]
-    if foreign:
+    model_family, used = family(config), _all_names(config, [head])
+    known = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
+    unused = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
+    unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in known]
+    if unexpected:
         raise DomainbertError(
-            f"{path}: weights that config.json does not account for: {', '.join(foreign[:5])} ({len(foreign)} in all); "
-            f"expected those of the {config.model_type} encoder it describes"
+            f"{path}: weights that config.json does not account for: {', '.join(unexpected[:5])} "
+            f"({len(unexpected)} in all); expected the weights of a {config.model_type} encoder with these settings"
         )
-    for copy, source in own.tied(config).items() if predicts_entries(config, head) else ():
-        if copy in left:
+    for copy, source in model_family.tied(config).items() if predicts_entries(config, head) else ():
+        if copy in unused:
             raise DomainbertError(
                 f"{path}: {copy} differs from {source}; expected a head that is tied to the embeddings"
             )
-    return tuple(left)
+    return tuple(unused)
 
 
 def check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
-    """Refuse quantised weights, which mean nothing without their scales, and whole numbers, which are none."""
+    """Raise `DomainbertError` for weights that are not floating-point numbers, such as quantised ones."""
     for name in names:
         if name in tensors and tensors[name].dtype not in WEIGHT_TYPES:
             raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected weights of 16 to 64 bits")
 
 
 def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderConfig, vocab_size: int) -> None:
-    """`DomainbertError` where tensors with a row for each entry are missing, quantised or not of the length that
-    `config.json` says, or the output weights are not the embeddings."""
+    """Raise `DomainbertError` if word embeddings are missing, quantised or not tied to the output weights, or if a
+    tensor with one row per entry has another number of rows than in `config.json`."""
     for kind in head_kinds(config):
         if predicts_entries(config, kind):
             check_names(path, tensors, config, kind)
@@ -99,18 +97,18 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
 
 
 def _all_names(config: EncoderConfig, kinds: Sequence[str | None]) -> set[str]:
-    return {name for kind in kinds for theirs in name_map(config, kind).values() for name in theirs}
+    return {name for kind in kinds for names in name_map(config, kind).values() for name in names}
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors by their names in the folder, from safetensors if there are any, else from `pytorch_model.bin`.
+    """Read all tensors of a folder by name, from safetensors if there are any, else from `pytorch_model.bin`.
 
-    A `pytorch_model.bin` is a pickle; it is read with `weights_only=True`, which builds tensors and runs nothing.
-    Norms are called weight and bias, also where a checkpoint that comes from TensorFlow calls them gamma and beta.
+    A `pytorch_model.bin` is a pickle; it is read with `weights_only=True`, which builds tensors and runs no code.
+    The gamma and beta of norms in checkpoints from TensorFlow are renamed to weight and bias.
 
     Raises:
-        DomainbertError: there are no weights, a file is missing, broken or not what a stage wrote there, a pickle holds
-            more than tensors, or a weight is not finite.
+        DomainbertError: there are no weights, a file is missing, damaged or changed since a stage wrote it, a pickle
+            contains more than tensors, or a weight is not finite.
     """
     file = find_weights(folder)
     tensors = _read_shards(file) if file.name.endswith(INDEX) else _read_file(file)
@@ -118,7 +116,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def non_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The first tensor with values that are NaN or infinite, and how many, in words; None if all are finite."""
+    """Message on the first tensor with NaN or infinite values, with their number; None if all are finite."""
     for name, tensor in tensors.items():
         if tensor.dtype in WEIGHT_TYPES and not bool(tensor.isfinite().all()):
             count = int((~tensor.isfinite()).sum())
@@ -128,8 +126,8 @@ def non_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 def _read_file(file: Path) -> dict[str, Tensor]:
     tensors = _tensors_of(file)
-    if found := non_finite(tensors):
-        raise DomainbertError(f"{file}: {found}; expected the weights of a model whose training did not diverge")
+    if problem := non_finite(tensors):
+        raise DomainbertError(f"{file}: {problem}; expected the weights of a model whose training did not diverge")
     return tensors
 
 
@@ -141,28 +139,28 @@ def _tensors_of(file: Path) -> dict[str, Tensor]:
             raise DomainbertError(f"{file}: not a readable safetensors file: {error}") from error
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # UnpicklingError, RuntimeError, ...; what torch says there is to drop the guard
+    except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
         raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {_CONVERT}") from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise DomainbertError(f"{file}: expected names and tensors, as `save_pretrained` writes them; {_CONVERT}")
+        raise DomainbertError(f"{file}: expected names and tensors, as written by `save_pretrained`; {_CONVERT}")
     return content
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
     try:
-        places: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files = sorted(set(places.values()))
-        unusual = [name for name in files if Path(name).name != name]
+        file_of: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = sorted(set(file_of.values()))
+        outside = [name for name in files if Path(name).name != name]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DomainbertError(f"{index}: not an index of weight files: {error!r}") from error
-    if unusual:
-        raise DomainbertError(f"{index}: names {unusual[0][:80]!r}; expected files in the same folder")
+    if outside:
+        raise DomainbertError(f"{index}: names {outside[0][:80]!r}; expected files in the same folder")
     tensors: dict[str, Tensor] = {}
     for name in files:
         if not (index.parent / name).is_file():
-            raise DomainbertError(f"{index}: names {name}, which is not there; expected all {len(files)} weight files")
+            raise DomainbertError(f"{index}: names {name}, which is missing; expected all {len(files)} weight files")
         tensors.update(_read_file(index.parent / name))
-    missing = sorted(places.keys() - tensors.keys())
+    missing = sorted(file_of.keys() - tensors.keys())
     if missing:
-        raise DomainbertError(f"{index}: {', '.join(missing[:5])} in none of its files ({len(missing)} in all)")
+        raise DomainbertError(f"{index}: no file has {', '.join(missing[:5])} ({len(missing)} in all)")
     return tensors

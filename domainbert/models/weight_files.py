@@ -12,9 +12,9 @@ _FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def find_weights(folder: Path) -> Path:
-    """The file with the weights, or the index of their shards; safetensors if there are any.
+    """Path of the file with the weights, or of the index of their shards; safetensors are preferred.
 
-    `DomainbertError` if there are none, or they are not what a stage wrote there.
+    Raises `DomainbertError` if there are no weights, or they have changed since a stage wrote them.
     """
     check_sealed(folder, "model*.safetensors*", "pytorch_model*.bin*")
     for name in _FILES:

@@ -1,4 +1,4 @@
-"""Bases of pretraining objectives in a YAML, and settings of masking. Free of torch and NumPy."""
+"""Settings of masking, and the base class of objective settings. Does not import torch or NumPy."""
 
 from __future__ import annotations
 
@@ -23,63 +23,62 @@ CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_st
 
 @dataclass(frozen=True)
 class MaskingConfig:
-    """Settings of what masked LM hides (Devlin et al. 2019, section 3.1)."""
+    """Token selection for masked LM (Devlin et al. 2019, section 3.1)."""
 
     mlm_probability: Rate = 0.15
-    """Share of the tokens of a row that are predicted."""
+    """Share of the tokens of a row to predict."""
 
     mask_share: Fraction = 0.8
-    """Share of those that become [MASK]."""
+    """Share of the predicted tokens that become [MASK]."""
 
     random_share: Fraction = 0.1
-    """Share of those that become a random entry of the vocabulary; the rest stays as it is."""
+    """Share of the predicted tokens that become a random token; the remaining ones are kept."""
 
     whole_word: bool = False
     """Hide all pieces of a word together."""
 
     spans: Spans | None = None
-    """Hide stretches of whole words: `geometric`, 1 to 10 words, 3.8 in the mean, each hidden, replaced or kept as one
-    (Joshi et al. 2020, section 3.1); `ngram`, 1 to 3 words, 1.6 in the mean (DeBERTa's code)."""
+    """Hide spans of whole words: `geometric` has 1 to 10 words, 3.8 on average, and hides, replaces or keeps a span as
+    a whole (Joshi et al. 2020, section 3.1); `ngram` has 1 to 3 words, 1.6 on average (DeBERTa's code)."""
 
     final_mlm_probability: Rate | None = None
-    """Share of the tokens that are predicted at the end of the training; from the first step on it goes there in a
-    straight line (Ankner et al. 2024, arXiv:2305.15096). None keeps `mlm_probability`."""
+    """Share of the tokens to predict at the end of training, reached linearly from `mlm_probability` (Ankner et al.
+    2024, arXiv:2305.15096). null keeps `mlm_probability` constant."""
 
     frequency_power: Fraction = 0.0
-    """Hide tokens in proportion to how often they stand in the corpus, to minus this power: what is frequent is learnt
-    soon, and hidden less. 0.5 is XLM's (Conneau and Lample 2019, section 3.3); with 0 all are hidden alike."""
+    """Weight tokens by corpus frequency to minus this power when choosing which to hide: frequent tokens are learned
+    early and hidden less often. XLM uses 0.5 (Conneau and Lample 2019, section 3.3); 0 weights all equally."""
 
     def __post_init__(self) -> None:
-        """Check the shares, and that it is said once what is hidden together."""
         check_fields(self)
         if self.frequency_power and (self.whole_word or self.spans is not None):
             raise DomainbertError(
-                f"frequency_power: {self.frequency_power} beside {'whole_word' if self.whole_word else 'spans'}; "
-                "expected single tokens, which have a frequency of their own"
+                f"frequency_power: {self.frequency_power} with {'whole_word' if self.whole_word else 'spans'}; "
+                "expected neither whole_word nor spans, because only single tokens have a frequency"
             )
         if self.whole_word and self.spans is not None:
             raise DomainbertError(
-                f"whole_word: true beside spans: {self.spans}, which are of whole words; expected one of the two"
+                f"whole_word: true with spans: {self.spans}; expected only one: spans hide whole words"
             )
         if self.mask_share + self.random_share > 1:
             raise DomainbertError(
-                f"random_share: found {self.random_share}; expected no more than 1 together with mask_share, "
+                f"random_share: found {self.random_share}; expected a sum of at most 1 with mask_share, "
                 f"which is {self.mask_share}"
             )
 
     @property
     def mlm_probabilities(self) -> tuple[float, float]:
-        """The share of the tokens that are predicted at the start of a training, and at its end."""
+        """Share of predicted tokens at the start and at the end of training."""
         final = self.final_mlm_probability
         return self.mlm_probability, self.mlm_probability if final is None else final
 
     def mlm_probability_at(self, progress: float) -> float:
-        """The share of the tokens that are predicted after a share of the steps, in [0, 1)."""
+        """Share of predicted tokens at `progress`, the share of completed steps in [0, 1)."""
         first, final = self.mlm_probabilities
         return first + (final - first) * progress
 
     def step_of_most(self, steps: range) -> int:
-        """The one of some optimiser steps that predicts the most tokens."""
+        """The optimiser step that predicts the most tokens."""
         first, final = self.mlm_probabilities
         return steps[-1] if final > first else steps[0]
 
@@ -88,16 +87,16 @@ class MaskingConfig:
 class ObjectiveConfig(ABC):
     """Settings of a pretraining objective."""
 
-    entry_point_group = "domainbert.objectives"  # where installed packages register objectives of their own
+    entry_point_group = "domainbert.objectives"  # entry points by which installed packages add objectives
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The objective in the words of the field, for the model card."""
+        """Name of the objective in the literature, for the model card."""
 
-    def check(self, encoder: EncoderConfig) -> None:  # noqa: B027  (most have nothing to say)
-        """`DomainbertError` where an encoder cannot learn the objective."""
+    def check(self, encoder: EncoderConfig) -> None:  # noqa: B027  (most accept any encoder)
+        """Raise `DomainbertError` if the objective does not support an encoder."""
 
     @abstractmethod
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """The objective, from `objective.py` beside this configuration's module, for the corpus's tokenizer."""
+        """Build the objective for the corpus's tokenizer; imports `objective.py` in the folder of this module."""

@@ -1,62 +1,165 @@
-"""Pretraining with any objective, as a LightningModule, and training on packed rows, which distillation does, too."""
+"""Pretraining with any objective as a LightningModule, and training on packed rows, which distillation does, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import Dataset
 from torchmetrics import Metric, SumMetric
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import SPARE, Batch, Share
-from domainbert.encoders.heads import EncoderWithHead
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
-from domainbert.pretraining.objective import MODEL, Key, Objective, ValidationText
-from domainbert.pretraining.phases import PhasedRows, RowPhase, described, phase_of
+from domainbert.base.ranks import process_rank
+from domainbert.data.splits import PreparedCorpus
+from domainbert.data.types import SPARE
+from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.models.card import card_head, model_card
+from domainbert.models.folder import open_model, save_model
+from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
+from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.data_module import PretrainingData
+from domainbert.pretraining.objective import MODEL, Built, Objective, ValidationText
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.phases import described
+from domainbert.pretraining.rows_module import RowsModule
+from domainbert.pretraining.start import Start
+from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
-from domainbert.training.fit import Fitted, Steps, TrainingData, fit
-from domainbert.training.module import TrainedModule
+from domainbert.training.fit import Fitted, Steps, fit
+from domainbert.training.hparams import from_plain
+from domainbert.training.module import seeded
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.state import whole_weights
 from domainbert.training.throughput import throughput_of
 
 
-class Pretraining(TrainedModule):
-    """Trains models on packed rows with the losses of an objective.
+class Pretraining(RowsModule):
+    """Trains models on packed rows with the losses of an objective, masked LM by default.
 
-    Args, beside those of `TrainedModule`:
+        module = Pretraining(BertConfig(384, 6, 12, 1536), "runs/vocab", MaskedLM())
+        lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
+        module.save_pretrained("runs/model")
+
+    >>> from domainbert import BertConfig, Pretraining
+    >>> Pretraining(BertConfig(16, 2, 2, 32), "model", embedding_steps=5).hparams["embedding_steps"]
+    5
+
+    Logged: `train/loss`, `validation/loss`, `validation/bits_per_character` and what else the objective reports; those
+    of a held-out text with its name before them. The loss is a mean over the predicted tokens of the global batch.
+
+    Args:
+        encoder: architecture of an encoder that starts from random weights; None continues `init_from`.
+        tokenizer: see `RowsModule`.
         objective: losses and metrics.
-        models: from `Objective.build`.
-        texts: what is validated: the corpus' own validation split, its languages, then the held-out texts. There is a
-            loader for each, but none for the first one if there are languages: its text is theirs together.
+        init_from: model folder to continue from; a head it lacks is made.
+        optim, schedule: see there; the schedule covers all steps of the Trainer.
+        seed: of new weights and the dropout; data without a seed of its own has its order and masks by it.
+        dropout: of the encoder while it is trained; None leaves it.
+        static_embeddings: start the word embeddings of a new encoder from contexts in the corpus.
         embedding_steps: steps at the start in which only the embeddings and the heads learn.
         compile: run the forward and backward pass through `torch.compile`.
+        activation_checkpointing: compute each layer again in the backward pass, which saves memory.
+
+    Attributes:
+        built: the models by name with what their folders say of them.
+        texts: what is validated: the corpus' own validation split, its languages, then the held-out texts. There is a
+            loader for each, but none for the first one if there are languages: its text is theirs together.
     """
+
+    built: Mapping[str, Built]
 
     def __init__(
         self,
-        objective: Objective[Any],
-        models: Mapping[str, EncoderWithHead],
-        optim: OptimConfig,
-        schedule: ScheduleConfig,
-        num_steps: int,
-        texts: Sequence[ValidationText],
+        encoder: EncoderConfig | None = None,
+        tokenizer: str | Path | DomainTokenizer | None = None,
+        objective: ObjectiveConfig = MaskedLM(),
+        *,
+        init_from: str | Path | None = None,
+        optim: OptimConfig = OptimConfig(),
+        schedule: ScheduleConfig = ScheduleConfig(),
         seed: int = 0,
+        dropout: float | None = None,
+        static_embeddings: bool = False,
         embedding_steps: int = 0,
         compile: bool = False,
+        activation_checkpointing: bool = False,
     ) -> None:
-        others = {name: model for name, model in models.items() if name != MODEL}
-        super().__init__(models[MODEL], optim, schedule, num_steps, seed, others)
-        self.objective, self.texts, self.embedding_steps = objective, list(texts), embedding_steps
-        self.measuring = objective.for_validation()
+        if (encoder is None) == (init_from is None):
+            raise DomainbertError("encoder, init_from: expected exactly one of the two")
+        if tokenizer is None and init_from is not None:
+            tokenizer = open_model(Path(init_from)).tokenizer()
+        super().__init__(tokenizer, objective, optim, schedule, seed)
+        self.encoder = cast("EncoderConfig | None", from_plain(EncoderConfig, encoder))
+        self.init_from, self.dropout = None if init_from is None else Path(init_from), dropout
+        self.static_embeddings, self.embedding_steps = static_embeddings, embedding_steps
+        self.compiles, self.activation_checkpointing = compile, activation_checkpointing
+        self.texts: list[ValidationText] = []
+        self.note_arguments(
+            encoder=self.encoder,
+            tokenizer=None if isinstance(tokenizer, DomainTokenizer) else tokenizer,
+            objective=self.objective_config,
+            init_from=self.init_from,
+            optim=self.optim,
+            schedule=self.schedule,
+            seed=seed,
+            dropout=dropout,
+            static_embeddings=static_embeddings,
+            embedding_steps=embedding_steps,
+            compile=compile,
+            activation_checkpointing=activation_checkpointing,
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls, model: str | Path, objective: ObjectiveConfig = MaskedLM(), **arguments: Any
+    ) -> Pretraining:
+        """A module that continues from a model folder; the arguments are those of the constructor."""
+        return cls(None, None, objective, init_from=model, **arguments)
+
+    def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
+        """Build the models unless they are there; see `TrainedModule.resolve`.
+
+        Raises:
+            DomainbertError: rows that are longer than the positions of a model; two metrics of one name.
+        """
+        if not self.is_built:
+            self.build(data.corpus)
+        for one in self.built.values():
+            check_length(data.row_length, one.config)
+        self.validate_on((data.tested if stage == "test" else data.validations)[1])
+
+    def build(self, corpus: PreparedCorpus | None) -> None:
+        """Build the models of the objective."""
+        assert self.tokenizer is not None
+        vectors = _static_embeddings(corpus, self.seed) if self.static_embeddings and corpus is not None else None
+        with seeded(self.seed):
+            start = Start(self.tokenizer, self.encoder, self.init_from, self.dropout, vectors)
+            self.begin(self.objective, self.objective.build(start))
+
+    def begin(self, objective: Objective[Any], built: Mapping[str, Built]) -> None:
+        """Take the models that an objective has built."""
+        self.objective, self.built, self.measuring = objective, built, objective.for_validation()
+        for one in built.values():
+            one.model.encoder.activation_checkpointing = self.activation_checkpointing
+        models = {name: one.model for name, one in built.items()}
+        self.set_models(models[MODEL], {name: model for name, model in models.items() if name != MODEL})
+        self.summed_losses = objective.losses
+        if self.compiles:
+            self.compile_losses()
+
+    def compile_losses(self) -> None:
+        """Run the forward and backward pass through `torch.compile` from now on."""
+        self.summed_losses = torch.compile(self.objective.losses, dynamic=False)
+
+    def validate_on(self, texts: Sequence[ValidationText]) -> None:
+        """Take the texts that the validation loaders read."""
+        self.texts = list(texts)
         self._check_names()
-        self.summed_losses = torch.compile(objective.losses, dynamic=False) if compile else objective.losses
-        sums = [{name: SumMetric(nan_strategy="disable") for name in objective.measured} for _ in texts]
+        sums = [{name: SumMetric(nan_strategy="disable") for name in self.objective.measured} for _ in texts]
         self.sums = nn.ModuleList(nn.ModuleDict(of_text) for of_text in sums)
         self.texts_of_loader = texts_of_loaders(texts)
 
@@ -86,13 +189,50 @@ class Pretraining(TrainedModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log what the objective reports of each text, that of a held-out one with its name before it."""
+        self._report("validation")
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch to the sums of the test set."""
+        self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        """Log what the objective reports of the test set."""
+        self._report("test")
+
+    def _report(self, stage: str) -> None:
         for index, text in enumerate(self.texts):
             metrics = self._metrics(index)
             found = self.measuring.report({name: metric.compute() for name, metric in metrics.items()}, text)
-            prefix = f"validation/{text.name}_" if text.name else "validation/"
+            prefix = f"{stage}/{text.name}_" if text.name else f"{stage}/"
             self.log_dict({f"{prefix}{name}": value for name, value in found.items()})
             for metric in metrics.values():
                 metric.reset()
+
+    def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
+        """Write the model folder, and those of further models in it; each process calls it.
+
+        Args:
+            folder: made if there is none.
+            card: text of the model card of the model with a name; None writes what is known.
+
+        Raises:
+            DomainbertError: the model does not exist yet; a weight is not finite.
+        """
+        if not self.is_built:
+            raise DomainbertError("save_pretrained: the model is not built yet; expected trainer.fit before it")
+        assert self.tokenizer is not None
+        for name, one in self.objective.saved(self.built).items():
+            weights = whole_weights(one.model)
+            if process_rank() == 0:
+                text = (card or self._card)(name)
+                where = Path(folder) if name == MODEL else Path(folder) / name
+                save_model(where, one.model, one.config, self.tokenizer, one.head, text, one.labels, weights=weights)
+
+    def _card(self, name: str) -> str:
+        said, one = self.objective.presented(name), self.built[name]
+        head = card_head("Domain encoder", said.pipeline_tag, base=self.init_from)
+        facts = {"encoder": one.config.model_type, "training": self.objective.config.name}
+        return model_card("Domain encoder", said.summary, facts, said.usage, head)
 
     def _check_names(self) -> None:
         """Raise `DomainbertError` where the name of a text and that of a metric make the name of another metric."""
@@ -118,36 +258,24 @@ def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
     return found[1:] if any(text.is_language for text in texts) else found
 
 
+def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
+    """Those of the vocabulary's entries (vocab_size, D), from the training side, or from enough of it."""
+    contexts = count_contexts(corpus.vocab_size, corpus.train.documents(ENOUGH_TOKENS))
+    made = static_embeddings(contexts, torch.Generator().manual_seed(seed))
+    print(f"{int(made.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
+    return made
+
+
 def fit_rows(
-    label: str,
-    module: TrainedModule,
-    train: Sequence[RowPhase],
-    validations: Sequence[PackedRowsReader],
-    steps: Steps,
-    runtime: Runtime,
-    batches: Callable[[TrainRows], Dataset[Batch]] = lambda rows: rows,
+    label: str, module: RowsModule, data: PretrainingData, steps: Steps, runtime: Runtime
 ) -> tuple[Fitted, Throughput]:
     """Train on the rows of a corpus; the checkpoint with the lowest validation loss stays beside the newest.
 
-    `train` and `steps` are from `plan_phases`, and `batches` makes what the module reads of an objective's
-    micro-batches; the rest is as in `fit`.
+    Data and module are resolved; the rest is as in `fit`.
     """
+    train = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in train}
     flops = {start: one.objective.flops_per_token(module.models, one.plan.row_length) for start, one in readers.items()}
     throughput = throughput_of(flops, runtime)
-
-    def validation_rows(reader: PackedRowsReader, share: Share) -> ValidationRows:
-        return ValidationRows(reader, share.micro_batch_size(steps.batch_size), share)
-
-    def describe(step: int) -> dict[str, list[int]]:
-        phase = phase_of(train, step)
-        return phase.reader.describe(Key(phase.order.seed, step, *phase.order.batch(step)))
-
-    data = TrainingData(
-        lambda share, steps: PhasedRows(train, share, steps, batches),
-        [partial(validation_rows, reader) for reader in validations],
-        describe,
-        [phase.reader.objective.heaviest_step(phase.steps) for phase in train],
-    )
     print(*described(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

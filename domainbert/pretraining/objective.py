@@ -1,8 +1,8 @@
-"""The protocol that every pretraining objective follows.
+"""Base class of pretraining objectives.
 
-An objective is a folder with `config.py`, a dataclass that inherits `ObjectiveConfig` and may be named in a YAML, and
-`objective.py` with what its `build` gives. It holds no model: those that it builds are handed to its methods, so that
-the processes which make batches take a copy of it and no weights.
+An objective is a folder with `config.py`, a dataclass that inherits `ObjectiveConfig` and can be used in a YAML, and
+`objective.py`, with the class that its `build` returns. It has no reference to a model, so that worker processes copy
+it without weights: models are arguments of its methods.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 
 MODEL = "model"
-"""The model that stands at the top of the stage's folder; another one stands in the folder of its name."""
+"""Name of the model saved in the stage's folder; other models are saved in subfolders with their names."""
 
 Models = Mapping[str, EncoderWithHead]
 Config = TypeVar("Config", bound=ObjectiveConfig)
 
 
 class Key(NamedTuple):
-    """Key of everything random in some rows."""
+    """Key of all random numbers for some rows."""
 
-    seed: int  # of the run; validation has one of its own
-    step: int  # the optimiser step, from 0; 0 in validation
-    epochs: Ints  # (R,) the pass over the corpus that each row belongs to
-    rows: Ints  # (R,) the rows' numbers in the corpus
-    progress: float = 0.0  # share of the run's optimiser steps made before this one, in [0, 1); 0 in validation
+    seed: int  # of the run; validation uses a separate seed
+    step: int  # optimiser step, from 0; 0 in validation
+    epochs: Ints  # (R,) pass over the corpus of each row
+    rows: Ints  # (R,) row numbers in the corpus
+    progress: float = 0.0  # share of the run's optimiser steps completed before this one, in [0, 1); 0 in validation
 
 
 class CorpusRows(NamedTuple):
-    """Rows of a corpus as they were written."""
+    """Original rows of a corpus."""
 
     packed: PackedRows
-    starts_word: NDArray[np.bool_]  # (R, S) whether each token begins a word; of special tokens it says nothing
+    starts_word: NDArray[np.bool_]  # (R, S) whether each token begins a word; undefined for special tokens
 
 
 @dataclass(frozen=True)
 class Term:
-    """A loss in the sum that is trained: its factor, and the count in `counts` that its sum is divided by."""
+    """A term of the training loss: its weight, and the name in `counts` of the divisor of its sum."""
 
     weight: float = 1.0
     count: str = "num_targets"
@@ -60,7 +60,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Built:
-    """A model to train, and what its folder says of it: the architecture, the kind of head, and its labels."""
+    """A model to train, with the metadata of its folder: architecture, kind of head, labels."""
 
     model: EncoderWithHead
     config: EncoderConfig
@@ -70,8 +70,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Presented:
-    """Words for the card of a model: its summary, the code that loads it, and its task in the words of the Hugging Face
-    hub, if that has a word for it."""
+    """Texts of a model card: summary, code that loads the model, and pipeline tag of the Hugging Face hub, if any."""
 
     summary: str
     usage: str
@@ -80,47 +79,45 @@ class Presented:
 
 @dataclass(frozen=True)
 class ValidationText:
-    """A text that is validated: its name, which is empty for the corpus' own validation split, its tokens per
-    character, and the losses to compare with, from `Objective.baselines`; a held-out text has none. A language is a
-    part of the corpus' own text."""
+    """A validation text."""
 
-    name: str
+    name: str  # empty for the validation split of the corpus
     tokens_per_character: float
-    baselines: Mapping[str, float]
-    is_language: bool = False
+    baselines: Mapping[str, float]  # from `Objective.baselines`; empty for a held-out text
+    is_language: bool = False  # whether it is the part of the validation split in one language
 
 
 class Objective(ABC, Generic[Config]):
-    """Makes batches of rows of a corpus, prepared with the tokenizer, and losses and metrics of models on them."""
+    """Builds batches from rows of a corpus prepared with the tokenizer, and computes losses and metrics."""
 
-    terms: Mapping[str, Term]  # the losses whose weighted sum is trained, by name
-    inputs: Sequence[str]  # the entries of a batch that the losses read; those that a batch lacks are left out
-    measured: Sequence[str]  # names of what `measure` gives
-    summary: str  # what the model is, for its card
-    usage: str  # how it is loaded, for its card
-    pipeline_tag: str | None = None  # what it does in the words of the Hugging Face hub, if that has a word for it
+    terms: Mapping[str, Term]  # terms of the training loss, by name
+    inputs: Sequence[str]  # batch entries that the losses read; entries missing in a batch are skipped
+    measured: Sequence[str]  # keys of the result of `measure`
+    summary: str  # description for the model card
+    usage: str  # loading code for the model card
+    pipeline_tag: str | None = None  # pipeline tag of the Hugging Face hub, if any
 
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
 
     def for_training(self, corpus: PreparedCorpus) -> Objective[Config]:
-        """The objective that is trained on a corpus: itself, unless it has to know what stands there."""
+        """Return the objective for training on a corpus; override it if the objective depends on the corpus."""
         return self
 
     def for_validation(self) -> Objective[Config]:
-        """The objective that validation uses, whatever is trained, so that runs compare."""
+        """Return the objective for validation, independent of training settings, so that runs are comparable."""
         return self
 
     def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
-        """Plan of the rows of `length` tokens: which pieces of the documents stand in each."""
+        """Plan rows of `length` tokens: assign pieces of documents to rows."""
         return split.row_plan(self.tokenizer, length)
 
     def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
-        """The pieces of documents that are read in the rows of a key: (pieces,)."""
+        """Indices (pieces,) of the document pieces read in the rows of a key."""
         return plan.pieces_of(key.rows)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
-        """The rows of a key, as the plan lays them out."""
+        """Read the rows of a key, as laid out by the plan."""
         pieces = plan.pieces_of(key.rows)
         starts, lengths = plan.starts[pieces], plan.lengths[pieces]
         bounds = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
@@ -129,68 +126,68 @@ class Objective(ABC, Generic[Config]):
         rows = [list(itertools.islice(texts, count)) for count in counts]
         packed = fill_rows(rows, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        places = stretches(packed.first_positions + 1, lengths)
-        starts_word[places] = np.concatenate([split.take_starts(*bound) for bound in bounds])
+        positions = stretches(packed.first_positions + 1, lengths)
+        starts_word[positions] = np.concatenate([split.take_starts(*bound) for bound in bounds])
         return CorpusRows(packed, starts_word.reshape(packed.input_ids.shape))
 
     @abstractmethod
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Inputs of the models, made of rows: `input_ids` (R, S), `positions` (N,) that a head with dropout reads, in
-        the flattened tokens, and whatever else the losses need, as arrays."""
+        """Build a batch: `input_ids` (R, S), `positions` (N,) in the flattened tokens for a head with dropout, and
+        further arrays that the losses need."""
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """For `--show`: a note on each token (R, S) of rows and of what `corrupt` made of them, empty where there is
-        none. By default it is the original token, where another one is read."""
+        """Notes (R, S) on the tokens of a batch for `--show`; by default, the original token of each replaced token."""
         written, read = rows.packed.input_ids, np.asarray(batch["input_ids"])
         notes = [[""] * written.shape[1] for _ in written]
-        for row, place in np.argwhere(written != read).tolist():
-            notes[row][place] = f"stands for {self.tokenizer.pieces.shown(self.tokenizer.tokens[written[row, place]])}"
+        for row, column in np.argwhere(written != read).tolist():
+            original = self.tokenizer.tokens[written[row, column]]
+            notes[row][column] = f"replaces {self.tokenizer.pieces.shown(original)}"
         return notes
 
     def heaviest_step(self, steps: range) -> int:
-        """The one of some optimiser steps whose batch needs the most memory: the first, unless told."""
+        """The optimiser step whose batch needs the most memory; by default the first."""
         return steps[0]
 
     @abstractmethod
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """Counts that the losses are divided by, by name: those of the rows of a key, which are a *global* batch."""
+        """Divisors of the losses, by name, for the rows of a key, which form a *global* batch."""
 
     @abstractmethod
     def build(self, start: Start) -> dict[str, Built]:
-        """The models: `MODEL`, which is fine-tuned later, and any that learn with it and may share its parameters."""
+        """Build the models: `MODEL`, to be fine-tuned later, and others trained with it, which may share parameters."""
 
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
-        """The models that get a folder once they are trained; all that were built, unless told."""
+        """Models to save after training; by default all."""
         return built
 
     def presented(self, name: str) -> Presented:
-        """Words for the card of the model with a name; those of `MODEL`, unless told."""
+        """Texts of the model card of the model with this name; by default the same for all models."""
         return Presented(self.summary, self.usage, self.pipeline_tag)
 
     @abstractmethod
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The `terms`, each summed over a micro-batch. Scalars. Steps may differ in the terms that they have."""
+        """Compute the `terms`, scalars summed over a micro-batch. Steps may omit terms."""
 
     @abstractmethod
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Sums that validation adds up over its batches, `measured` by name: losses, and what they are divided by."""
+        """Compute sums of losses and their divisors, with the keys `measured`, which validation adds over batches."""
 
     @abstractmethod
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """The metrics of a validation, `loss` among them, from the sums over all batches."""
+        """Compute the validation metrics, including `loss`, from the sums over all batches."""
 
     @abstractmethod
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Losses to compare a validation loss with, by name."""
+        """Reference losses for the validation loss, by name."""
 
     @abstractmethod
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Facts that stand beside the last validation's metrics, and warnings if the training came to nothing."""
+        """Return facts to store with the last validation's metrics, and warnings if the model has not learned."""
 
     @abstractmethod
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Floating-point operations of a training step for a token in rows of `length`."""
+        """Floating-point operations per token of a training step with rows of `length`."""
 
     @abstractmethod
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """Rows of the model card that tell the last validation."""
+        """Rows of the model card with results of the last validation."""

@@ -18,7 +18,7 @@ from domainbert.data.types import Batch, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objective import Objective
 from domainbert.training.config import CorpusTraining
-from domainbert.training.fit import Steps
+from domainbert.training.fit import Phase, Steps
 
 
 class RowPhase(NamedTuple):
@@ -41,12 +41,17 @@ def plan_phases(
     readers = [PackedRowsReader(split, objective, phase.length) for phase in settings.phases]
     num_rows, num_tokens = zip(*((reader.plan.num_rows, reader.tokens_per_pass) for reader in readers), strict=True)
     steps = Steps.of_budget(settings, num_rows, num_tokens, validate_first)
-    phases, passes = list[RowPhase](), 0
-    for phase, reader in zip(steps.phases, readers, strict=True):
+    return row_phases(readers, steps.phases, seed), steps
+
+
+def row_phases(readers: Sequence[PackedRowsReader], phases: Sequence[Phase], seed: int) -> list[RowPhase]:
+    """The phases of a training with their rows, each in an order of its own."""
+    found, passes = list[RowPhase](), 0
+    for phase, reader in zip(phases, readers, strict=True):
         order = reader.order(phase.batch_size, seed, phase.steps.start, passes)
-        phases.append(RowPhase(phase.steps, reader, order))
+        found.append(RowPhase(phase.steps, reader, order))
         passes += -(-phase.items_seen // phase.num_items)
-    return phases, steps
+    return found
 
 
 def tokens_seen(phases: Sequence[RowPhase]) -> int:

@@ -1,4 +1,4 @@
-"""Rows of a corpus as an objective lets the model read them, in lines for a terminal."""
+"""Formats rows of a corpus, as an objective corrupts them, for the terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from domainbert.pretraining.phases import RowPhase
 
 
 def shown_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
-    """The first rows of a training: their texts as they are read, and each token of which the objective has to say."""
-    places = ((one, step, at) for one in phases for step in one.steps for at in range(one.order.batch_size))
+    """Format the first `count` rows of a training: the texts as read by the model, and the objective's notes."""
+    samples = ((phase, step, at) for phase in phases for step in phase.steps for at in range(phase.order.batch_size))
     lines, num_steps = list[str](), phases[-1].steps.stop
-    for number, (phase, step, place) in enumerate(islice(places, count), start=1):
+    for number, (phase, step, at) in enumerate(islice(samples, count), start=1):
         epochs, rows = phase.order.batch(step)
-        key = Key(phase.order.seed, step, epochs[place : place + 1], rows[place : place + 1], step / num_steps)
+        key = Key(phase.order.seed, step, epochs[at : at + 1], rows[at : at + 1], step / num_steps)
         lines += _shown(phase.reader, key, number)
     return lines
 
@@ -37,9 +37,8 @@ def _shown(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
     sizes = f"{int((segments > 0).sum())} of {len(segments)} tokens, of documents {documents}"
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]
     for segment in range(1, int(segments.max()) + 1):
-        lines += paragraph((pieces[place] for place in np.flatnonzero(segments == segment)), INDENT)
-    places = [place for place in range(len(read)) if notes[place]]
-    if not places:
+        lines += paragraph((pieces[position] for position in np.flatnonzero(segments == segment)), INDENT)
+    noted = [(str(at), str(segments[at]), pieces[at], printable(note)) for at, note in enumerate(notes) if note]
+    if not noted:
         return lines
-    told = [(str(place), str(segments[place]), pieces[place], printable(notes[place])) for place in places]
-    return [*lines, *(f"{INDENT}{line}" for line in table([("token", "text", "read as", "note"), *told]))]
+    return [*lines, *(f"{INDENT}{line}" for line in table([("token", "text", "read as", "note"), *noted]))]

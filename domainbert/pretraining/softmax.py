@@ -1,4 +1,4 @@
-"""Losses of a softmax over the vocabulary: cross-entropy, and the z-loss that keeps its normaliser near 1."""
+"""Losses of a softmax over the vocabulary: cross-entropy, and z-loss, which keeps the normaliser near 1."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ _Z_LOSS = "z_loss"
 
 
 def softmax_terms(name: str, term: Term, z_loss: float) -> dict[str, Term]:
-    """The terms of `softmax_losses`: the cross-entropy's, and beside it the z-loss where it has a factor."""
+    """Terms of `softmax_losses`: cross-entropy and, with a positive weight, z-loss."""
     return {name: term, **({_Z_LOSS: Term(z_loss, term.count)} if z_loss else {})}
 
 
 def softmax_losses(name: str, logits: Tensor, targets: Tensor, z_loss: float) -> dict[str, Tensor]:
-    """Losses of logits (N, V) for targets (N,), summed over those that are not `IGNORED`. Scalars."""
-    found = {name: cross_entropy(logits, targets)}
-    return found | {_Z_LOSS: squared_normaliser(logits, targets)} if z_loss else found
+    """Losses of logits (N, V) for targets (N,): scalars, summed over targets other than `IGNORED`."""
+    losses = {name: cross_entropy(logits, targets)}
+    return losses | {_Z_LOSS: squared_normaliser(logits, targets)} if z_loss else losses
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """That of the targets, in nats, in fp32."""
+    """Cross-entropy of the targets, summed, in nats and fp32."""
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
 def squared_normaliser(logits: Tensor, targets: Tensor) -> Tensor:
-    """log(Z)^2, with Z the sum of the exponentials of a token's logits (Chowdhery et al. 2022, PaLM, section 5)."""
+    """Sum of log(Z)^2, where Z is the softmax normaliser of a token (Chowdhery et al. 2022, PaLM, section 5)."""
+
     return logits.float().logsumexp(dim=-1).square().masked_fill(targets == IGNORED, 0.0).sum()

@@ -1,4 +1,4 @@
-"""Spans of whole words to hide (Joshi et al. 2020, SpanBERT, section 3.1), vectorised over rows."""
+"""Selects spans of whole words to hide (Joshi et al. 2020, SpanBERT, section 3.1), vectorised over rows."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 LENGTHS: dict[str, NDArray[np.floating]] = {"geometric": 0.2 * 0.8 ** np.arange(10), "ngram": 1 / np.arange(1, 4)}
-"""Weights of the lengths of a span, from one word on: SpanBERT's, a geometric distribution that ends at ten words, and
-those of DeBERTa's masked LM (`NGramMaskGenerator` in its code)."""
+"""Weights of span lengths 1, 2, ...: SpanBERT's geometric distribution, truncated at ten words, and DeBERTa's
+(`NGramMaskGenerator` in its code)."""
 
 
-def span_lengths(kind: str, uniforms: Floats) -> Ints:
-    """Lengths in words, each drawn by one number in [0, 1); of any shape."""
-    sums = np.cumsum(LENGTHS[kind])
+def span_lengths(distribution: str, uniforms: Floats) -> Ints:
+    """Draw a span length in words for each number in [0, 1), of any shape."""
+    sums = np.cumsum(LENGTHS[distribution])
     return np.searchsorted(sums[:-1] / sums[-1], uniforms, side="right") + 1
 
 
-def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, wanted: Ints) -> Ints:
-    """The place at which the span of each token to hide begins, -1 where a token is not hidden: (R, S).
+def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num_masked: Ints) -> Ints:
+    """(R, S) start position of the span of each hidden token; -1 for tokens that are not hidden.
 
-    A span ends after its number of words, at the end of the text or before a token that may not be hidden, before
-    another span, and where enough is hidden, be it within a word. Exactly `wanted[r]` tokens of a row are hidden.
+    A span ends after its number of words, before a token that is not maskable, before another span, or when enough
+    tokens are hidden, even within a word. Exactly `num_masked[r]` tokens of row r are hidden.
 
     Args:
-        starts: (R, S) tokens that begin a word.
-        maskable: (R, S) tokens that may be hidden; each stretch of them begins with a word.
-        lengths: (R, S) in words, of the span that begins there.
-        order: (R, S) places of a row, first those of words, in the order in which spans begin there; a place that is
-            hidden by then is passed over.
-        wanted: (R,) no more than there are maskable tokens.
+        starts: (R, S) whether a token begins a word.
+        maskable: (R, S) whether a token may be hidden; each maskable stretch begins with a word.
+        lengths: (R, S) length in words of a span that begins at a position.
+        order: (R, S) positions of a row in the order in which spans are placed, word starts first; positions that are
+            already hidden are skipped.
+        num_masked: (R,) number of tokens to hide, at most the number of maskable tokens.
     """
     rows, columns = maskable.shape
     stops, firsts = _stops(starts, maskable, lengths), np.arange(rows) * (columns + 1)
     offsets = np.arange((stops - np.arange(stops.size)).max(initial=0))
     begins = np.full(stops.size + len(offsets), -1)
-    left = wanted.copy()
+    left = num_masked.copy()
     for rank in range(columns):
         if not left.any():
             break
         first = firsts + order[:, rank]
-        places, room = first[:, None] + offsets, np.minimum(stops[first] - first, left)
-        taken = np.logical_and.accumulate((begins[places] < 0) & (offsets < room[:, None]), axis=1)
+        positions, room = first[:, None] + offsets, np.minimum(stops[first] - first, left)
+        taken = np.logical_and.accumulate((begins[positions] < 0) & (offsets < room[:, None]), axis=1)
         sizes = taken.sum(axis=1)
-        begins[places[taken]] = np.repeat(order[:, rank], sizes)
+        begins[positions[taken]] = np.repeat(order[:, rank], sizes)
         left -= sizes
     return begins[: stops.size].reshape(rows, columns + 1)[:, :columns]
 
 
 def _stops(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
-    """Behind which token a span that begins at a place ends, were it alone, 0 where no word begins; both places count
-    through rows that are one token longer, with a wall at the end: (R * (S + 1),)."""
+    """(R * (S + 1),) end, exclusive, of a span that begins at each position, ignoring other spans; 0 where no word
+    begins. Positions are indices into flattened rows with one extra, unmaskable token (a wall) at the end."""
+
     wall = np.zeros((len(maskable), 1), dtype=np.bool_)
     walls = np.flatnonzero(~np.hstack([maskable, wall]))
     firsts = np.flatnonzero(np.hstack([starts, wall]))

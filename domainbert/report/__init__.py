@@ -1,1 +1,1 @@
-"""The report of a run or several: one page of HTML."""
+"""HTML report of one or several runs, on a single page."""

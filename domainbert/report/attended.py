@@ -1,4 +1,4 @@
-"""Content of the page of a text, as plain values for its templates: words with their values, maps as small pictures."""
+"""Data of the attention page as plain values for its templates: words with attributions, attention maps as images."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ _NO_ERROR = 1e-4
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def attribution_data(text: str, found: Sequence[Attribution]) -> dict[str, Any]:
-    """The variables of `attributions.html`."""
-    return {"text": text, "claims": [_claim(one) for one in found]}
+def attribution_data(text: str, claims: Sequence[Attribution]) -> dict[str, Any]:
+    """Variables of `attributions.html`."""
+    return {"text": text, "claims": [_claim(claim) for claim in claims]}
 
 
-def _claim(one: Attribution) -> dict[str, Any]:
-    largest = max(abs(word.value) for word in one.words)
+def _claim(claim: Attribution) -> dict[str, Any]:
+    largest = max(abs(word.value) for word in claim.words)
     decimals = max(1, 1 - math.floor(math.log10(largest))) if largest else 1
     parts: list[dict[str, Any]] = []
-    at = 0
-    for word in one.words:
+    end = 0
+    for word in claim.words:
         value = _signed(word.value, decimals, "+")
         level = round(_LEVELS * abs(word.value) / largest) if largest else 0
-        inside = one.start is not None and one.end is not None and one.start <= word.start < one.end
+        inside = claim.start is not None and claim.end is not None and claim.start <= word.start < claim.end
         side = "for" if word.value > 0 else "against"
-        parts.append({"between": one.text[at : word.start]})
+        parts.append({"between": claim.text[end : word.start]})
         parts.append({"word": word.text, "value": value, "level": level, "side": side, "inside": inside})
-        at = max(at, word.end)
-    parts.append({"between": one.text[at:]})
-    numbers = {"output": one.output, "hidden": one.hidden, "difference": one.output - one.hidden}
+        end = max(end, word.end)
+    parts.append({"between": claim.text[end:]})
+    numbers = {"output": claim.output, "hidden": claim.hidden, "difference": claim.output - claim.hidden}
     return {
-        "label": one.label,
-        "said_of": "" if one.start is None else one.text[one.start : one.end],
+        "label": claim.label,
+        "said_of": "" if claim.start is None else claim.text[claim.start : claim.end],
         **{name: _signed(value, max(decimals, 2)) for name, value in numbers.items()},
-        "probability": f"{100 * math.exp(one.output):.1f} %" if one.unit == "log-probability" else "",
-        "unit": one.unit,
-        "error": f"{100 * one.error:.2f} %" if one.error > _NO_ERROR else "less than 0.01 %",
-        "steps": one.steps,
+        "probability": f"{100 * math.exp(claim.output):.1f} %" if claim.unit == "log-probability" else "",
+        "unit": claim.unit,
+        "error": f"{100 * claim.error:.2f} %" if claim.error > _NO_ERROR else "less than 0.01 %",
+        "steps": claim.steps,
         "parts": parts,
     }
 
@@ -59,45 +59,45 @@ def _signed(value: float, decimals: int, plus: str = "") -> str:
 
 
 def attention_data(maps: AttentionMaps) -> dict[str, Any]:
-    """The variables of `attention.html`; a picture of a head is as dark as the square root of its attention."""
+    """Variables of `attention.html`; the darkness of a map is the square root of the attention."""
     names = _names(maps.pieces)
     special = np.array(maps.special)
     layers = []
     for number, (heads, window) in enumerate(zip(maps.probabilities, maps.windows, strict=True), 1):
-        shown = [
-            {"number": place, "picture": _picture(head), **_summary(head, names, special)}
-            for place, head in enumerate(heads, 1)
+        head_data = [
+            {"number": index, "picture": _picture(head), **_summary(head, names, special)}
+            for index, head in enumerate(heads, 1)
         ]
-        layers.append({"number": number, "window": window, "heads": shown})
+        layers.append({"number": number, "window": window, "heads": head_data})
     return {"pieces": maps.pieces, "layers": layers}
 
 
 def _names(pieces: Sequence[str]) -> list[str]:
-    """The pieces, with their place where one occurs several times."""
+    """Pieces of a text, with their position if a piece occurs several times."""
     counts = Counter(pieces)
-    return [piece if counts[piece] == 1 else f"{piece} ({place})" for place, piece in enumerate(pieces, 1)]
+    return [piece if counts[piece] == 1 else f"{piece} ({position})" for position, piece in enumerate(pieces, 1)]
 
 
 def _summary(head: NDArray[np.float32], names: Sequence[str], special: NDArray[np.bool_]) -> dict[str, Any]:
-    """The strongest arrows of a head among the pieces of the text, and what share of it goes to special tokens."""
+    """Strongest connections of a head between pieces of the text, and the share of attention to special tokens."""
     among = np.where(special[:, None] | special, 0, head)
     order = np.argsort(-among, axis=None, kind="stable")[:_ARROWS]
-    places = [divmod(int(place), len(names)) for place in order]
+    cells = [divmod(int(index), len(names)) for index in order]
     arrows = [
-        {"from": names[i], "to": names[j], "value": f"{among[i, j]:.2f}"} for i, j in places if among[i, j] >= 0.005
+        {"from": names[i], "to": names[j], "value": f"{among[i, j]:.2f}"} for i, j in cells if among[i, j] >= 0.005
     ]
     share = float(head[~special][:, special].sum(axis=1).mean()) if not special.all() else 1.0
     return {"arrows": arrows, "special": f"{100 * share:.0f} %"}
 
 
 def _picture(head: NDArray[np.float32]) -> str:
-    """A map (S, S) as the address of a grey PNG (ISO/IEC 15948): 255 is no attention, 0 all of it."""
+    """Encode a map (S, S) as the data URI of a grey PNG (ISO/IEC 15948): 255 is attention 0, 0 is attention 1."""
     levels = 255 - np.round(255 * np.sqrt(head)).astype(np.uint8)
     height, width = levels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in levels)
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
     image = _PNG + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )
     return "data:image/png;base64," + base64.b64encode(image).decode("ascii")

@@ -1,4 +1,4 @@
-"""The page of `domainbert report MODEL --attend TEXT`: which words made each label, and where every head looks."""
+"""Page of `domainbert report MODEL --attend TEXT`: word attributions of each label, and attention maps of each head."""
 
 from __future__ import annotations
 
@@ -20,62 +20,62 @@ from domainbert.tasks.config import task_kind
 FILE = "attention.html"
 
 MOST_PIECES = 64
-"""Longest text whose maps are drawn, special tokens included."""
+"""Maximum number of pieces, special tokens included, for attention maps."""
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def attend(folders: Sequence[str], text: str, out: str | None) -> str:
-    """Write the page that the command line asks for, and return the closing lines.
+    """Write the page for the arguments of the command line, and return the lines to print.
 
     Raises:
-        DomainbertError: not one folder, no text, or see `write_attention_page`.
+        DomainbertError: not exactly one folder, an empty text, or see `write_attention_page`.
     """
     if len(folders) != 1:
-        raise DomainbertError(f"--attend: found {len(folders)} folders; expected one, of a model")
+        raise DomainbertError(f"--attend: found {len(folders)} folders; expected one model folder")
     if not text.strip():
-        raise DomainbertError("--attend: found an empty text; expected words that the model reads")
+        raise DomainbertError("--attend: found an empty text; expected the text to explain")
     path = Path(out or FILE)
     check_whole("--out", path)
     path = path / FILE if path.is_dir() else path
-    lacking = write_attention_page(Path(folders[0]), text, path)
-    return "\n".join([*(f"not on the page: {sentence}" for sentence in lacking), f"report: {path}"])
+    omitted = write_attention_page(Path(folders[0]), text, path)
+    return "\n".join([*(f"not on the page: {reason}" for reason in omitted), f"report: {path}"])
 
 
 def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
-    """Write the page about a text that a model reads, and return a sentence for each part that it lacks.
+    """Write the page about a model and a text, and return the reason for each omitted part.
 
     Raises:
-        DomainbertError: no model folder; neither part can be made of this model and text; the disk is full.
+        DomainbertError: no model folder; both parts are impossible for this model and text; the disk is full.
     """
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
     model = load_predictor(folder, "32-true") if has_task else folder
-    found, no_words = _tried(lambda: attributions(model, text) if has_task else _no_task())
-    maps, no_maps = _tried(lambda: attention_maps(model, text, MOST_PIECES))
-    lacking = [sentence for sentence in (no_words, no_maps) if sentence]
-    if found is None and maps is None:
-        raise DomainbertError("\n  ".join([f"{folder}: nothing to show", *dict.fromkeys(lacking)]))
-    made = {} if found is None else attribution_data(text, found)
-    drawn = {} if maps is None else attention_data(maps)
+    claims, no_words = _try(lambda: attributions(model, text) if has_task else _no_task())
+    maps, no_maps = _try(lambda: attention_maps(model, text, MOST_PIECES))
+    omitted = [reason for reason in (no_words, no_maps) if reason]
+    if claims is None and maps is None:
+        raise DomainbertError("\n  ".join([f"{folder}: nothing to show", *dict.fromkeys(omitted)]))
+    word_data = {} if claims is None else attribution_data(text, claims)
+    map_data = {} if maps is None else attention_data(maps)
     sections = [
-        Section("Which words made it", "attributions.html", {"lacking": no_words, **made}),
-        Section("Where heads look", "attention.html", {"lacking": no_maps, **drawn}),
+        Section("Word attributions", "attributions.html", {"omitted": no_words, **word_data}),
+        Section("Attention maps", "attention.html", {"omitted": no_maps, **map_data}),
     ]
-    sections.sort(key=lambda section: bool(section.data["lacking"]))  # what there is comes first
+    sections.sort(key=lambda section: bool(section.data["omitted"]))  # omitted parts come last
     with told_if_full(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_page(path, f"How {folder} reads a text", sections)
-    return lacking
+    return omitted
 
 
-def _tried(make: Callable[[], Made]) -> tuple[Made | None, str]:
-    """The result; or None, and the sentence with which it is refused."""
+def _try(compute: Callable[[], Result]) -> tuple[Result | None, str]:
+    """Return the result and "", or None and the error message."""
     try:
-        return make(), ""
+        return compute(), ""
     except DomainbertError as error:
         return None, str(error)
 
 
 def _no_task() -> list[Attribution]:
-    raise DomainbertError("attributions: the model has no head for a task; expected one that finetune wrote")
+    raise DomainbertError("attributions: the model has no task head; expected a model trained by finetune")

@@ -1,4 +1,4 @@
-"""`domainbert report`: one page for a run or several, and the page that `domainbert run` leaves behind."""
+"""`domainbert report`: HTML report of one or several runs. `domainbert run` also writes it at the end."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ HELP = """\
 usage: domainbert report RUN... [--out FILE]
        domainbert report MODEL --attend TEXT [--out FILE]
 
-Write one page of HTML about a run, or several side by side: which system is better and by how much, learning curves,
-scores against cost, the worst mistakes, data, settings. It is one file, reads without a network, and shows what is
-there: nothing is trained or predicted for it. Systems of several runs are compared where the test set is the same.
+Write an HTML report of a run, or of several runs side by side: which system is better and by how much, learning
+curves, scores against cost, the worst mistakes, data, settings. The report is a single file, needs no network
+connection, and uses only existing results. Systems of several runs are compared if their test set is the same.
 
-  RUN          a folder that domainbert run has written, or that of a single stage
-  --out FILE   where the page goes; report.html in the folder, where there is one RUN
+  RUN          output folder of domainbert run, or of a single stage
+  --out FILE   file to write; default for a single RUN: report.html in its folder
 
-With --attend the page is about one text and how the model in the folder MODEL reads it: which words made each label
-that it predicts (this needs pip install 'domainbert[attribution]'), and where every attention head looks.
+With --attend, explain the predictions of the model in folder MODEL for a text: the attribution of each predicted label
+to words (needs pip install 'domainbert[attribution]'), and the attention maps of all heads.
 
-  --attend TEXT       at most 64 pieces of the vocabulary, special tokens included, to see where heads look
-  --out FILE          attention.html in the current folder, unless it is told
-  --allow-import PKG  let the model be of a family or a task in these packages of yours (PKG,PKG)
+  --attend TEXT       text to explain; attention maps need at most 64 tokens, special tokens included
+  --out FILE          file to write; default: attention.html in the current folder
+  --allow-import PKG  allow encoder families and tasks from your own packages (PKG,PKG)
 """
 
-_FEWER = (50, 20, 5, 0)  # mistakes of each system, until the page is small enough
+_MAX_MISTAKES = (50, 20, 5, 0)  # per system; the next value is tried if the page is too large
 
 
 def help_text() -> str:
@@ -41,16 +41,16 @@ def help_text() -> str:
 
 
 def perform(typed: Typed) -> int:
-    """Write the page and print where; raises as `report`."""
+    """Write the page and print its path; raises as `report`."""
     print(report(typed))
     return 0
 
 
 def report(typed: Typed) -> str:
-    """Write the page that the command line asks for, and return the closing line.
+    """Write the page for the arguments of the command line, and return the lines to print.
 
     Raises:
-        DomainbertError: no run, or one that is not there; several without `--out`; an option that there is not.
+        DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option.
     """
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:
@@ -62,7 +62,7 @@ def report(typed: Typed) -> str:
         raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
     out = typed.flags.get("out")
     if len(folders) > 1 and not out:
-        raise DomainbertError("report: expected --out FILE, for the page is of several runs")
+        raise DomainbertError(f"report: found {len(folders)} runs without --out; expected --out FILE")
     check_whole("--out", out or "")
     path = Path(out or folders[0] / FILE)
     if path.is_dir():
@@ -78,17 +78,17 @@ def _attend(typed: Typed) -> str:
 
 
 def write_report(folders: Sequence[Path], path: Path) -> None:
-    """Write the page about the runs in these folders.
+    """Write the report of the runs in these folders.
 
     Raises:
-        DomainbertError: a folder is not there or holds no stage; the disk is full.
+        DomainbertError: a folder does not exist or contains no stage; the disk is full.
     """
     from domainbert.report.page import MOST_BYTES, page_text, save_page
     from domainbert.report.runs import read_runs
     from domainbert.report.sections import sections
 
     title = ", ".join(run.name for run in read_runs(folders))
-    for most in _FEWER:
+    for most in _MAX_MISTAKES:
         text = page_text(f"Report: {title}", sections(read_runs(folders), most))
         if len(text.encode("utf-8")) <= MOST_BYTES:
             break
@@ -96,14 +96,14 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 
 
 def report_after_run(out: Path) -> str:
-    """Write the page of a run that has just ended, and return the line that says where; never an error.
+    """Write the report at the end of a run, and return a line with its path.
 
-    Whatever is wrong with the page, the run is done: the line says what, and how to try again.
+    Never raises: an error in the report must not fail the run. The line then has the error and the command to retry.
     """
     try:
         write_report([out], out / FILE)
     except Exception as error:
         again = shlex.join(["domainbert", "report", str(out)])
-        kind = "" if isinstance(error, DomainbertError) else f"{type(error).__name__}: "
-        return f"warning: no {FILE}: {kind}{' '.join(str(error).split())}; to try again: {again}"
-    return f"{out / FILE} shows the run in a browser."
+        name = "" if isinstance(error, DomainbertError) else f"{type(error).__name__}: "
+        return f"warning: no {FILE}: {name}{' '.join(str(error).split())}; to try again: {again}"
+    return f"report: {out / FILE} (open it in a browser)"

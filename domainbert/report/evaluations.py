@@ -1,8 +1,8 @@
-"""Results of `evaluate`: systems by test set, and their differences, also of systems that different runs evaluated.
+"""Results of `evaluate`: systems by test set, and their differences, also between systems of different runs.
 
-Two evaluations have the same test set if their manifests say so: the same files by name and content. The bootstrap
-draws its documents from its seed alone, so the draws that two runs have saved for one test set are of the same
-documents, and their differences are paired ones.
+Two evaluations have the same test set if their manifests list the same files by name and content. The resamples of the
+bootstrap depend only on its seed, so two runs have resampled the same documents of a test set, and their differences
+can be paired.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ _PERCENTILES = 2.5, 97.5
 
 @dataclass(frozen=True)
 class System:
-    """A system's scores on a test set."""
+    """Scores of a system on a test set."""
 
     name: str
-    """Of its run, too, where the report is of several."""
+    """With the name of its run, if the report has several runs."""
     scores: dict[str, Any]
-    """As `systems.NAME` of `metrics.json`."""
+    """`systems.NAME` of `metrics.json`."""
     run: Run
     folder: Path
-    """Place of its mistakes and predictions: `mistakes/NAME` below the folder of `evaluate`."""
+    """Folder of its mistakes and predictions: `mistakes/NAME` below the folder of `evaluate`."""
     drawn: dict[str, Any]
-    """Settings of the bootstrap: `seed`, `resamples`, `units`, `metric`; empty in those of an older version."""
+    """Settings of the bootstrap: `seed`, `resamples`, `units`, `metric`; empty for older versions."""
     draws: list[float]
-    """The score in each resample."""
+    """Score in each resample."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The score of one system less that of another."""
+    """Difference of two systems: score of `a` minus score of `b`."""
 
     a: str
     b: str
     difference: float
     interval: list[float] | None
-    """None where the two were evaluated apart, and it is not known."""
+    """None (unknown) if the systems were evaluated separately, on different resamples."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All that is known of one test set."""
+    """Results on a test set."""
 
     title: str
-    """The stage, where there are several evaluations."""
+    """Name of the stage; empty for a single evaluation."""
     metric: Headline
     facts: dict[str, Any]
     """`test`, `gold` and `bootstrap` of `metrics.json`."""
@@ -66,63 +66,66 @@ class Evaluation:
 
 
 def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
-    """The evaluations of these runs, those of the same test set in one."""
-    found: dict[tuple[str, int], list[Evaluation]] = {}
+    """Read the evaluations of these runs, and merge evaluations on the same test set."""
+    groups: dict[tuple[str, int], list[Evaluation]] = {}
     for run in runs:
-        here: Counter[str] = Counter()  # a second evaluation of a run stands by itself: names of systems may recur
+        counts: Counter[str] = Counter()  # evaluations of the same run stay separate: system names may repeat
         for stage in run.of_kind(_METRICS):
-            written = run.json(stage.path / _METRICS, "what evaluate has found")
-            one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
-            if one.systems:
-                found.setdefault((identity, here[identity]), []).append(one)
-                here[identity] += 1
-    if len(found) == 1:
-        return [replace(_together(alike), title="") for alike in found.values()]
-    return [_together(alike) for alike in found.values()]
+            metrics = run.json(stage.path / _METRICS, "the result of evaluate")
+            evaluation, identity = _evaluation(run, stage, metrics, single=len(runs) == 1), _identity(stage, metrics)
+            if evaluation.systems:
+                groups.setdefault((identity, counts[identity]), []).append(evaluation)
+                counts[identity] += 1
+    if len(groups) == 1:
+        return [replace(_merge(group), title="") for group in groups.values()]
+    return [_merge(group) for group in groups.values()]
 
 
-def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone: bool) -> Evaluation:
-    metric = Headline(**{"key": "f1", "name": "F1", **written.get("metric", {})})
-    drawn = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
-    how, draws = drawn.get("drawn", {}), drawn.get("systems", {})
-    suffix = "" if alone else f" ({run.name})"
+def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any], single: bool) -> Evaluation:
+    metric = Headline(**{"key": "f1", "name": "F1", **metrics.get("metric", {})})
+    bootstrap = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
+    drawn, draws = bootstrap.get("drawn", {}), bootstrap.get("systems", {})
+    suffix = "" if single else f" ({run.name})"
     systems = [
-        System(name + suffix, scores, run, stage.path / "mistakes" / name, how, draws.get(name, []))
-        for name, scores in written.get("systems", {}).items()
+        System(name + suffix, scores, run, stage.path / "mistakes" / name, drawn, draws.get(name, []))
+        for name, scores in metrics.get("systems", {}).items()
         if metric.key in scores
     ]
     pairs = [
         Pair(pair["a"] + suffix, pair["b"] + suffix, pair["difference"], pair.get("interval"))
-        for pair in written.get("paired", [])
+        for pair in metrics.get("paired", [])
         if pair["difference"] is not None
     ]
-    facts = {key: written.get(key) for key in ("test", "gold", "bootstrap", "task")}
-    return Evaluation(stage.name, metric, facts, systems, pairs, [one + suffix for one in written.get("warnings", [])])
+    facts = {key: metrics.get(key) for key in ("test", "gold", "bootstrap", "task")}
+    warnings = [warning + suffix for warning in metrics.get("warnings", [])]
+    return Evaluation(stage.name, metric, facts, systems, pairs, warnings)
 
 
-def _identity(stage: StageFolder, written: Mapping[str, Any]) -> str:
-    """Two evaluations with the same one are of the same test set and metric."""
+def _identity(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
+    """Hash of the test set, the task and the metric; equal for comparable evaluations."""
     facts = made_from(stage.manifest) or {}
     test = {name: fact for name, fact in facts.items() if name.partition(".")[0].partition("[")[0] == "test"}
-    named = json.dumps(test)
-    made = {name: fact for name, fact in facts.items() if f'"{name}' in named and name.startswith("@")}
-    shown = [written.get("task"), written.get("gold"), written.get("metric", {}).get("key")]
-    return hash_json([test or written.get("test"), made, *shown])  # without a manifest the name of the set has to do
+    text = json.dumps(test)
+    stages = {name: fact for name, fact in facts.items() if f'"{name}' in text and name.startswith("@")}
+    task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
+    return hash_json([test or metrics.get("test"), stages, *task])  # without a manifest only the name is known
 
 
-def _together(alike: Sequence[Evaluation]) -> Evaluation:
-    """One evaluation of systems that several stages have evaluated; the first system is compared with all others."""
-    first, *others = alike
+def _merge(group: Sequence[Evaluation]) -> Evaluation:
+    """Merge evaluations of several stages; the first system is compared with all systems of the other stages."""
+    first, *others = group
     if not others:
         return first
-    systems = [system for one in alike for system in one.systems]
-    pairs = [*first.pairs, *(pair for one in others for pair in _across(first.systems[0], one.systems, first.metric))]
-    title = ", ".join(dict.fromkeys(one.title for one in alike))
-    warnings = [warning for one in alike for warning in one.warnings]
+    systems = [system for evaluation in group for system in evaluation.systems]
+    pairs = [*first.pairs]
+    for other in others:
+        pairs += _pairs(first.systems[0], other.systems, first.metric)
+    title = ", ".join(dict.fromkeys(evaluation.title for evaluation in group))
+    warnings = [warning for evaluation in group for warning in evaluation.warnings]
     return Evaluation(title, first.metric, first.facts, systems, pairs, warnings)
 
 
-def _across(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
+def _pairs(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
     for other in others:
         a, b = first.scores[metric.key], other.scores[metric.key]
         if a is not None and b is not None:
@@ -130,7 +133,7 @@ def _across(first: System, others: Sequence[System], metric: Headline) -> Iterat
 
 
 def _paired_interval(first: System, other: System) -> list[float] | None:
-    """The percentile interval of the differences in resamples of the same documents."""
+    """Percentile interval of the differences in the same resamples; None if the resamples are not the same."""
     if not first.draws or first.drawn != other.drawn or len(first.draws) != len(other.draws):
         return None
     import numpy as np

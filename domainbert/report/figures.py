@@ -26,7 +26,7 @@ _UNITS = {"latency_1": 1e3, "parameters": 1e-6}
 
 
 def forest(name: str, evaluation: Evaluation) -> Markup:
-    """Each paired difference with its interval, beside the line of no difference."""
+    """Draw each paired difference with its interval, and a line at 0."""
     metric, pairs = evaluation.metric, evaluation.pairs
     height = 0.75 + _ROW * len(pairs)
     label = f"Differences in {metric.name} with their 95 % intervals"
@@ -37,11 +37,11 @@ def _forest(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
     scale = 100 if metric.percent else 1
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
-        colour = SERIES[0] if is_told(pair) else SERIES[5]
+        colour = SERIES[0] if is_significant(pair) else SERIES[5]
         if pair.interval is not None:
-            ends = [scale * one for one in pair.interval]
+            ends = [scale * bound for bound in pair.interval]
             axes.plot(ends, [row, row], color=colour, linewidth=2)
-        filled = colour if is_told(pair) else "none"
+        filled = colour if is_significant(pair) else "none"
         axes.plot(scale * pair.difference, row, "s", color=colour, markerfacecolor=filled, markersize=7)
     axes.set_yticks(range(len(pairs)), [f"{pair.a} minus {pair.b}" for pair in pairs], color=INK)
     axes.set_ylim(len(pairs) - 0.4, -0.6)
@@ -51,13 +51,13 @@ def _forest(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
     axes.set_xlabel(f"difference in {metric.name}" + (", points" if metric.percent else ""))
 
 
-def is_told(pair: Pair) -> bool:
-    """Whether the interval is known and leaves out no difference."""
+def is_significant(pair: Pair) -> bool:
+    """Whether the 95 % interval is known and excludes 0."""
     return pair.interval is not None and not pair.interval[0] <= 0 <= pair.interval[1]
 
 
 def learning_curves(name: str, group: Group) -> Markup:
-    """A panel for each metric, a colour for each training, a line for each seed; the best evaluation is ringed."""
+    """Draw a panel for each metric, a colour for each training, a line for each seed; a ring marks the best step."""
     panels = [metric for metric in group.metrics if group.panel(metric)]
     rows = math.ceil(len(panels) / _columns(panels))
     height = 0.35 + 2.3 * rows + 0.2 * math.ceil(len(group.trainings) / 3)
@@ -77,9 +77,9 @@ def _learning_curves(group: Group, panels: Sequence[str], figure: Figure) -> Non
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
-    named = {training: lines[training] for training in numbers if training in lines}
-    if len(named) > 1:  # with its labels, or matplotlib leaves out what begins with "_"
-        figure.legend(list(named.values()), list(named), loc="outside lower left", ncols=3)
+    handles = {training: lines[training] for training in numbers if training in lines}
+    if len(handles) > 1:  # explicit labels: matplotlib omits automatic labels that begin with "_"
+        figure.legend(list(handles.values()), list(handles), loc="outside lower left", ncols=3)
 
 
 def _columns(panels: Sequence[str]) -> int:
@@ -88,7 +88,7 @@ def _columns(panels: Sequence[str]) -> int:
 
 def _curve(axes: Axes, curve: Curve, number: int) -> None:
     style = style_of(number)
-    shown = {label for label in (line.get_label() for line in axes.get_lines())}
+    labels = {label for label in (line.get_label() for line in axes.get_lines())}
     few = len(curve.steps) < 8
     axes.plot(
         curve.steps,
@@ -96,7 +96,7 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
         color=style["color"],
         linestyle=style["linestyle"],
         marker=style["marker"] if few else None,
-        label="" if curve.training in shown else curve.training,
+        label="" if curve.training in labels else curve.training,
         alpha=0.9,
     )
     if curve.best in curve.steps:
@@ -105,10 +105,10 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
 
 
 def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
-    """The score of each system against its latency and its size, both on log axes; None where no cost was measured."""
+    """Draw the score of each system against its latency and its size, on log axes; None without measured costs."""
     metric = evaluation.metric
-    scored = (one for one in evaluation.systems if one.scores[evaluation.metric.key] is not None)
-    measured = {one.name: one.scores for one in scored if one.scores.get("cost")}
+    scored = (system for system in evaluation.systems if system.scores[metric.key] is not None)
+    measured = {system.name: system.scores for system in scored if system.scores.get("cost")}
     if not measured:
         return None
     label = f"{metric.name} against latency and against size"
@@ -127,18 +127,19 @@ def _score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], fi
             axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
             points[name] = axes.plot(x, y, style["marker"], color=style["color"], markersize=7)[0]
         axes.set_xscale("log")
-        _plain_log_ticks(axes, [one["cost"][key] * _UNITS[key] for one in measured.values() if one["cost"].get(key)])
+        costs = (scores["cost"] for scores in measured.values())
+        _plain_log_ticks(axes, [cost[key] * _UNITS[key] for cost in costs if cost.get(key)])
         axes.set_xlabel(title)
     panels[0].set_ylabel(metric.name)
     figure.legend(list(points.values()), list(points), loc="outside lower left", ncols=4)
 
 
-def _plain_log_ticks(axes: Axes, found: Sequence[float]) -> None:
-    """Ticks at 1, 2 and 5 times powers of ten, as plain numbers, for points at these places."""
+def _plain_log_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Set ticks at 1, 2 and 5 times powers of ten, as plain numbers, on a log axis with these values."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    low, high = min(found, default=1), max(found, default=1)
-    if high < 3 * low:  # else a single tick, or none
+    low, high = min(values, default=1), max(values, default=1)
+    if high < 3 * low:  # widen the range, so that the axis has at least two ticks
         middle = math.sqrt(low * high)
         axes.set_xlim(middle / 2, middle * 2)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -147,34 +148,33 @@ def _plain_log_ticks(axes: Axes, found: Sequence[float]) -> None:
 
 
 def reliability(name: str, evaluation: Evaluation) -> Markup | None:
-    """Draw how often predictions of each confidence are right, a panel for each system; None where there are no
-    bins."""
-    found = {one.name: one.scores.get("reliability") or {} for one in evaluation.systems}
-    judged = {system: one for system, one in found.items() if one.get("bins")}
-    if not judged:
+    """Draw a reliability diagram (accuracy by confidence) for each system; None if no system has bins."""
+    scores = {system.name: system.scores.get("reliability") or {} for system in evaluation.systems}
+    binned = {system: values for system, values in scores.items() if values.get("bins")}
+    if not binned:
         return None
     label = "Accuracy against confidence"
-    rows = math.ceil(len(judged) / 3)
-    return picture(name, label, (_WIDTH, 2.7 * rows), partial(_reliability, judged))
+    rows = math.ceil(len(binned) / 3)
+    return picture(name, label, (_WIDTH, 2.7 * rows), partial(_reliability, binned))
 
 
-def _reliability(judged: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
+def _reliability(binned: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
     columns = 3
     grid = list(
-        figure.subplots(math.ceil(len(judged) / columns), columns, squeeze=False, sharex=True, sharey=True).flat
+        figure.subplots(math.ceil(len(binned) / columns), columns, squeeze=False, sharex=True, sharey=True).flat
     )
-    for number, (axes, (system, one_of)) in enumerate(zip(grid, judged.items(), strict=False)):
-        style, bins = style_of(number), one_of["bins"]
+    for number, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=False)):
+        style, bins = style_of(number), values["bins"]
         axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
-        places = [one["confidence"] for one in bins], [one["accuracy"] for one in bins]
-        axes.plot(*places, color=style["color"], marker=style["marker"])
-        axes.set_title(f"{system}, ECE {one_of['ece']:.3f}" if "ece" in one_of else system, color=INK)
+        points = [item["confidence"] for item in bins], [item["accuracy"] for item in bins]
+        axes.plot(*points, color=style["color"], marker=style["marker"])
+        axes.set_title(f"{system}, ECE {values['ece']:.3f}" if "ece" in values else system, color=INK)
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)
         axes.set_aspect("equal")
         axes.set_xlabel("confidence")
-    grid[0].set_ylabel("right")
-    for axes in grid[len(judged) :]:
+    grid[0].set_ylabel("accuracy")
+    for axes in grid[len(binned) :]:
         axes.set_visible(False)
     for axes in figure.axes:
         axes.grid(color=RULE)

@@ -1,4 +1,4 @@
-"""The making of runs: settings that differ, commands, versions, hashes."""
+"""How runs were made: settings that differ, commands, versions, hashes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MODEL = ".safetensors"
 
 @dataclass(frozen=True)
 class Command:
-    """The command that makes a stage again by itself."""
+    """Command that runs a single stage again."""
 
     stage: str
     text: str
 
 
 def setting_tables(runs: Sequence[Run]) -> list[Table]:
-    """The settings in which the same stage of several runs differs, or the trainings of one run among each other."""
+    """Tables of the settings that differ between runs, by stage; for a single run between its trainings."""
     tables = [_between_runs(name, runs) for name in _names(runs)] if len(runs) > 1 else _between_trainings(runs[0])
     return [table for table in tables if table.rows]
 
@@ -36,44 +36,44 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def _between_runs(name: str, runs: Sequence[Run]) -> Table:
     folders = {run.name: [stage for stage in run.stages if stage.name == name] for run in runs}
-    settings = {run: flat(settings_of(found[0])) for run, found in folders.items() if found}
-    return _differing(f"Stage {name}", settings)
+    settings = {run: flat(settings_of(stages[0])) for run, stages in folders.items() if stages}
+    return _differences(f"Stage {name}", settings)
 
 
 def _between_trainings(run: Run) -> list[Table]:
-    """Trainings of the same stage and task, side by side."""
-    alike: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    """Tables of the differences between trainings of the same stage and task."""
+    groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for stage in run.stages:
         settings = flat(settings_of(stage))
         if "optim.name" in settings:
-            alike.setdefault((stage.kind, settings.get("task.class_path", "")), {})[stage.name] = settings
-    return [_differing(f"Trainings by {kind}", found) for (kind, _), found in alike.items() if len(found) > 1]
+            groups.setdefault((stage.kind, settings.get("task.class_path", "")), {})[stage.name] = settings
+    return [_differences(f"Trainings by {stage}", group) for (stage, _), group in groups.items() if len(group) > 1]
 
 
-def _differing(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
-    keys = list(dict.fromkeys(key for one in settings.values() for key in one))
+def _differences(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
+    keys = list(dict.fromkeys(key for values in settings.values() for key in values))
     rows: list[list[Cell]] = []
     for key in keys:
-        values = [one.get(key, _NOT_SET) for one in settings.values()]
+        values = [flat_settings.get(key, _NOT_SET) for flat_settings in settings.values()]
         if len(set(values)) > 1:
             rows.append([key, *values])
     return Table(caption, ["setting", *settings], rows)
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Nested settings by dotted key; `init_args` is left out of the keys, and what is not set is no setting."""
+    """Flatten nested settings to dotted keys without `init_args`; None values are left out."""
     if isinstance(value, dict) and value:
-        found: dict[str, str] = {}
-        for key, one in value.items():
-            found |= flat(one, prefix if key == "init_args" else f"{prefix}{key}.")
-        return found
+        settings: dict[str, str] = {}
+        for key, item in value.items():
+            settings |= flat(item, prefix if key == "init_args" else f"{prefix}{key}.")
+        return settings
     if value is None:
         return {}
     return {prefix.rstrip("."): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
 
 
 def shown_time(moment: str) -> str:
-    """A moment of a manifest to the minute.
+    """Format a time of a manifest to the minute.
 
     >>> shown_time("2026-11-22T18:11:49+00:00")
     '2026-11-22 18:11 UTC'
@@ -82,20 +82,20 @@ def shown_time(moment: str) -> str:
 
 
 def stages_table(run: Run) -> Table:
-    """A table of when and with what each stage was made: its key tells whether two are the same."""
+    """Table of the stages of a run: state, start, duration, seeds, cache key."""
     rows: list[list[Cell]] = []
     for stage in run.stages:
-        made, seed = stage.manifest, stage.manifest.get("seed")
-        seconds = made.get("wall_seconds")
+        manifest, seed = stage.manifest, stage.manifest.get("seed")
+        seconds = manifest.get("wall_seconds")
         rows.append(
             [
                 stage.name,
                 stage.kind,
                 stage.state,
-                shown_time(made.get("started", "")),
+                shown_time(manifest.get("started", "")),
                 Number(format_duration(seconds), seconds) if seconds is not None else "",
                 ", ".join(map(str, seed)) if isinstance(seed, list) else "" if seed is None else str(seed),
-                str(made.get("key", ""))[:12],
+                str(manifest.get("key", ""))[:12],
             ]
         )
     heads = ["folder", "stage", "state", "started", "time", "seeds", "key"]
@@ -103,34 +103,34 @@ def stages_table(run: Run) -> Table:
 
 
 def versions_table(runs: Sequence[Run]) -> Table:
-    """Versions of Python and packages and the commit, of each run; several where its stages differ."""
-    found: dict[str, dict[str, set[str]]] = {}
+    """Table of the versions of Python and packages and the git commit, by run; several if its stages differ."""
+    versions: dict[str, dict[str, set[str]]] = {}
     for run in runs:
         for stage in run.stages:
             facts = {**stage.manifest.get("versions", {}), "git commit": stage.manifest.get("git_commit")}
             for name, version in facts.items():
                 if version:
-                    found.setdefault(name, {}).setdefault(run.name, set()).add(str(version))
-    rows = [[name, *(", ".join(sorted(one.get(run.name, ()))) for run in runs)] for name, one in found.items()]
+                    versions.setdefault(name, {}).setdefault(run.name, set()).add(str(version))
+    rows = [[name, *(", ".join(sorted(by_run.get(run.name, ()))) for run in runs)] for name, by_run in versions.items()]
     return Table("Versions", ["package", *(run.name for run in runs)], rows)
 
 
 def hashes_table(runs: Sequence[Run]) -> Table:
-    """SHA-256 of every input that is a file, and of the weights that were written."""
+    """Table of the SHA-256 hashes of all input files and written weights."""
     rows: dict[tuple[str, str], list[Cell]] = {}
     for run in runs:
         for stage in run.stages:
             inputs = {name: digest for name, digest in stage.manifest.get("inputs", {}).items() if name[:1] != "@"}
             outputs = stage.manifest.get("outputs", {})
-            weights = {str(stage.path / name): one["sha256"] for name, one in outputs.items() if name.endswith(_MODEL)}
+            weights = {str(stage.path / name): outputs[name]["sha256"] for name in outputs if name.endswith(_MODEL)}
             for name, digest in {**inputs, **weights}.items():
                 rows[name, digest] = [name, digest]
     return Table("SHA-256 of inputs and weights", ["file", "hash"], list(rows.values()))
 
 
 def commands(runs: Sequence[Run]) -> list[Command]:
-    """The command that makes each stage again: that of its recipe, by which the others know it afterwards, or one that
-    reads its `config.yaml`."""
+    """Commands to run each stage again: `domainbert run` for a stage of a recipe, so that later stages accept the
+    result; otherwise the stage with its `config.yaml`."""
     return [
         Command(stage.name, shlex.join(_command(run, stage)))
         for run in runs
@@ -142,6 +142,6 @@ def commands(runs: Sequence[Run]) -> list[Command]:
 def _command(run: Run, stage: StageFolder) -> list[str]:
     if not run.command:
         return ["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]
-    selecting = ("--only=", "--from=")
-    kept = [word for word in shlex.split(run.command) if not word.startswith(selecting)]
-    return [*kept, "--only", stage.name, "--force", stage.name]
+    selection = ("--only=", "--from=")
+    words = [word for word in shlex.split(run.command) if not word.startswith(selection)]
+    return [*words, "--only", stage.name, "--force", stage.name]

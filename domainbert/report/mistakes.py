@@ -1,4 +1,4 @@
-"""The worst mistakes of each system, with gold and prediction marked in the text."""
+"""Worst mistakes of each system, with gold and predicted labels marked in the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from domainbert.report.evaluations import Evaluation, System
 
 MOST = 50
-"""Mistakes of a system that are shown."""
+"""Maximum number of mistakes shown per system."""
 
 _HUES = 6
 _RIGHT = "correct"
@@ -28,27 +28,27 @@ class Piece:
 
     @property
     def wrong(self) -> bool:
-        """Whether it is a mistake."""
+        """Whether the marked label is a mistake."""
         return bool(self.kind) and self.kind != _RIGHT
 
 
 @dataclass(frozen=True)
 class Side:
-    """Labels of a text, of gold or of the model."""
+    """Gold or predicted labels of a text."""
 
     pieces: list[Piece]
-    """The text, cut at the marks; empty where nothing in it is marked."""
+    """The text, split at the marks; empty without marks."""
     labels: list[Piece]
-    """Labels of the whole text, and marks that overlap others."""
+    """Labels of the whole text, and marks that overlap an earlier mark."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A text that a system got wrong."""
+    """A text with a wrong prediction."""
 
     line: str
     text: str
-    """Shown where neither side marks anything in it."""
+    """The text if neither side marks a part of it; otherwise empty."""
     gold: Side
     predicted: Side
     pair: str
@@ -59,47 +59,47 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class MistakesOf:
-    """The worst mistakes of a system."""
+class SystemMistakes:
+    """Worst mistakes of a system."""
 
     system: str
     total: int
-    """Texts that at least one of its models got wrong."""
+    """Number of texts with a wrong prediction of at least one seed."""
     num_seeds: int
     shown: list[Mistake]
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that occur, for the filter."""
-        return sorted({kind for one in self.shown for kind in one.kinds})
+        """Kinds of the shown mistakes, for the filter."""
+        return sorted({kind for mistake in self.shown for kind in mistake.kinds})
 
     @property
     def labels(self) -> list[str]:
-        """The labels that occur, for the filter."""
-        return sorted({label for one in self.shown for label in one.labels})
+        """Labels of the shown mistakes, for the filter."""
+        return sorted({label for mistake in self.shown for label in mistake.labels})
 
 
-def mistakes(evaluation: Evaluation, most: int = MOST) -> list[MistakesOf]:
-    """The worst mistakes of each system; a text that several seeds got wrong is told once, by the worst of them."""
-    read = {system.name: _read(system) for system in evaluation.systems}
-    labels = sorted({label for rows, _ in read.values() for row in rows for label in _names(row)})
+def mistakes(evaluation: Evaluation, most: int = MOST) -> list[SystemMistakes]:
+    """Worst mistakes of each system; a text that is wrong for several seeds is listed once, for the worst seed."""
+    systems = {system.name: _read(system) for system in evaluation.systems}
+    labels = sorted({label for rows, _ in systems.values() for row in rows for label in _names(row)})
     hues = {label: number % _HUES for number, label in enumerate(labels)}
     return [
-        MistakesOf(name, len(rows), seeds, [_mistake(row, hues) for row in rows[:most]])
-        for name, (rows, seeds) in read.items()
+        SystemMistakes(name, len(rows), seeds, [_mistake(row, hues) for row in rows[:most]])
+        for name, (rows, seeds) in systems.items()
         if rows
     ]
 
 
 def _read(system: System) -> tuple[list[dict[str, Any]], int]:
-    """The mistakes of all seeds, worst first, each text once with the `seeds` that got it wrong; and how many seeds."""
+    """Read the mistakes, worst first, each text once with the `seeds` that are wrong; and the number of seeds."""
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
     if not system.run.is_intact(system.folder, "*.jsonl"):
         return [], 0
     merged: dict[Any, dict[str, Any]] = {}
     for file in files:
         for row in system.run.lines(file):
-            key = row["item"] if "item" in row else (row.get("line"), row.get("text"))  # of an older version
+            key = row["item"] if "item" in row else (row.get("line"), row.get("text"))  # older versions wrote no item
             worst = merged.setdefault(key, {**row, "seeds": []})
             if row.get("severity", 0) > worst.get("severity", 0):
                 merged[key] = {**row, "seeds": worst["seeds"]}
@@ -128,9 +128,9 @@ def _mistake(row: Mapping[str, Any], hues: Mapping[str, int]) -> Mistake:
 
 
 def _side(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> Side:
-    """The text cut at its marks; of marks that overlap, the later ones stand beside it."""
+    """Split a text at its marks; a mark that overlaps an earlier mark is listed after the text."""
     pieces: list[Piece] = []
-    beside: list[Piece] = []
+    labels: list[Piece] = []
     end = 0
     for mark in sorted(marks, key=lambda mark: mark.get("start", -1)):
         covered = text[mark["start"] : mark["end"]] if "start" in mark else ""
@@ -138,13 +138,13 @@ def _side(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]
             pieces += [Piece(text[end : mark["start"]]), _marked(covered, mark, hues)]
             end = mark["end"]
         else:
-            beside.append(_marked(covered, mark, hues))
-    return Side([*pieces, Piece(text[end:])] if pieces else [], beside)
+            labels.append(_marked(covered, mark, hues))
+    return Side([*pieces, Piece(text[end:])] if pieces else [], labels)
 
 
 def _marked(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
     label, kind = str(mark.get("label", "")), str(mark.get("kind", ""))
     head = f" of {mark['head']}" if mark.get("head") is not None else ""
-    sure = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""
-    tip = "\n".join(filter(None, [label + head, kind, sure]))
+    probability = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""
+    tip = "\n".join(filter(None, [label + head, kind, probability]))
     return Piece(text, label + head, hues.get(label, 0), kind, tip)

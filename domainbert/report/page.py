@@ -1,7 +1,7 @@
-"""One self-contained HTML page of sections, with style and script inside, which asks the network for nothing.
+"""Self-contained HTML page of sections with embedded style and script, without network requests.
 
-Its content security policy allows that style and that script by their hashes and nothing else; so a template has no
-`style` and no `on...` attributes. Texts are escaped by Jinja2. The same sections give the same bytes.
+Its content security policy allows only this style and this script, by their hashes, so templates must not use `style`
+or `on...` attributes. Jinja2 escapes all texts. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from domainbert import __version__
 from domainbert.base.files import told_if_full, write_text
 
 MOST_BYTES = 2_000_000
-"""Largest page that opens at once in a browser, and goes with an e-mail."""
+"""Maximum size of a page, so that it opens quickly and can be sent by e-mail."""
 
-_PICTURE = 'src="data:image/'  # as templates write it: the quotes of texts are escaped
+_PICTURE = 'src="data:image/'  # only templates can write this: quotes in texts are escaped
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a page, with its own entry in the contents."""
+    """Section of a page, with an entry in the table of contents."""
 
     title: str
     template: str
-    """A file in `templates/`. What stands beside it as `NAME.css` and `NAME.js` goes into the page with it."""
+    """File in `templates/`. `NAME.css` and `NAME.js` in the same folder are embedded in the page."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """The variables of the template, plain values; all of it is escaped but `Markup`."""
+    """Variables of the template as plain values; all values except `Markup` are escaped."""
 
     @property
     def anchor(self) -> str:
-        """The name by which links find it: "Where it goes wrong" is `where-it-goes-wrong`."""
+        """Anchor for links: "Score against cost" becomes `score-against-cost`."""
         return re.sub(r"[\W_]+", "-", self.title.lower()).strip("-")
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write the page, completely or not at all; `DomainbertError` if the disk is full."""
+    """Write the page atomically; `DomainbertError` if the disk is full."""
     save_page(path, page_text(title, sections))
 
 
 def save_page(path: Path, text: str) -> None:
-    """Write what `page_text` has made; `DomainbertError` if the disk is full."""
+    """Write the text of a page atomically; `DomainbertError` if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with told_if_full(path.parent):
         write_text(path, text)
 
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
-    """The HTML of a page; `ValueError` if two sections have the same anchor."""
+    """Render the HTML of a page; `ValueError` if two sections have the same anchor."""
     anchors = [section.anchor for section in sections]
     if len(set(anchors)) < len(anchors):
-        raise ValueError(f"sections need titles that differ; found {anchors}")
+        raise ValueError(f"section titles must be different; found {anchors}")
     environment = _environment()
-    bodies = [Markup(environment.get_template(one.template).render(one.data)) for one in sections]
-    names = list(dict.fromkeys(["page", *(one.template.removesuffix(".html") for one in sections)]))
-    style, script = (_joined(f"{name}.{kind}" for name in names) for kind in ("css", "js"))
+    bodies = [Markup(environment.get_template(section.template).render(section.data)) for section in sections]
+    names = list(dict.fromkeys(["page", *(section.template.removesuffix(".html") for section in sections)]))
+    style, script = (_joined(f"{name}.{suffix}" for name in names) for suffix in ("css", "js"))
     return environment.get_template("page.html").render(
         title=title,
         sections=list(zip(sections, bodies, strict=True)),
@@ -76,8 +76,7 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
 
 
 def _policy(style: str, script: str, pictures: bool) -> str:
-    """The content security policy (W3C, CSP level 3) of a page with this style and this script, and perhaps with
-    pictures that are part of it."""
+    """Content security policy (W3C, CSP level 3) that allows this style, this script and optional embedded images."""
     allowed = {"style-src": style, "script-src": script}
     parts = [f"{name} 'sha256-{_digest(text)}'" for name, text in allowed.items()]
     parts += ["img-src data:"] if pictures else []

@@ -1,7 +1,7 @@
-"""Run folders as the report reads them: stages with their manifests, and small files that may be missing.
+"""Reads run folders for the report: stages with their manifests, and small files that may be missing.
 
-Older versions wrote fewer files, and a run may have been cut off; what is missing or cannot be read is noted, and the
-report says so.
+Older versions wrote fewer files, and a run may have been interrupted: missing and unreadable files are listed in the
+report.
 """
 
 from __future__ import annotations
@@ -24,61 +24,61 @@ _CONFIG, _STATUS, _RECIPE = "config.yaml", "status.json", "recipe.json"
 
 @dataclass(frozen=True)
 class StageFolder:
-    """The folder that one stage has written."""
+    """Output folder of a stage."""
 
     name: str
     path: Path
     manifest: dict[str, Any]
-    """Empty while the stage is not done."""
+    """Empty until the stage is done."""
     status: dict[str, Any]
 
     @property
     def kind(self) -> str:
-        """The stage: `finetune`."""
+        """Name of the stage function: `finetune`."""
         return str(self.manifest.get("stage") or self.status.get("stage") or self.name)
 
     @property
     def state(self) -> str:
-        """The last thing that happened: `done`, `running`, `stopped`, `failed`, or `unknown`."""
+        """Latest state: `done`, `running`, `stopped`, `failed`, or `unknown`."""
         return "done" if self.manifest else str(self.status.get("state", "unknown"))
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The values that the stage returned."""
+        """Values that the stage function returned."""
         return self.manifest.get("metrics") or {}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: the folders of its stages in the order in which they were started."""
+    """A run: its stage folders in the order of their start."""
 
     name: str
     path: Path
     stages: list[StageFolder]
     command: str = ""
-    """The `domainbert run` that was typed last; empty of a stage that was run by itself."""
+    """Last `domainbert run` command; empty for a stage without a recipe."""
     missing: list[str] = field(default_factory=list)
-    """Parts that could not be read, in sentences; filled while the report is made."""
+    """Messages about parts that could not be read; filled while the report is built."""
 
     def json(self, path: Path, expected: str, optional: bool = False) -> dict[str, Any]:
-        """The JSON object in a file; empty, and noted unless it is optional, where there is none. A file that is not as
-        its stage left it is noted, too."""
+        """Read the JSON object in a file; empty if the file is missing or has changed since its stage wrote it. Both
+        add a message to `missing`, except for a missing file that is `optional`."""
         if not self.is_intact(path.parent, path.name):
             return {}
         if not path.is_file():
             if not optional:
-                self.missing.append(f"{path}: not there; {expected} is left out")
+                self.missing.append(f"{path}: does not exist; {expected} is left out")
             return {}
         try:
-            found: dict[str, Any] = read_json(path, expected)
+            content: dict[str, Any] = read_json(path, expected)
         except DomainbertError as error:
             self.missing.append(str(error))
             return {}
-        return found
+        return content
 
     def lines(self, path: Path) -> list[dict[str, Any]]:
-        """The objects of a file of JSON lines; damaged ones, as the last of a killed run, are noted. There are none
-        if the file is not as its stage left it, which is noted, too."""
+        """Read the objects of a JSONL file; empty if it has changed since its stage wrote it. Damaged lines, such as
+        the last line of a killed run, are skipped. Both add a message to `missing`."""
         if not self.is_intact(path.parent, path.name):
             return []
         rows: list[dict[str, Any]] = []
@@ -97,7 +97,8 @@ class Run:
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
-        """Whether the files in a stage's folder, or below it, are as it left them; noted if not. Others are intact."""
+        """Whether files in or below the folder of a stage are unchanged since the stage wrote them. If not, add a
+        message to `missing`. Files outside of stage folders count as intact."""
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True
@@ -105,43 +106,43 @@ class Run:
         try:
             check_sealed(stage.path, pattern if inside == "." else f"{escape(inside)}/{pattern}")
         except DomainbertError as error:
-            if (told := f"left out: {error}") not in self.missing:
-                self.missing.append(told)
+            if (message := f"left out: {error}") not in self.missing:
+                self.missing.append(message)
             return False
         return True
 
     def of_kind(self, file: str) -> list[StageFolder]:
-        """The stages that have written a file, even if it is missing now."""
+        """Stages that have written a file with this name, even if the file is missing now."""
         return [
             stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
         ]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs in these folders, each that of a recipe or of a single stage.
+    """Read the runs in these folders; a folder belongs to a recipe or to a single stage.
 
     Raises:
-        DomainbertError: a folder is not there, or no stage has written in it.
+        DomainbertError: a folder does not exist or contains no stage.
     """
     names = [folder.resolve().name for folder in folders]
-    shown = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
-    return [_read_run(folder, name) for folder, name in zip(folders, shown, strict=True)]
+    names = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+    return [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def _read_run(folder: Path, name: str) -> Run:
     if not folder.is_dir():
-        raise DomainbertError(f"{folder}: no such folder; expected one of domainbert run, or of one stage")
+        raise DomainbertError(f"{folder}: no such folder; expected an output folder of domainbert run or of a stage")
     missing: list[str] = []
-    known = Run(name, folder, [], missing=missing).json(folder / _RECIPE, "the stages of a recipe", optional=True)
-    run, recipe = Run(name, folder, [], str(known.get("command", "")), missing), known.get("stages")
+    recipe = Run(name, folder, [], missing=missing).json(folder / _RECIPE, "the stages of a recipe", optional=True)
+    run, stages = Run(name, folder, [], str(recipe.get("command", "")), missing), recipe.get("stages")
     paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
     for path in paths:
-        if recipe and path.name not in recipe:
-            run.missing.append(f"{path}: not a stage of the recipe that was run last; it is left out")
+        if stages and path.name not in stages:
+            run.missing.append(f"{path}: not a stage of the last recipe of this run; it is left out")
         else:
             run.stages.append(_read_stage(run, path))
     if not run.stages:
-        raise DomainbertError(f"{folder}: holds no stage; expected a folder of domainbert run, or of one stage")
+        raise DomainbertError(f"{folder}: contains no stage; expected an output folder of domainbert run or of a stage")
     run.stages.sort(key=lambda stage: (not stage.manifest, stage.manifest.get("started", ""), stage.name))
     return run
 
@@ -154,21 +155,21 @@ def _read_stage(run: Run, path: Path) -> StageFolder:
     manifest = run.json(path / MANIFEST, "a manifest of domainbert", optional=True)
     status = run.json(path / _STATUS, "the status of a stage", optional=True)
     if not is_unchanged(manifest):
-        run.missing.append(f"left out: {path}: {MANIFEST} has changed; expected it as the stage left it")
+        run.missing.append(f"left out: {path}: {MANIFEST} has changed; expected it unchanged since the stage wrote it")
         manifest = {}
     return StageFolder(path.resolve().name, path, manifest, status)
 
 
 def settings_of(stage: StageFolder) -> dict[str, Any]:
-    """The settings of a stage, as its manifest or else its `config.yaml` has them."""
+    """Settings of a stage from its manifest, or from its `config.yaml` if there is no manifest."""
     if stage.manifest:
-        found = stage.manifest.get("config") or {}
+        config = stage.manifest.get("config") or {}
     else:
         try:
-            found = load_yaml(stage.path / _CONFIG).plain()
+            config = load_yaml(stage.path / _CONFIG).plain()
         except DomainbertError:
-            found = {}
-    return {key: value for key, value in found.items() if key != "out"}
+            config = {}
+    return {key: value for key, value in config.items() if key != "out"}
 
 
 def _text_lines(path: Path) -> Iterator[str]:

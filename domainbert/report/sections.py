@@ -1,4 +1,4 @@
-"""The sections of the report, from the verdict down to the hashes."""
+"""Sections of the report, from the verdict to the hashes."""
 
 from __future__ import annotations
 
@@ -13,89 +13,93 @@ from domainbert.report.page import Section
 from domainbert.report.runs import Run
 from domainbert.report.tables import confusions, further_table, label_tables, slice_tables, systems_table
 from domainbert.report.trainings import groups
-from domainbert.report.verdict import in_short, troubles, verdicts
+from domainbert.report.verdict import run_summary, troubles, verdicts
 
 
 def sections(runs: Sequence[Run], most_mistakes: int = MOST) -> list[Section]:
-    """All sections that there is something to say in; what could not be read is told at the end."""
-    found = evaluations(runs)
-    made = [_verdict(runs, found)]
-    made += _scores(found)
-    made += _curves(runs)
-    made += _details(found)
-    made += _mistakes(found, most_mistakes)
-    made += _data(runs)
-    made.append(_making(runs))
-    return made
+    """All sections with content; messages about unreadable files are in the last section."""
+    evaluated = evaluations(runs)
+    parts = [_verdict(runs, evaluated)]
+    parts += _scores(evaluated)
+    parts += _curves(runs)
+    parts += _details(evaluated)
+    parts += _mistakes(evaluated, most_mistakes)
+    parts += _data(runs)
+    parts.append(_making(runs))
+    return parts
 
 
-def _verdict(runs: Sequence[Run], found: Sequence[Evaluation]) -> Section:
-    told = [{"title": one.title, "sentences": verdicts(one), "facts": one.facts} for one in found]
-    return Section(
-        "Verdict", "verdict.html", {"verdicts": told, "troubles": troubles(runs, found), "runs": in_short(runs)}
-    )
+def _verdict(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
+    sentences = [{"title": one.title, "sentences": verdicts(one), "facts": one.facts} for one in results]
+    data = {"verdicts": sentences, "troubles": troubles(runs, results), "runs": run_summary(runs)}
+    return Section("Verdict", "verdict.html", data)
 
 
-def _scores(found: Sequence[Evaluation]) -> Iterator[Section]:
-    if not found:
+def _scores(results: Sequence[Evaluation]) -> Iterator[Section]:
+    if not results:
         return
-    tables = [{"title": one.title, "systems": systems_table(one), "further": further_table(one)} for one in found]
+    tables = [
+        {"title": evaluation.title, "systems": systems_table(evaluation), "further": further_table(evaluation)}
+        for evaluation in results
+    ]
     yield Section("Systems", "systems.html", {"evaluations": tables})
-    compared = [one for one in found if one.pairs]
+    compared = [evaluation for evaluation in results if evaluation.pairs]
     caption = (
-        "Each point is the difference of two systems on the same test documents, with its 95 % interval. Where the "
-        "interval crosses the line at 0, or is not known, the point is hollow: no difference can be told."
+        "Each point is the difference between two systems on the same test documents, with its 95 % interval. A hollow "
+        "point is not a significant difference: its interval contains 0 or is unknown."
     )
-    yield from _pictures("Differences", compared, lambda name, one: figures.forest(name, one), caption)
-    caption = "Further left is faster or smaller; the bar is the 95 % interval. Both axes of cost are logarithmic."
-    yield from _pictures("Score against cost", found, figures.score_and_cost, caption)
+    yield from _pictures("Differences", compared, figures.forest, caption)
+    caption = (
+        "Score with its 95 % interval against latency and size, on logarithmic axes. Systems further left are faster "
+        "or smaller."
+    )
+    yield from _pictures("Score against cost", results, figures.score_and_cost, caption)
 
 
 def _pictures(
-    title: str, found: Sequence[Evaluation], draw: Callable[[str, Evaluation], Any], caption: str
+    title: str, results: Sequence[Evaluation], draw: Callable[[str, Evaluation], Any], caption: str
 ) -> Iterator[Section]:
-    """A section with a picture of each evaluation that has one."""
+    """Yield a section with the pictures that `draw` returns; nothing if it returns None for all evaluations."""
     name = title.lower().replace(" ", "-")
-    drawn = [
-        {"title": one.title, "picture": draw(f"{name}-{number}", one), "notes": []} for number, one in enumerate(found)
+    pictures = [
+        {"title": evaluation.title, "picture": draw(f"{name}-{number}", evaluation), "notes": []}
+        for number, evaluation in enumerate(results)
     ]
-    drawn = [one for one in drawn if one["picture"]]
-    if drawn:
-        yield Section(title, "pictures.html", {"pictures": drawn, "caption": caption})
+    pictures = [entry for entry in pictures if entry["picture"]]
+    if pictures:
+        yield Section(title, "pictures.html", {"pictures": pictures, "caption": caption})
 
 
 def _curves(runs: Sequence[Run]) -> Iterator[Section]:
-    drawn = []
+    pictures = []
     for number, group in enumerate(groups(runs)):
         if any(group.panel(metric) for metric in group.metrics):
             picture = figures.learning_curves(f"curves-{number}", group)
-            drawn.append({"title": group.title, "picture": picture, "notes": group.not_finite()})
-    caption = (
-        "A colour for each training, a line for each of its seeds; a ring marks the evaluation whose model was kept."
-    )
-    if drawn:
-        yield Section("Learning curves", "pictures.html", {"pictures": drawn, "caption": caption})
+            pictures.append({"title": group.title, "picture": picture, "notes": group.not_finite()})
+    caption = "Each training has a colour and each seed a line. A ring marks the evaluation of the saved model."
+    if pictures:
+        yield Section("Learning curves", "pictures.html", {"pictures": pictures, "caption": caption})
 
 
-def _details(found: Sequence[Evaluation]) -> Iterator[Section]:
+def _details(results: Sequence[Evaluation]) -> Iterator[Section]:
     for title, tables_of in {"By label": label_tables, "Slices": slice_tables}.items():
-        tables = [{"title": one.title, "tables": tables_of(one)} for one in found]
-        tables = [one for one in tables if one["tables"]]
+        tables = [{"title": evaluation.title, "tables": tables_of(evaluation)} for evaluation in results]
+        tables = [entry for entry in tables if entry["tables"]]
         if tables:
             yield Section(title, "tables.html", {"groups": tables})
-    matrices = [{"title": one.title, "matrices": confusions(one)} for one in found]
-    matrices = [one for one in matrices if one["matrices"]]
+    matrices = [{"title": evaluation.title, "matrices": confusions(evaluation)} for evaluation in results]
+    matrices = [entry for entry in matrices if entry["matrices"]]
     if matrices:
         yield Section("Confusion", "confusion.html", {"groups": matrices})
     caption = (
-        "Predictions in bins of equal number: how often those of a confidence are right. On the dashed line a "
-        "probability means what it says; below it the model is too sure of itself."
+        "Accuracy of predictions by confidence, in bins of equal size. On the dashed line the model is calibrated; "
+        "below the line it is overconfident."
     )
-    yield from _pictures("Reliability", found, figures.reliability, caption)
+    yield from _pictures("Reliability", results, figures.reliability, caption)
 
 
-def _mistakes(found: Sequence[Evaluation], most: int) -> Iterator[Section]:
-    groups = [{"title": one.title, "systems": mistakes(one, most)} for one in found]
+def _mistakes(results: Sequence[Evaluation], most: int) -> Iterator[Section]:
+    groups = [{"title": evaluation.title, "systems": mistakes(evaluation, most)} for evaluation in results]
     groups = [group for group in groups if group["systems"]]
     if groups:
         yield Section("Mistakes", "mistakes.html", {"groups": groups, "most": most, "usual": MOST})

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib as SVG images inside the page: the same bytes twice, texts that stay texts."""
+"""Embedded SVG images by matplotlib: deterministic output, text stays text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 INK, SOFT, RULE = "#1c2128", "#57606a", "#d9dee4"
 SERIES = ("#0072b2", "#c2500a", "#00795a", "#a3417c", "#856a00", "#5c6670")
-"""Told apart by people who see colours otherwise (after Okabe and Ito, 2008), each on white with a contrast of 4.5;
-markers and dashes differ, too."""
+"""Safe for colour-blind readers (after Okabe and Ito, 2008), with a contrast of 4.5 on white. Markers and dashes also
+differ."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3)))
@@ -50,17 +50,17 @@ _RC: Mapping[str, Any] = {
 
 
 def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> Markup:
-    """Return an `<img>` element of what `draw` draws on a figure of this size, see `svg`; `label` is its `alt` text."""
+    """Draw a figure by `draw` (see `svg`) and return it as an `<img>` element; `label` is the `alt` text."""
     data = base64.b64encode(svg(name, size, draw).encode("utf-8")).decode("ascii")
     return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(label, data)
 
 
 def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return an SVG file of what `draw` draws on a figure of this size, width and height in inches.
+    """Draw a figure by `draw` and return it as an SVG file. `size` is width and height in inches.
 
-    The ids in the file are made from `name`.
+    The ids in the file are derived from `name`.
     """
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports its font cache
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no message about the font cache
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) ->
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the series of this number."""
+    """Colour, marker and dashes of series `number`."""
     return {
         "color": SERIES[number % len(SERIES)],
         "marker": MARKERS[number % len(MARKERS)],

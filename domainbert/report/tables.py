@@ -1,4 +1,4 @@
-"""Tables of scores, as a template sets them."""
+"""Tables of scores for the templates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOST_ROWS = 300
 _LABELLED = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SLICED = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
 _NOT_SHARES = ("seeds", "repaired_tags", "support")
-_IN_UNITS = re.compile(r"^errors\.|\b(temperature|nll|brier)$|threshold$")  # shown as they are, below 1, too
+_NOT_PERCENT = re.compile(r"^errors\.|\b(temperature|nll|brier)$|threshold$")  # never shown in %
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table: as it is read, and as rows are sorted by it."""
+    """A number in a table: its text, and the value for sorting."""
 
     text: str
     value: float
@@ -33,32 +33,32 @@ Cell = str | Number
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under heads; the first cell of a row names it."""
+    """Table with column heads; the first cell of a row is its name."""
 
     caption: str
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     over: Sequence[tuple[str, int]] = ()
-    """Heads above the heads, each with the number of columns that it spans."""
+    """Second row of heads above `heads`: text and number of spanned columns."""
 
     @property
     def shown(self) -> Sequence[Sequence[Cell]]:
-        """The rows that the page has room for."""
+        """Rows on the page: the first ones of a long table."""
         return self.rows[:_MOST_ROWS]
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether the cells of each column are numbers, which stand to the right."""
-        return [any(isinstance(row[place], Number) for row in self.rows) for place in range(len(self.heads))]
+        """Whether each column has numbers, which are aligned right."""
+        return [any(isinstance(row[column], Number) for row in self.rows) for column in range(len(self.heads))]
 
 
 def score(value: float | None, percent: bool, sign: str = "") -> Number:
-    """A score as it is shown everywhere."""
+    """Format a score for a table cell."""
     return Number(shown_score(value, percent, sign), _sortable(value))
 
 
 def systems_table(evaluation: Evaluation) -> Table:
-    """Score, interval, difference to the first system and cost of each system."""
+    """Table of each system: score with interval, difference to the first system, costs."""
     metric = evaluation.metric
     pairs = {pair.b: pair for pair in evaluation.pairs if pair.a == evaluation.systems[0].name}
     heads = ["system", f"{metric.name} [95 %]", *(["first minus this [95 %]"] if pairs else [])]
@@ -99,90 +99,91 @@ def _caption(evaluation: Evaluation) -> str:
 
 def _cost(system: System) -> list[Cell]:
     cost, seeds = system.scores.get("cost") or {}, system.scores.get("seeds")
-    shown = {"latency_1": ("{:.2f}", 1e3), "words_per_second": ("{:,.0f}", 1), "parameters": ("{:,.0f}", 1)}
+    formats = {"latency_1": ("{:.2f}", 1e3), "words_per_second": ("{:,.0f}", 1), "parameters": ("{:,.0f}", 1)}
     cells: list[Cell] = [Number(str(seeds), seeds) if seeds else ""]
-    for key, (form, scale) in {**shown, "pieces_per_word": ("{:.3f}", 1)}.items():
+    for key, (form, scale) in {**formats, "pieces_per_word": ("{:.3f}", 1)}.items():
         cells.append(Number(form.format(scale * cost[key]), cost[key]) if cost.get(key) is not None else "")
     return cells
 
 
 def further_table(evaluation: Evaluation) -> Table:
-    """All other scores that are single numbers, nested ones by a dotted name; a column for each system."""
-    found = [_single(system.scores) for system in evaluation.systems]
+    """Table of all other scores that are numbers, by dotted name, with a column per system."""
+    scores = [_numbers(system.scores) for system in evaluation.systems]
     rows: list[list[Cell]] = []
-    for name in _union(found):
+    for name in _union(scores):
         if name == evaluation.metric.key:
             continue
-        values = [one.get(name) for one in found]
-        share = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
-        share = share and not _IN_UNITS.search(name)
-        rows.append([_in_words(name), *("" if value is None else _number(value, share) for value in values)])
+        values = [by_name.get(name) for by_name in scores]
+        percent = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
+        percent = percent and not _NOT_PERCENT.search(name)
+        rows.append([_in_words(name), *("" if value is None else _number(value, percent) for value in values)])
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
 
 
-def _number(value: float, share: bool) -> Number:
-    return score(value, True) if share else Number(f"{value:,.4g}", value)
+def _number(value: float, percent: bool) -> Number:
+    return score(value, True) if percent else Number(f"{value:,.4g}", value)
 
 
-def _single(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Scores that are numbers by dotted name, without those of labels and slices, which have tables of their own."""
-    found: dict[str, float] = {}
+def _numbers(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numeric scores by dotted name, without the scores of labels and slices, which have separate tables."""
+    numbers: dict[str, float] = {}
     for key, value in scores.items():
         if isinstance(value, bool) or key in _NOT_SHARES or key == "cost" or key.endswith("_by_seed"):
             continue
         if isinstance(value, (int, float)):
-            found[prefix + key] = value
+            numbers[prefix + key] = value
         elif isinstance(value, dict) and not key.startswith(("per_", "by_")) and key not in ("slices", "confusion"):
-            found |= _single(value, f"{prefix}{key}.")
-    return found
+            numbers |= _numbers(value, f"{prefix}{key}.")
+    return numbers
 
 
 def label_tables(evaluation: Evaluation) -> list[Table]:
-    """Precision, recall and F1 of each label: what stands under `per_...`."""
+    """Tables of precision, recall and F1 of each label: the scores under `per_...`."""
     keys = _union(system.scores for system in evaluation.systems)
     return [_by_name(evaluation, key, _LABELLED) for key in keys if key.startswith("per_")]
 
 
 def slice_tables(evaluation: Evaluation) -> list[Table]:
-    """Scores by what stands under `by_...` (seen in training or not, length), and those of the `slices`."""
+    """Tables of the scores under `by_...` (seen in training or not, length) and under `slices`."""
     keys = _union(system.scores for system in evaluation.systems)
-    found = [_by_name(evaluation, key, _SLICED) for key in keys if key.startswith("by_")]
-    sliced = _union(system.scores.get("slices", {}) for system in evaluation.systems)
-    return found + [_slices(evaluation, key) for key in sliced]
+    tables = [_by_name(evaluation, key, _SLICED) for key in keys if key.startswith("by_")]
+    slices = _union(system.scores.get("slices", {}) for system in evaluation.systems)
+    return tables + [_slices(evaluation, key) for key in slices]
 
 
-def _union(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The keys of all, each once: systems that different runs evaluated need not have the same."""
-    return list(dict.fromkeys(key for one in found for key in one))
+def _union(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """All distinct keys: systems of different runs may have different scores."""
+    return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
 
 def _by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Table:
-    """A row for each name with its support; the systems side by side, with as many of the scores as there are."""
-    scored = [one for system in evaluation.systems for one in system.scores.get(key, {}).items()]
+    """Table with a row for each name (with its support), and the existing scores of each system as columns."""
+    scored = [item for system in evaluation.systems for item in system.scores.get(key, {}).items()]
     names = list(dict.fromkeys(name for name, _ in scored))
-    shown = [part for part in titles if any(part in one for _, one in scored)]
-    heads = [titles[one] for _ in evaluation.systems for one in shown]
-    over = [("", 2), *((system.name, len(shown)) for system in evaluation.systems)]
+    parts = [part for part in titles if any(part in scores for _, scores in scored)]
+    heads = [titles[part] for _ in evaluation.systems for part in parts]
+    over = [("", 2), *((system.name, len(parts)) for system in evaluation.systems)]
     rows: list[list[Cell]] = []
     for name in names:
-        found = [system.scores.get(key, {}).get(name, {}) for system in evaluation.systems]
-        support = next((one["support"] for one in found if "support" in one), None)
-        cells = [score(one[part], True) if part in one else "" for one in found for part in shown]
+        by_system = [system.scores.get(key, {}).get(name, {}) for system in evaluation.systems]
+        support = next((scores["support"] for scores in by_system if "support" in scores), None)
+        cells = [score(scores[part], True) if part in scores else "" for scores in by_system for part in parts]
         rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
     return Table(_in_words(key), ["", "support", *heads], rows, over)
 
 
 def _slices(evaluation: Evaluation, key: str) -> Table:
     metric = evaluation.metric
-    sliced = [system.scores.get("slices", {}).get(key, {}) for system in evaluation.systems]
+    by_system = [system.scores.get("slices", {}).get(key, {}) for system in evaluation.systems]
     rows: list[list[Cell]] = []
-    for value in _union(sliced):
-        one = next(there[value] for there in sliced if value in there)
-        row: list[Cell] = [value + (" (few)" if one.get("few") else ""), Number(f"{one['count']:,}", one["count"])]
-        for of_system in sliced:
-            there = of_system.get(value, {})
-            found = next((there[name] for name in there if name not in ("count", "interval", "few")), None)
-            row.append("" if found is None else _with_interval(found, there.get("interval"), metric))
+    for value in _union(by_system):
+        first = next(slices[value] for slices in by_system if value in slices)
+        count = Number(f"{first['count']:,}", first["count"])
+        row: list[Cell] = [value + (" (few)" if first.get("few") else ""), count]
+        for slices in by_system:
+            scores = slices.get(value, {})
+            result = next((scores[name] for name in scores if name not in ("count", "interval", "few")), None)
+            row.append("" if result is None else _with_interval(result, scores.get("interval"), metric))
         rows.append(row)
     return Table(f"by {key}", [key, "texts", *(f"{system.name} [95 %]" for system in evaluation.systems)], rows)
 
@@ -193,18 +194,18 @@ def _in_words(key: str) -> str:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Confusion matrix of gold and predicted labels: counts, and a shade from 0 to 10 by the share of the row."""
+    """Confusion matrix: counts by gold and predicted label, and a shade from 0 to 10 by the share of the row."""
 
     system: str
     labels: list[str]
     rows: list[list[tuple[str, int, str]]]
-    """Text, shade and the whole story of each cell."""
+    """Text, shade and tooltip of each cell."""
     left_out: int
-    """Labels that are not shown: those that occur least."""
+    """Number of rare labels that are not shown."""
 
 
 def confusions(evaluation: Evaluation, most: int = 30) -> list[Confusion]:
-    """The matrices of an evaluation's systems."""
+    """Confusion matrices of the systems, with the `most` most frequent labels."""
     return [
         _confusion(system.name, system.scores["confusion"], most)
         for system in evaluation.systems
@@ -212,20 +213,20 @@ def confusions(evaluation: Evaluation, most: int = 30) -> list[Confusion]:
     ]
 
 
-def _confusion(system: str, found: Mapping[str, Any], most: int) -> Confusion:
-    labels, counts = found["labels"], found["counts"]
-    often = sorted(range(len(labels)), key=lambda place: -sum(counts[place]) - sum(row[place] for row in counts))
-    kept = sorted(often[:most])
-    rows = [list(_cells(labels, counts[place], place, kept)) for place in kept]
-    return Confusion(system, [labels[place] for place in kept], rows, len(labels) - len(kept))
+def _confusion(system: str, confusion: Mapping[str, Any], most: int) -> Confusion:
+    labels, counts = confusion["labels"], confusion["counts"]
+    by_frequency = sorted(range(len(labels)), key=lambda index: -sum(counts[index]) - sum(row[index] for row in counts))
+    kept = sorted(by_frequency[:most])
+    rows = [list(_cells(labels, counts[index], index, kept)) for index in kept]
+    return Confusion(system, [labels[index] for index in kept], rows, len(labels) - len(kept))
 
 
 def _cells(
     labels: Sequence[str], row: Sequence[float], gold: int, kept: Iterable[int]
 ) -> Iterator[tuple[str, int, str]]:
     total = sum(row) or 1
-    for place in kept:
-        share = row[place] / total
-        text = f"{row[place]:,.1f}".removesuffix(".0") if row[place] else ""
-        told = f"gold {labels[gold]}, predicted {labels[place]}\n{text or 0} ({100 * share:.1f} % of the row)"
-        yield text, round(_SHADES * share), told
+    for column in kept:
+        share = row[column] / total
+        text = f"{row[column]:,.1f}".removesuffix(".0") if row[column] else ""
+        tip = f"gold {labels[gold]}, predicted {labels[column]}\n{text or 0} ({100 * share:.1f} % of the row)"
+        yield text, round(_SHADES * share), tip

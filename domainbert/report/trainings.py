@@ -1,4 +1,4 @@
-"""Learning curves: what each training has logged, by metric, and its best evaluation."""
+"""Learning curves: the logged values of each training by metric, and its best step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from domainbert.report.runs import Run, StageFolder, settings_of
 
 _MOST_POINTS = 300
-"""Of a curve: more of them are no better to see."""
+"""Maximum number of points of a curve; more points are not visible."""
 
 _LOG, _SEEDS, _TRAINING = "logs/metrics.jsonl", "seeds.json", "training.json"
 _PRETRAINING = "Pretraining"
@@ -20,38 +20,38 @@ _OF_PRETRAINING = ("validation/loss", "validation/bits_per_character")
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one training."""
+    """Values of one metric in one training."""
 
     training: str
-    """The stage, with its run where there are several."""
+    """Name of the stage, with the name of its run if there are several runs."""
     seed: str
-    """Empty where the training has one seed only."""
+    """Folder of the seed; empty for a training without seeds."""
     metric: str
-    """As it is logged: `validation/f1`."""
+    """Logged name: `validation/f1`."""
     steps: list[int]
     values: list[float]
     best: int | None = None
-    """The step whose model was kept."""
+    """Step of the saved model."""
     not_finite: int = 0
-    """Values that were not finite; they are left out."""
+    """Number of omitted values that are not finite."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Curves that are drawn together: of trainings that are judged by the same metric."""
+    """Curves in one figure, from trainings with the same validation metric."""
 
     title: str
     metrics: list[str]
-    """One panel each."""
+    """Metrics; each has a panel."""
     curves: list[Curve]
 
     @property
     def trainings(self) -> list[str]:
-        """The trainings in order, each once."""
+        """Distinct trainings in order."""
         return list(dict.fromkeys(curve.training for curve in self.curves))
 
     def not_finite(self) -> list[str]:
-        """A sentence for each curve in which values are left out."""
+        """A message for each curve with omitted values."""
         return [
             f"{curve.training} {curve.seed}: {curve.not_finite:,} values of {curve.metric} are not finite"
             for curve in self.curves
@@ -59,55 +59,55 @@ class Group:
         ]
 
     def panel(self, metric: str) -> list[Curve]:
-        """The curves of a metric."""
+        """Curves of a metric that have values."""
         return [curve for curve in self.curves if curve.metric == metric and curve.steps]
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """The curves of all trainings, those without seeds (pretraining) first."""
-    found: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
+    """Curves of all trainings, in groups; pretraining (without seeds) comes first."""
+    by_group: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
     for run in runs:
         suffix = "" if len(runs) == 1 else f" ({run.name})"
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
-            judged = (seeds["metric"],) if seeds.get("metric") else _OF_PRETRAINING
-            metrics, title = (*judged, "train/loss", "train/lr"), _title(stage) if seeds else _PRETRAINING
-            for folder in _logged(stage):
-                curves = _curves(run, folder, stage.name + suffix, metrics, judged[0] if seeds else "")
-                found.setdefault((title, metrics), []).extend(curves)
-    ordered = sorted(found, key=lambda key: key[0] != _PRETRAINING)
-    return [Group(title, list(metrics), found[title, metrics]) for title, metrics in ordered]
+            monitored = (seeds["metric"],) if seeds.get("metric") else _OF_PRETRAINING
+            metrics, title = (*monitored, "train/loss", "train/lr"), _title(stage) if seeds else _PRETRAINING
+            for folder in _log_folders(stage):
+                curves = _curves(run, folder, stage.name + suffix, metrics, monitored[0] if seeds else "")
+                by_group.setdefault((title, metrics), []).extend(curves)
+    ordered = sorted(by_group, key=lambda key: key[0] != _PRETRAINING)
+    return [Group(title, list(metrics), by_group[title, metrics]) for title, metrics in ordered]
 
 
 def _title(stage: StageFolder) -> str:
-    """The task that is trained, as its settings name it: `Classification`."""
+    """Name of the task in the settings: `Classification`."""
     task = settings_of(stage).get("task") or {}
-    named = task.get("class_path", "") if isinstance(task, dict) else str(task)
-    return str(named).rpartition(".")[2] or stage.name
+    name = task.get("class_path", "") if isinstance(task, dict) else str(task)
+    return str(name).rpartition(".")[2] or stage.name
 
 
-def _logged(stage: StageFolder) -> list[Path]:
-    """The folders with a log: that of the stage, or those of its seeds."""
+def _log_folders(stage: StageFolder) -> list[Path]:
+    """Folders with a log: the stage folder or its seed folders."""
     return [folder for folder in (stage.path, *sorted(stage.path.glob("seed-*"))) if (folder / _LOG).is_file()]
 
 
-def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], judged: str) -> list[Curve]:
+def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monitored: str) -> list[Curve]:
     rows = run.lines(folder / _LOG)
-    seed = folder.name if judged else ""
+    seed = folder.name if monitored else ""
     best = run.json(folder / _TRAINING, "the best epoch", optional=True).get("validation", {}).get("step")
-    return [_curve(rows, training, seed, metric, best if metric == judged else None) for metric in metrics]
+    return [_curve(rows, training, seed, metric, best if metric == monitored else None) for metric in metrics]
 
 
 def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str, best: int | None) -> Curve:
-    """The last value of each step counts: a training that was resumed has logged some steps twice."""
+    """Curve with the last value of each step: a resumed training logs some steps twice."""
     points = {row["step"]: row[metric] for row in rows if "step" in row and metric in row}
     finite = {step: value for step, value in sorted(points.items()) if value is not None and math.isfinite(value)}
-    steps = _thinned(list(finite), best)
+    steps = _thin_out(list(finite), best)
     values = [finite[step] for step in steps]
     return Curve(training, seed, metric, steps, values, best, len(points) - len(finite))
 
 
-def _thinned(steps: list[int], best: int | None) -> list[int]:
-    """Every n-th step, the last one and the best one."""
+def _thin_out(steps: list[int], best: int | None) -> list[int]:
+    """Keep every n-th step, the last step and the best step."""
     every = -(-len(steps) // _MOST_POINTS)
     return [step for number, step in enumerate(steps) if number % max(every, 1) == 0 or step in (best, steps[-1])]

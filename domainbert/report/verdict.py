@@ -1,4 +1,4 @@
-"""Verdict: the outcome in plain sentences."""
+"""Result of the evaluations in sentences."""
 
 from __future__ import annotations
 
@@ -6,41 +6,35 @@ from collections.abc import Sequence
 
 from domainbert.base.progress import format_duration
 from domainbert.metrics.headline import Headline
-from domainbert.report.evaluations import Evaluation, Pair
-from domainbert.report.figures import is_told
+from domainbert.report.evaluations import Evaluation, Pair, System
+from domainbert.report.figures import is_significant
 from domainbert.report.making import shown_time
 from domainbert.report.runs import Run
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """A sentence for each comparison; of a single system, one with its score."""
+    """A sentence for each comparison; without comparisons, a sentence with the score of each system."""
     if evaluation.pairs:
-        return [_compared(pair, evaluation.metric) for pair in evaluation.pairs]
-    return [_alone(evaluation, number) for number in range(len(evaluation.systems))]
+        return [_comparison(pair, evaluation.metric) for pair in evaluation.pairs]
+    return [_score(system, evaluation.metric) for system in evaluation.systems]
 
 
-def _compared(pair: Pair, metric: Headline) -> str:
+def _comparison(pair: Pair, metric: Headline) -> str:
     a_first = (pair.difference > 0) == metric.higher_is_better
     better, worse = (pair.a, pair.b) if a_first else (pair.b, pair.a)
     by = f"{_short(abs(pair.difference), metric)} {_unit(metric)}"
     if pair.interval is None:
-        apart = f"{better} is ahead of {worse} by {by}" if pair.difference else f"{pair.a} and {pair.b} score the same"
-        return (
-            f"{apart}; whether that is chance cannot be told, for the two were evaluated "
-            "apart and without draws of the same documents."
-        )
-    if not is_told(pair):
-        low, high = pair.interval
-        told = f"{pair.a} minus {pair.b} is {_short(pair.difference, metric, '+')} {_unit(metric)}"
-        return f"No difference can be told between {pair.a} and {pair.b}: {told} {_bounds((low, high), metric, '+')}."
-    low, high = sorted(map(abs, pair.interval))
-    return f"{better} is better than {worse} by {by} {_bounds((low, high), metric)}."
+        result = f"{better} is ahead of {worse} by {by}" if pair.difference else f"{pair.a} and {pair.b} score the same"
+        return f"{result}; the significance is unknown, because they were not evaluated on the same resamples."
+    if not is_significant(pair):
+        difference = f"{_short(pair.difference, metric, '+')} {_unit(metric)} {_bounds(pair.interval, metric, '+')}"
+        return f"No significant difference between {pair.a} and {pair.b}: {pair.a} minus {pair.b} is {difference}."
+    return f"{better} is better than {worse} by {by} {_bounds(sorted(map(abs, pair.interval)), metric)}."
 
 
-def _alone(evaluation: Evaluation, number: int) -> str:
-    system, metric = evaluation.systems[number], evaluation.metric
-    found = system.scores.get("interval")
-    bounds = f" {_bounds(found, metric)}" if found else ""
+def _score(system: System, metric: Headline) -> str:
+    interval = system.scores.get("interval")
+    bounds = f" {_bounds(interval, metric)}" if interval else ""
     if system.scores[metric.key] is None:
         return f"{system.name}: {metric.name} is undefined."
     unit = "%" if metric.percent else ""
@@ -56,23 +50,24 @@ def _short(value: float, metric: Headline, sign: str = "") -> str:
 
 
 def _bounds(bounds: Sequence[float], metric: Headline, sign: str = "") -> str:
-    return f"[{', '.join(_short(one, metric, sign) for one in bounds)}]"
+    return f"[{', '.join(_short(bound, metric, sign) for bound in bounds)}]"
 
 
-def in_short(runs: Sequence[Run]) -> str:
-    """A line of how many stages each run has, when it was started, and how long it took."""
-    told = []
+def run_summary(runs: Sequence[Run]) -> str:
+    """Number of stages, duration and start of each run, on one line."""
+    summaries = []
     for run in runs:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
         seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
-        stages, when = _number(run.stages), f"started {shown_time(started)}" if started else "none is done"
-        told.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
-    return "; ".join(told)
+        stages = f"{len(run.stages)} stage{'s' if len(run.stages) > 1 else ''}"
+        when = f"started {shown_time(started)}" if started else "no stage is done"
+        summaries.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
+    return "; ".join(summaries)
 
 
 def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
-    """Lines that a reader has to know before the numbers: stages that are not done, and all warnings."""
-    found = [
+    """Messages about unfinished stages, and all warnings."""
+    messages = [
         f"{run.name}: stage {stage.name} is not done ({stage.state}{_reason(stage.status.get('reason'))})"
         for run in runs
         for stage in run.stages
@@ -80,13 +75,9 @@ def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str
     ]
     for run in runs:
         for stage in run.stages:
-            found += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
-    told = "\n".join(found)
-    return found + [warning for one in evaluations for warning in one.warnings if warning not in told]
-
-
-def _number(stages: Sequence[object]) -> str:
-    return f"{len(stages)} stage{'s' if len(stages) > 1 else ''}"
+            messages += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
+    listed = "\n".join(messages)
+    return messages + [warning for one in evaluations for warning in one.warnings if warning not in listed]
 
 
 def _reason(reason: object) -> str:

@@ -1,1 +1,1 @@
-"""Running stages: their folders and manifests, alone or as a recipe, and the table of results."""
+"""Run stages, one at a time or as a recipe: output folders, manifests, lists of runs and the table of results."""

@@ -1,4 +1,4 @@
-"""The output folder of a stage while it runs: claimed by one process, and left sealed, resumable or empty."""
+"""Lock the output folder of a stage while it runs; afterwards the folder is finished, resumable or empty."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ STATUS = "status.json"
 
 NEVER_RUN, NOT_FINISHED, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
 BEING_WRITTEN = "another process is writing it"
-UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that it names
-"""State in which a stage's folder was left, in the words of `--dry-run`; what is interrupted can be resumed."""
+UNSEALED = f"its {MANIFEST} was removed"  # by a user who edited files that the manifest lists
+"""States of a stage's folder, as `--dry-run` prints them. Only an interrupted stage can be resumed."""
 
 
 class FolderTaken(DomainbertError):
-    """Another process is writing the folder."""
+    """Raised when another process is writing the folder."""
 
 
 class FolderFinished(FolderTaken):
-    """Another process has finished the folder since the caller looked at it."""
+    """Raised when another process finished the folder after the caller read its state."""
 
 
 @contextmanager
-def claimed(
-    job: Job, config: str, go_on: str, resume: bool, seen: Mapping[str, Any] | None
+def claim_folder(
+    job: Job, config: str, resume_command: str, resume: bool, expected_manifest: Mapping[str, Any] | None
 ) -> Iterator[Callable[[], None]]:
-    """Claim the folder: `running.lock` is locked while this process lives; unless it resumes, the folder is emptied.
+    """Lock `running.lock` in the output folder until this process ends; empty the folder unless `resume`.
 
-    Yields a function that raises `DomainbertError` if the folder has been removed since. `config` are the resolved
-    settings as YAML, `go_on` is the command that resumes the stage after an interruption, and `seen` the manifest that
-    the caller has seen in the folder.
+    Yields a function that raises `DomainbertError` if the folder was removed. `config` is the YAML of the resolved
+    settings, `resume_command` the command that resumes the stage after an interruption, and `expected_manifest` the
+    manifest that the caller has read in the folder.
 
     Raises:
-        DomainbertError: raised while the folder was claimed, in its form for the user. Files that are not useful any
-            more are removed.
-        FolderTaken: another process has the folder, or (`FolderFinished`) has finished it since.
-        TrainingStopped: as it was raised, with the command that resumes.
+        DomainbertError: an error of the stage, with a message for the user. Files that cannot be used any more are
+            removed.
+        FolderTaken: another process is writing the folder, or (`FolderFinished`) has finished it.
+        TrainingStopped: the error of the stage, with the command that resumes it.
     """
     created = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
-    facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on, "launch": launch_id()}
+    facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": resume_command, "launch": launch_id()}
     facts |= {"key": job.key, "made_from": job.freshness.facts}
 
     def write_status(state: str, reason: str = "") -> None:
@@ -65,42 +65,42 @@ def claimed(
 
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
         _lock(marker, job)
-        _check_as_seen(marker, job, seen)
-        check = partial(_check_there, job, descriptor)
+        _check_manifest_unchanged(marker, job, expected_manifest)
+        check = partial(_check_not_removed, job, descriptor)
         try:
             if not resume:
                 _clear(job.out)
-            for left in list(job.out.rglob(".*.tmp")):  # by a process that was killed
-                left.unlink()
+            for temporary in list(job.out.rglob(".*.tmp")):  # left by a process that was killed
+                temporary.unlink()
             (job.out / CONFIG).write_text(config, encoding="utf-8")
             write_status("running")
-            (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: its files may be removed soon
+            (job.out / MANIFEST).unlink(missing_ok=True)  # the files that an old manifest lists may be removed soon
             yield check
         except TrainingStopped as stop:
             with suppress(OSError):
                 write_status("stopped", str(stop))
-            raise TrainingStopped(f"{job.out}: {stop}; to resume: {go_on}") from stop
+            raise TrainingStopped(f"{job.out}: {stop}; to resume: {resume_command}") from stop
         except Exception as error:
             check()
-            told = _told_of_room(job, error, go_on)
-            lasting = isinstance(told, DomainbertError) and not isinstance(told, TrainingFailed)
-            if lasting and not holds_progress(job.out):  # nothing in the folder is useful any more
+            reported = _disk_full_error(job, error, resume_command) or error
+            permanent = isinstance(reported, DomainbertError) and not isinstance(reported, TrainingFailed)
+            if permanent and not holds_progress(job.out):  # no file in the folder can be used again
                 _clear(job.out)
                 (job.out / RUNNING).unlink(missing_ok=True)
                 if created:
                     job.out.rmdir()
             else:
-                with suppress(OSError):  # the first error counts
-                    write_status("failed", str(told) if isinstance(told, DomainbertError) else repr(told))
-            if told is error:
+                with suppress(OSError):  # raise the first error, not an error of writing the status
+                    write_status("failed", str(reported) if isinstance(reported, DomainbertError) else repr(reported))
+            if reported is error:
                 raise
-            raise told from error
+            raise reported from error
         _finish(job)
 
 
 @contextmanager
 def _open_folder(out: Path) -> Iterator[int]:
-    """Open a descriptor of a folder: while it is open, no other folder gets the inode."""
+    """Open a descriptor of a folder: while it is open, no other folder can get the same inode."""
     descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -108,39 +108,39 @@ def _open_folder(out: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _check_there(job: Job, descriptor: int) -> None:
+def _check_not_removed(job: Job, descriptor: int) -> None:
     try:
         same = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
         same = False
     if not same or not any((job.out / name).exists() for name in (RUNNING, CONFIG)):
         raise DomainbertError(
-            f"{job.out}: was removed while stage {job.stage.name} wrote it; expected the folder to stay: remove what "
-            "is left of it, and run the stage again"
+            f"{job.out}: was removed while stage {job.stage.name} was writing it; remove the remaining files and run "
+            "the stage again"
         )
 
 
-def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
-    """The error; for a full disk, one with the space that was needed, after incomplete files have been removed."""
+def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
+    """Return an error with the written and free bytes, None if the disk is not full; delete incomplete files."""
     reason = "" if isinstance(error, DomainbertError) else disk_full(error)
     if not reason:
-        return error
+        return None
     path, free = getattr(error, "filename", None) or job.out, shutil.disk_usage(job.out).free
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
-    kept = "nothing of it is kept: make room, and run it again"
+    advice = "no output was kept: free some space and run the stage again"
     if holds_progress(job.out):
-        kept = f"what it has done is kept: make room; to resume: {go_on}"
-        for name in list(output_names(job.out)):  # of what is incomplete
+        advice = f"its progress was kept: free some space; to resume: {resume_command}"
+        for name in list(output_names(job.out)):
             if not is_progress(job.out, name):
                 (job.out / name).unlink()
     return DomainbertError(
         f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "
-        f"{kept}"
+        f"{advice}"
     )
 
 
 def _finish(job: Job) -> None:
-    """Clean up after the manifest was written: this may fail without harm."""
+    """Remove checkpoints and the lock after the manifest was written; a failure here is harmless."""
     remove_progress(job.out)
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
@@ -150,9 +150,9 @@ def _finish(job: Job) -> None:
 
 
 def is_running(out: Path) -> bool:
-    """Whether a process, of this machine or of another one that shares the disk, is writing a folder."""
+    """Return whether a process, on this machine or on another one that shares the disk, is writing the folder."""
     try:
-        with open(out / RUNNING, encoding="utf-8") as marker:  # read only: it may be another user's
+        with open(out / RUNNING, encoding="utf-8") as marker:  # read-only: another user may own the file
             fcntl.lockf(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -162,29 +162,28 @@ def is_running(out: Path) -> bool:
 
 
 def _lock(marker: TextIO, job: Job) -> None:
-    """Lock until this process ends. With flock, a loader's worker would keep the lock after its parent was killed."""
+    """Lock until this process ends. With flock, a data loader's worker would keep the lock after its parent died."""
     try:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise FolderTaken(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
 
 
-def _check_as_seen(marker: TextIO, job: Job, seen: Mapping[str, Any] | None) -> None:
-    """Raise `FolderFinished` where another process has finished the folder before the lock was had: it removes the file
-    that it has locked, and what it made must not be cleared."""
-    try:
-        is_there = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
+def _check_manifest_unchanged(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
+    """Raise `FolderFinished` if another process finished the folder before this process got the lock."""
+    try:  # a process that finishes removes the file that it has locked; its output must not be cleared
+        same_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
     except FileNotFoundError:
-        is_there = False
-    if is_there and read_manifest(job.out) == seen:
+        same_file = False
+    if same_file and read_manifest(job.out) == expected:
         return
-    if is_there:
+    if same_file:
         (job.out / RUNNING).unlink()
-    raise FolderFinished(f"{job.out}: another process has just finished this folder; expected nobody else to write it")
+    raise FolderFinished(f"{job.out}: another process has just finished this folder; run only one command per folder")
 
 
 def _clear(folder: Path) -> None:
-    (folder / MANIFEST).unlink(missing_ok=True)  # first: while it exists, the files that it names have to exist
+    (folder / MANIFEST).unlink(missing_ok=True)  # first: while it exists, the files that it lists have to exist
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -193,28 +192,27 @@ def _clear(folder: Path) -> None:
 
 
 def read_status(out: Path) -> dict[str, Any]:
-    """Contents of `status.json`; nothing, if there is none."""
+    """Return the contents of `status.json`, or {} if it is missing or broken."""
     try:
         return dict(read_json(out / STATUS, "the status of a stage"))
     except DomainbertError:
         return {}
 
 
-def left_in(out: Path) -> tuple[str, dict[str, Any] | None]:
-    """The state in which the last run of a stage left its folder, in one of the words above, and the manifest if
-    it is done.
+def read_state(out: Path) -> tuple[str, dict[str, Any] | None]:
+    """Return the state of a stage's folder (`NEVER_RUN`, ..., `UNSEALED`), and the manifest if the state is `DONE`.
 
     Raises:
-        DomainbertError: it holds files that no stage has written, or a manifest that cannot be read.
+        DomainbertError: the folder holds files that no stage has written, or a manifest that cannot be read.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return NEVER_RUN, None
     if not out.is_dir():
-        raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
+        raise DomainbertError(f"{out}: is a file; expected a folder to write to, or a path that does not exist")
     if (manifest := read_manifest(out)) is not None:
         return DONE, manifest
-    if (out / RUNNING).exists():  # with a manifest it was finished, and nothing was begun since
+    if (out / RUNNING).exists():  # without a manifest: with one, the stage was finished and not started again
         return INTERRUPTED if holds_progress(out) else NOT_FINISHED, None
     if (out / CONFIG).is_file() and read_status(out).get("state") == "done":
         return UNSEALED, None
-    raise DomainbertError(f"{out}: holds files that domainbert did not write; expected an empty folder, or none yet")
+    raise DomainbertError(f"{out}: holds files that domainbert did not write; expected an empty or a new folder")

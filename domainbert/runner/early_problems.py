@@ -1,4 +1,4 @@
-"""Problems of a stage's arguments that are found before any stage runs, with their lines of the YAML."""
+"""Check the arguments of a stage before any stage runs, and report problems with their lines of the YAML."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HAS_A_LINE = re.compile(r"\S.*:\d+: ")
 
 
 def _given_to(stage: Stage, settings: Settings, inputs: Inputs, earlier: Mapping[str, Job]) -> Given:
-    """The arguments of a stage, and those of the earlier stages of a recipe, yet to run, whose folders they name."""
+    """Return the arguments of a stage, with the arguments of the pending stages whose outputs it reads."""
     from domainbert.stages.early_checks import Given
 
     names = {path: stage_of(reference) for path, reference in settings.references.items()}
-    made_by = {path: earlier[name] for path, name in names.items() if name in earlier}
-    makers = {path: _given_to(job.stage, job.settings, inputs, earlier) for path, job in made_by.items()}
+    pending = {path: earlier[name] for path, name in names.items() if name in earlier}
+    makers = {path: _given_to(job.stage, job.settings, inputs, earlier) for path, job in pending.items()}
     return Given(defaults_of(stage.settings) | settings.arguments, makers, inputs)
 
 
@@ -42,18 +42,18 @@ def add_early_problems(
     prefix: str = "",
     earlier: Mapping[str, Job] = {},
 ) -> None:
-    """Check the inputs that a stage declares, let it check its arguments, and add the problems.
+    """Check the declared inputs of a stage, call its `check_arguments`, and add all problems to `problems`.
 
-    The problems of a broken file are added once for all stages that read it.
+    Several stages may read the same broken file; its problems are added once.
 
     Args:
-        stage: the stage, whose module may have `check_arguments`.
-        settings: its checked settings.
-        node: the mapping they were read from.
-        problems: takes the problems.
-        inputs: opens what the settings name.
-        prefix: put before every key, such as `stages.pretrain.`.
-        earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
+        stage: the stage to check.
+        settings: its validated settings.
+        node: the YAML mapping that the settings were read from.
+        problems: the list that is extended.
+        inputs: opens the files and folders of the settings.
+        prefix: prefix of every key in a message, such as `stages.pretrain.`.
+        earlier: earlier stages of the recipe that have not run yet, by name; the files of finished stages exist.
     """
     given = _given_to(stage, settings, inputs, earlier)
     with redirect_stdout(StringIO()):
@@ -61,7 +61,7 @@ def add_early_problems(
         if stage.check is not None:
             stage.check(given)
     for key, problem in given.problems:
-        place = node.at(re.findall(r"[^.\[\]]+", key)).place(f"{prefix}{key}".rstrip("."))
-        message = problem if _HAS_A_LINE.match(problem) else f"{place}: {problem}"
+        location = node.at(re.findall(r"[^.\[\]]+", key)).place(f"{prefix}{key}".rstrip("."))
+        message = problem if _HAS_A_LINE.match(problem) else f"{location}: {problem}"
         if message not in problems.messages:
             problems.add(message)

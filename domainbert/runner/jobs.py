@@ -1,9 +1,9 @@
-"""Runs one stage: its output folder is claimed, filled and sealed, or left so that the stage can resume.
+"""Run one stage: lock its output folder, fill it and write the manifest, or leave it so that the stage can resume.
 
-running.lock     while the stage runs, and after it was interrupted; locked by its process
+running.lock     exists while the stage runs and after an interruption; its process holds the lock
 config.yaml      the resolved settings
-status.json      what happened last, how to resume, and how the stage was started
-manifest.json    once the stage is done
+status.json      state of the last run, the command that resumes it, and the settings and inputs it started with
+manifest.json    exists once the stage is done
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from domainbert.runner.claim import (
     UNSEALED,
     FolderFinished,
     FolderTaken,
-    claimed,
+    claim_folder,
     is_running,
-    left_in,
+    read_state,
     read_status,
 )
 from domainbert.runner.manifest import git_commit, referred_stages, versions
@@ -47,48 +47,47 @@ from domainbert.stages.inputs import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
-_SETTLING_SECONDS = 10.0  # in which a process that has taken a folder says what it runs there
-_CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
+_SETTLING_SECONDS = 10.0  # a process that has locked a folder writes its job key there within this time
+_CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it locks the folder
 
 
 @dataclass(frozen=True)
 class Job:
-    """A stage with checked arguments and the folder it writes."""
+    """A stage with validated settings and its output folder."""
 
     stage: Stage
     settings: Settings
     out: Path
     freshness: Freshness
     key: str
-    """Equal keys give equal results. A folder that is up to date keeps its key, perhaps of an earlier version."""
+    """Equal keys give equal results. An up-to-date folder keeps its key, even if an earlier version wrote it."""
     input_hashes: Mapping[str, str]
     inputs: Inputs = field(default_factory=Inputs, compare=False)
-    """Holds the inputs that the check of the stage has opened."""
+    """Inputs that were opened by the checks before the stage runs."""
 
     @property
     def trains(self) -> bool:
-        """Whether all processes of a launch run the stage; other stages are run by the first process alone."""
+        """Whether all processes of a distributed launch run the stage; the first process alone runs other stages."""
         return "trainer" in defaults_of(self.stage.settings)
 
 
 @dataclass(frozen=True)
 class FolderState:
-    """Contents of a job's output folder, and whether they are up to date."""
+    """State of a job's output folder: up to date, resumable, damaged or empty."""
 
     done: bool
     reason: str
-    """The reason why the stage has to run; `done` if it has not."""
+    """The reason why the stage has to run; `done` if it is up to date."""
     empty: bool = False
     manifest: dict[str, Any] | None = None
     resumable: bool = False
-    """The folder can be resumed: an interrupted run of the same job wrote it, or one that differs only in parts."""
+    """Whether the folder can be resumed: an interrupted run of the same job, or a job that differs only in parts."""
     changed: str = ""
-    """An interrupted run could be resumed, but these settings or inputs have changed since."""
+    """Settings or inputs that changed after an interrupted run, which therefore cannot be resumed."""
     damaged: str = ""
-    """The stage was done, but these of its files are missing or have changed since."""
+    """Output files of a finished stage that are missing or were changed."""
     drops: bool = False
-    """Resuming removes parts (seeds) that are in the folder but not asked for any more, or what was made of input files
-    as they were before."""
+    """Whether resuming removes parts (seeds) that the settings no longer name, or outputs of changed input files."""
 
 
 def make_job(
@@ -98,60 +97,60 @@ def make_job(
     hashes: FileHashes,
     keys: Mapping[str, str],
     inputs: Inputs | None = None,
-    anew: bool = False,
+    new_key: bool = False,
 ) -> Job:
-    """Return the job of a stage, with the key of what its folder holds if that is up to date, unless it is made anew.
+    """Return the job of a stage; it takes over the key of an up-to-date folder, unless `new_key`.
 
-    `keys` are the keys of the earlier stages of the recipe; those that the settings refer to count.
+    `keys` are the keys of the earlier stages of the recipe. Only stages that the settings refer to are used.
     """
     input_hashes = hashes_of_inputs(settings, hashes)
     referred = {name: keys[name] for name in referred_stages(settings)}
     freshness = stage_facts(stage.name, stage.settings, settings, input_hashes, referred)
-    known = None if anew else _record_in(out)
-    facts = made_from(known or {})
-    key = known.get("key") if known and facts and not freshness.changes(facts) else None
+    record = None if new_key else _read_record(out)
+    facts = made_from(record or {})
+    key = record.get("key") if record and facts and not freshness.changes(facts) else None
     return Job(stage, settings, out, freshness, key or freshness.key, input_hashes, inputs or Inputs())
 
 
-def _record_in(out: Path) -> dict[str, Any] | None:
-    """The manifest of a folder, or the status of a run that can resume; None if there is none that can be read."""
+def _read_record(out: Path) -> dict[str, Any] | None:
+    """Return the manifest of a folder, or the status of a resumable run; None if neither exists or can be read."""
     try:
-        left, manifest = left_in(out)
+        state, manifest = read_state(out)
     except DomainbertError:
         return None
-    return None if left == NOT_FINISHED else (manifest or read_status(out))
+    return None if state == NOT_FINISHED else (manifest or read_status(out))
 
 
 def folder_state(job: Job) -> FolderState:
-    """Look at the output folder of a job.
+    """Return the state of a job's output folder.
 
     Raises:
-        DomainbertError: it holds files that no stage has written.
+        DomainbertError: the folder holds files that no stage has written.
     """
-    left, manifest = left_in(job.out)
-    if left in (UNSEALED, NEVER_RUN, NOT_FINISHED):
-        return FolderState(False, left, empty=left == NEVER_RUN, damaged=left if left == UNSEALED else "")
+    state, manifest = read_state(job.out)
+    if state in (UNSEALED, NEVER_RUN, NOT_FINISHED):
+        return FolderState(False, state, empty=state == NEVER_RUN, damaged=state if state == UNSEALED else "")
     if manifest is not None and manifest["key"] == job.key:
-        return FolderState(True, f"{left}{_by_another_version(manifest)}", manifest=manifest)
+        return FolderState(True, f"{state}{_other_version(manifest)}", manifest=manifest)
     before = made_from(manifest or read_status(job.out)) or {}
     changes, interrupted = job.freshness.changes(before), manifest is None
     if interrupted and not changes:
-        return FolderState(False, left, resumable=True)
+        return FolderState(False, state, resumable=True)
     if (drops := _drops(job, before, interrupted)) is not None:
-        reason = "; ".join([*([left] if interrupted else []), *changes.values()])
+        reason = "; ".join([*([state] if interrupted else []), *changes.values()])
         return FolderState(False, reason, manifest=manifest, resumable=True, drops=drops)
-    if interrupted and is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
+    if interrupted and is_running(job.out):  # not interrupted but running: `claim_folder` raises `FolderTaken`
         return FolderState(False, BEING_WRITTEN)
     if interrupted:
-        return FolderState(False, f"{left}, and changed since", changed="; ".join(changes.values()))
+        return FolderState(False, f"{state}, and changed since", changed="; ".join(changes.values()))
     return FolderState(False, job.freshness.reason(before) or "changed", manifest=manifest)
 
 
 def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | None:
-    """Whether resuming drops something in the folder (`FolderState.drops`); None where nothing of it can be kept.
+    """Return whether resuming removes outputs (`FolderState.drops`); None if no output can be kept.
 
-    It can where nothing has changed but the parts (seeds), or the input files of a stage that makes its output file by
-    file.
+    Outputs can be kept if only the parts (seeds) have changed, or only the input files of a stage that converts them
+    one by one.
     """
     parts = job.stage.parts or ""
     if job.freshness.changes(before).keys() == {parts} and isinstance(before.get(parts), list):
@@ -161,66 +160,67 @@ def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | Non
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
-    """As `folder_state`, but a folder with a missing or changed file is neither done nor resumable.
+    """Return `folder_state`; a folder with a missing or changed output file is neither done nor resumable.
 
-    `hashes` are for files that a quick look does not clear; with `thorough`, every file is hashed.
+    Files whose size, times and inode are unchanged are not hashed, unless `thorough`.
     """
     state = folder_state(job)
     if state.manifest is None or not (state.done or state.resumable):
         return state
-    found = in_short(damages(job.out, state.manifest, hashes, thorough=thorough))
-    if found:
-        return FolderState(False, found, manifest=state.manifest, damaged=found)
+    damage = in_short(damages(job.out, state.manifest, hashes, thorough=thorough))
+    if damage:
+        return FolderState(False, damage, manifest=state.manifest, damaged=damage)
     if thorough and "outputs" not in state.manifest:
         return replace(state, reason="done; made before outputs were recorded, so they are not verified")
     return state
 
 
-def _by_another_version(manifest: Mapping[str, Any]) -> str:
+def _other_version(manifest: Mapping[str, Any]) -> str:
     before, now = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
     return f", by domainbert {before}" if before not in (None, now) else ""
 
 
 def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:
-    """`ErrorsFound` if a finished stage says in its metrics that it found errors: one of this run, or of one before."""
-    found = (manifest["metrics"] or {}).get("errors", [])
-    if found:
-        told = found[0] if len(found) == 1 else "\n  ".join([f"{len(found):,} errors", *found])
-        raise ErrorsFound(f"{out}: {told}", found)
+    """Raise `ErrorsFound` if the metrics of a finished stage list errors in the data."""
+    errors = (manifest["metrics"] or {}).get("errors", [])
+    if errors:
+        text = errors[0] if len(errors) == 1 else "\n  ".join([f"{len(errors):,} errors", *errors])
+        raise ErrorsFound(f"{out}: {text}", errors)
 
 
-def run_job(job: Job, go_on: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """Run a stage into its folder, replacing earlier stage output, and return the manifest.
+def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
+    """Run a stage, replace its earlier output, and return the manifest.
 
-    `go_on` is the command that resumes it after an interruption; with `resume`, the files of an interrupted run of the
-    same job are kept, and it is resumed. Unless it is forced, a stage that another process has finished since the
-    caller looked stays as it is, and one that it left interrupted is resumed.
+    `resume_command` resumes the stage after an interruption. With `resume`, the files of an interrupted run of the same
+    job are kept and the run is resumed. Another process may have finished or interrupted the stage since the caller
+    read its state: without `force`, a finished stage is kept and an interrupted one is resumed.
 
     Raises:
-        DomainbertError: from the stage, or the disk is full; its files are removed, unless it can be resumed. Or
-            the folder was removed.
+        DomainbertError: the stage failed or the disk is full (output files are removed unless the stage can be
+            resumed), or the folder was removed.
         FolderTaken: another process is writing the folder.
-        TrainingStopped: a signal ended it; what it has done so far is kept.
+        TrainingStopped: a signal stopped the stage; its progress is kept.
     """
     while True:
         state = folder_state(job)
         if state.done and state.manifest is not None and not force:
             return state.manifest
         try:
-            return _run_seen(job, state, go_on, resume or (state.resumable and state.manifest is None and not force))
+            interrupted = state.resumable and state.manifest is None
+            return _run_once(job, state, resume_command, resume or (interrupted and not force))
         except FolderFinished:
             if force:
                 raise
 
 
-def _run_seen(job: Job, state: FolderState, go_on: str, resume: bool) -> dict[str, Any]:
-    """As `run_job`, of a folder in this state, which may be cleared."""
+def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> dict[str, Any]:
+    """Run a stage whose folder has the given state; unless `resume`, the folder is cleared."""
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
-    claim = claimed(job, dump_yaml(config), go_on, resume, state.manifest)
-    with command_of_other_processes(_command(job)), claim as check_there:
+    claim = claim_folder(job, dump_yaml(config), resume_command, resume, state.manifest)
+    with command_of_other_processes(_command(job)), claim as check_not_removed:
         metrics = _call(job)
-        check_there()
+        check_not_removed()
         facts = job.freshness.facts
         manifest = {
             "stage": job.stage.name,
@@ -239,28 +239,27 @@ def _run_seen(job: Job, state: FolderState, go_on: str, resume: bool) -> dict[st
     return manifest
 
 
-def run_in_turn(job: Job, go_on: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """As `run_job`, but where another process runs the same job, wait until it ends, and take what it has made; if it
-    has not come to its end, go on with it.
+def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
+    """Call `run_job`; if another process runs the same job, wait for it and return its manifest, or resume its run.
 
-    Only a process that works alone waits, and does not wait to make a stage again by force.
+    Processes of a distributed launch do not wait, and neither does a run with `force`.
     """
     while True:
         try:
-            return run_job(job, go_on, resume, force)
+            return run_job(job, resume_command, resume, force)
         except FolderTaken:
-            if force or started_together() > 1 or not _begun_elsewhere(job):
+            if force or started_together() > 1 or not _runs_same_job(job):
                 raise
         print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
         try:
             with noting_signals():
                 _wait(lambda: not is_running(job.out), job)
         except TrainingStopped as stop:
-            raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {go_on}") from stop
+            raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {resume_command}") from stop
 
 
-def _begun_elsewhere(job: Job) -> bool:
-    """Whether the process that has the folder runs the same job: it says so once it has cleared the folder."""
+def _runs_same_job(job: Job) -> bool:
+    """Return whether the process that locks the folder runs the same job; it writes its key after clearing it."""
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
         if read_status(job.out).get("key") == job.key:
             return True
@@ -269,21 +268,21 @@ def _begun_elsewhere(job: Job) -> bool:
 
 
 def follow_job(job: Job, force: bool = False) -> None:
-    """Run a stage in a process that is not the first: train with the first, or wait for what it makes alone.
+    """Run a stage in a process of rank > 0: train with the first process, or wait until it has run the stage alone.
 
     With `force`, the first process replaces a finished stage.
     """
     if folder_state(job).done and not force:
         return
-    nothing_follows = launched_here()
-    if nothing_follows:
+    launched = launched_here()  # a process that the first process started runs only this stage
+    if launched:
         end_with_parent()
-        StopSignals().install()  # it must not end alone: the first process would wait for it
+        StopSignals().install()  # this process must not end alone: the first process would wait for it
     if job.trains:
         _wait(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
-            _call(job, stops_alone=not nothing_follows)
-    if not nothing_follows:
+            _call(job, stops_alone=not launched)
+    if not launched:
         _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
@@ -300,7 +299,7 @@ def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")
     while not condition():
         stop_if_asked()
         if time.monotonic() > end:
-            raise DomainbertError(f"{job.out}: the first process has not begun to write this folder; see its messages")
+            raise DomainbertError(f"{job.out}: the first process did not start writing this folder; see its messages")
         time.sleep(_POLL_SECONDS)
 
 

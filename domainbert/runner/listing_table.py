@@ -1,4 +1,4 @@
-"""Output of `domainbert runs`: a table, or JSON."""
+"""Print the runs that `domainbert runs` lists, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ HELP = """\
 usage: domainbert runs [FOLDER] [--json]
 
 List the runs in a folder and below it (default: runs): the state of each stage, time, and scores on test sets with
-their intervals. Finished stages are counted; a single run is listed with all its stages.
+confidence intervals. A list of several runs shows the number of finished stages; a single run shows all its stages.
 
-  --json               the same as JSON, with all stages of all runs
+  --json               print JSON, with all stages of all runs
 
-Files are compared by size alone; `domainbert run RECIPE --dry-run --verify` hashes them.
+Only the sizes of files are compared; `domainbert run RECIPE --dry-run --verify` hashes them.
 """
 
 
 def help_text() -> str:
-    """Text of `domainbert runs --help`."""
+    """Return the text of `domainbert runs --help`."""
     return HELP
 
 
 def perform(typed: Typed) -> int:
-    """Print the list; `DomainbertError` if there is no such folder."""
+    """Print the list of runs; raise `DomainbertError` if the folder does not exist."""
     if len(typed.words) > 1 or typed.files or typed.options:
-        raise DomainbertError("runs: expected at most one folder, and --json: domainbert runs FOLDER")
+        raise DomainbertError("runs: expected at most one folder and --json, such as: domainbert runs FOLDER")
     folder = Path(typed.words[0] if typed.words else "runs")
     runs, unreadable = list_runs(folder)
     if "json" in typed.flags:
-        found = {"folder": str(folder), "runs": [_as_json(run) for run in runs], "unreadable": unreadable}
-        print(json.dumps(redact(found), indent=2))
+        listing = {"folder": str(folder), "runs": [_as_json(run) for run in runs], "unreadable": unreadable}
+        print(json.dumps(redact(listing), indent=2))
         return 0
     lines = [*table(runs, folder), *(f"cannot be read: {reason}" for reason in unreadable)]
     print("\n".join(map(printable, lines)))  # names and messages come from files
@@ -51,7 +51,6 @@ def perform(typed: Typed) -> int:
 
 
 def _as_json(run: Run) -> dict[str, Any]:
-    """A run as plain values; times in UTC."""
     stages = [
         {
             **asdict(stage),
@@ -65,8 +64,10 @@ def _as_json(run: Run) -> dict[str, Any]:
 
 
 def table(runs: Sequence[Run], folder: Path) -> list[str]:
-    """Lines with start, time and state of each run; of its stages with scores and unfinished ones, or of all stages of
-    a run that is `folder` itself."""
+    """Return the lines of the table: start, time and state of each run, followed by lines for its stages.
+
+    Stages are shown if they have scores or are unfinished; for a run that is `folder` itself all stages are shown.
+    """
     lines = [row for run in runs for row in _rows(run, whole=run.path == folder)]
     return [f"{'started':16}  {'time':>7}  run", *lines] if runs else ["no runs"]
 
@@ -90,7 +91,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _state(stage: StageSeen) -> str:
-    """State, reason and the command that resumes; of a finished training its scores on validation."""
+    """Return state, reason and resume command of a stage; for a finished training its validation metrics."""
     scores = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in stage.validation.items())
     state = stage.why if stage.why.startswith(stage.state) else f"{stage.state}: {stage.why}".removesuffix(": ")
     if scores:

@@ -1,4 +1,4 @@
-"""What a manifest says of a run beside its facts: versions and commit; and the stages that settings refer to."""
+"""Package versions and git commit of a manifest, and the earlier stages that settings refer to."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "nump
 
 
 def referred_stages(settings: Settings) -> list[str]:
-    """Names of the earlier stages that settings refer to, sorted."""
+    """Return the sorted names of the earlier stages that settings refer to."""
     return sorted({stage_of(reference) for reference in settings.references.values()})
 
 
 def stage_of(reference: str) -> str:
-    """The stage that a reference names: `vocab` for `@vocab/vocab.txt`."""
+    """Return the stage name of a reference: `vocab` for `@vocab/vocab.txt`."""
     return reference.removeprefix("@").partition("/")[0]
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of Python and of the packages that matter, without importing them."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    """Return the versions of Python and of the main dependencies, without importing them; None if not installed."""
+    versions_by_name: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions_by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            versions_by_name[name] = None
+    return versions_by_name
 
 
 def git_commit() -> str | None:
-    """The commit of the current folder; None outside a repository or without git."""
+    """Return the git commit of the current folder; None outside a repository or without git."""
     try:
         command = ["git", "rev-parse", "HEAD"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)

@@ -1,4 +1,4 @@
-"""The table of scores that a recipe prints at its end."""
+"""Format the table of scores that a recipe prints at its end."""
 
 from __future__ import annotations
 
@@ -8,70 +8,71 @@ from typing import Any
 
 from domainbert.base.scores import shown_interval, shown_score
 
-_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests that do not name one
+_METRIC = {"key": "f1", "name": "F1", "percent": True}  # default for manifests without a metric
 _HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
 
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The headline score of a system on a test set, the mean of its seeds."""
+    """Headline score of a system on a test set: the mean over its seeds."""
 
     system: str
     metric: str
-    """Its name in tables: "macro F1"."""
+    """Name of the metric in tables: "macro F1"."""
     score: float | None
     """None if it is undefined."""
     interval: list[float] | None
     percent: bool
-    """It is a share, and shown in percent."""
+    """Whether the score is a share, shown in percent."""
     seeds: int | None
 
     @property
     def shown_score(self) -> str:
-        """The score as a person reads it."""
+        """The formatted score."""
         return shown_score(self.score, self.percent)
 
     @property
     def shown_interval(self) -> str:
-        """Its interval in brackets; empty without one."""
+        """The formatted confidence interval in brackets; empty if there is none."""
         return shown_interval(self.interval, self.percent)
 
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
-    """The scores of the systems in a stage's metrics, see `results_table`; none where it compares no systems."""
+    """Return the score of each system in a stage's metrics; empty if the stage evaluates no systems."""
     metric = {**_METRIC, **metrics.get("metric", {})}
     key, name, percent = metric["key"], metric["name"], metric["percent"]
     return [
-        SystemScore(system, name, made[key], made.get("interval"), percent, made.get("seeds"))
-        for system, made in metrics.get("systems", {}).items()
+        SystemScore(system, name, values[key], values.get("interval"), percent, values.get("seeds"))
+        for system, values in metrics.get("systems", {}).items()
     ]
 
 
 def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
-    """A text table of all stages whose metrics hold `systems`; empty when there is none.
+    """Return a text table of all stages whose metrics have `systems`; empty if there are none.
 
     Args:
-        stages: stage name to `{"stage": ..., "metrics": ...}`; metrics hold `metric`: {key, name, percent}, `systems`:
-            {name: {interval, seeds, cost, and the metric under its key}} and `paired`: [{a, b, difference, interval}].
+        stages: stage name to `{"stage": ..., "metrics": ...}`; the metrics have `metric`: {key, name, percent},
+            `systems`: {name: {interval, seeds, cost, and the score under the metric's key}} and `paired`:
+            [{a, b, difference, interval}].
     """
-    rows = [row for name, made in stages.items() for row in _rows(name, made["metrics"] or {})]
+    rows = [row for name, entry in stages.items() for row in _rows(name, entry["metrics"] or {})]
     return _aligned([_HEADER, *rows]) if rows else ""
 
 
 def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[tuple[str, ...]] = []
-    for one in system_scores(metrics):
-        difference, pair = "", differences.get(one.system)
+    for score in system_scores(metrics):
+        difference, pair = "", differences.get(score.system)
         if pair is not None:
-            interval = shown_interval(pair.get("interval"), one.percent)
-            difference = f"{shown_score(pair['difference'], one.percent, '+')} {interval}".rstrip()
-        cost = metrics["systems"][one.system].get("cost", {})
+            interval = shown_interval(pair.get("interval"), score.percent)
+            difference = f"{shown_score(pair['difference'], score.percent, '+')} {interval}".rstrip()
+        cost = metrics["systems"][score.system].get("cost", {})
         pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
         speed = f"{cost['words_per_second']:,.0f}" if cost else ""
-        seeds = "" if one.seeds is None else str(one.seeds)
-        score = (one.metric, one.shown_score, one.shown_interval, seeds)
-        rows.append((stage, one.system, *score, difference, pieces, speed))
+        seeds = "" if score.seeds is None else str(score.seeds)
+        cells = (score.metric, score.shown_score, score.shown_interval, seeds, difference, pieces, speed)
+        rows.append((stage, score.system, *cells))
     return rows
 
 

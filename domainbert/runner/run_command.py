@@ -1,4 +1,4 @@
-"""`domainbert run`: reads a recipe, plans and runs it."""
+"""Read, plan and run a recipe: the command `domainbert run`."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ FLAGS = {
 HELP = """\
 usage: domainbert run RECIPE [options]
 
-Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped. If something
-that it wrote is missing or has changed since, nothing runs until --force makes it again.
+Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped. If one of its
+output files is missing or was changed, no stage runs until --force runs this stage again.
 
-  --dry-run            print what would run, and why; run nothing
-  --only NAME,NAME     these stages only, and the check that the recipe runs by itself before trainings among them
-  --from NAME          this stage and those after it
-  --force [NAME,NAME]  run these stages (all, if none is named) and what depends on them, even if they are done
-  --verify             hash all files that the stages have read and written; else a quick look at size, times and inode
-                       clears a file, and one that it does not clear is hashed
-  --vars.NAME TEXT     set a variable of the recipe; so does the environment variable DOMAINBERT_NAME
-  --out FOLDER         where the run goes; each stage writes FOLDER/<name>
-  --stages.NAME.KEY V  set one value of one stage; --check.KEY V one of the checks that the recipe runs by itself
-  --allow-import PKG   let class_path name classes of these packages of yours (PKG,PKG); they are imported
+  --dry-run            print which stages would run, and why; run nothing
+  --only NAME,NAME     run only these stages, and the automatic check before trainings among them
+  --from NAME          run this stage and all later stages
+  --force [NAME,NAME]  run these stages (default: all) and the stages that depend on them, even if they are done
+  --verify             hash all input and output files; by default, only files whose size, times or inode have changed
+                       are hashed
+  --vars.NAME TEXT     set a variable of the recipe; the environment variable DOMAINBERT_NAME does the same
+  --out FOLDER         output folder of the run; each stage writes FOLDER/<name>
+  --stages.NAME.KEY V  override a setting of a stage; --check.KEY V overrides a setting of the automatic checks
+  --allow-import PKG   allow class_path to name classes of your packages (PKG,PKG), which are imported
 
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
 """
 
 
 def help_text() -> str:
-    """Text of `domainbert run --help`."""
+    """Return the text of `domainbert run --help`."""
     return HELP
 
 
 def perform(typed: Typed) -> int:
-    """Run the recipe, or print what would run; the exit code is 2 where a folder was damaged.
+    """Run the recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a damaged folder, else 0.
 
     Raises:
-        DomainbertError: no recipe or several, anything wrong with it, or from a stage.
-        TrainingStopped: a signal came; the same command goes on.
+        DomainbertError: the command line or the recipe is wrong, or a stage failed.
+        TrainingStopped: a signal stopped the run; the same command resumes it.
     """
     if len(typed.words) != 1 or typed.files:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
@@ -64,25 +64,24 @@ def perform(typed: Typed) -> int:
     for name in ("force", "verify"):
         if name in flags and started_together() > 1:
             raise DomainbertError(
-                f"--{name}: cannot be used with several processes; run it once with one, without training"
+                f"--{name}: cannot be used with several processes; run this command with a single process first"
             )
     if process_rank() > 0:
         if "dry_run" not in flags:
             follow_recipe(recipe, selection)
         return 0
     for message in recipe.left_out:
-        print(f"{message}; the stage is not asked for, and left out", flush=True)
+        print(f"{message}; the stage is left out, because it is not selected", flush=True)
     plan = make_plan(recipe, selection, verify)
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
         return 2 if any(step.refused for step in plan) else 0
-    run_plan(recipe, plan, _same_again(typed, recipe.variables))
+    run_plan(recipe, plan, _resume_command(typed, recipe.variables))
     return 0
 
 
-def _same_again(typed: Typed, variables: Mapping[str, str]) -> str:
-    """The command that resumes a recipe, with the `variables` that the environment has set; stages that were forced are
-    not forced again."""
+def _resume_command(typed: Typed, variables: Mapping[str, str]) -> str:
+    """Return the command that resumes a recipe, with the variables of the environment and without `--force`."""
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]
     once = ("force", "dry_run", "verify")
@@ -91,9 +90,9 @@ def _same_again(typed: Typed, variables: Mapping[str, str]) -> str:
 
 
 def _names(flags: Mapping[str, str | None], option: str) -> tuple[str, ...]:
-    """The names that an option has; none where it is not given, or stands alone."""
+    """Return the names in the value of an option; empty if the option is absent or has no value."""
     text = flags.get(option)
     names = tuple(name for name in (text or "").split(",") if name)
-    if text is not None and not names:  # a variable of the shell that is not set
-        raise DomainbertError(f"--{option}: found '{text}'; expected names of stages, NAME,NAME")
+    if text is not None and not names:  # such as an unset shell variable
+        raise DomainbertError(f"--{option}: found '{text}'; expected names of stages: NAME,NAME")
     return names

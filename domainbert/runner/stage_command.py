@@ -1,4 +1,4 @@
-"""One stage from the command line: its settings from files and options, its help, its template."""
+"""Run one stage from the command line, print its help, or print its settings as YAML."""
 
 from __future__ import annotations
 
@@ -43,66 +43,64 @@ _MOST_EXAMPLES = 10_000
 
 
 def stage_help(stage: Stage) -> str:
-    """Text of `domainbert <stage> --help`: every setting with type, default and docstring."""
+    """Return the text of `domainbert <stage> --help`: every setting with type, default and docstring."""
     flags = {
-        "--resume auto": "the default; if it is given, seeds in the folder that are not asked for any more are removed",
-        "--resume or-replace": "resume what fits these settings and inputs, and replace everything else",
-        "--force": "replace what this stage has written there before",
+        "--resume auto": "the default; if given, seeds in the folder that the settings no longer name are removed",
+        "--resume or-replace": "resume a run with the same settings and inputs, and replace any other output",
+        "--force": "replace earlier output of this stage",
         "--print_config": "print the settings as YAML and stop",
-        "--allow-import PKG": "let class_path name classes of these packages of yours (PKG,PKG); they are imported",
+        "--allow-import PKG": "allow class_path to name classes of your packages (PKG,PKG), which are imported",
     }
     if stage.show is not None:
         flags["--show N"] = "print N examples as the model reads them and stop; nothing is written"
     usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
-    return options_help(
-        stage.settings, usage, flags, stage.description, "settings", "folder to write; empty, or none yet"
-    )
+    return options_help(stage.settings, usage, flags, stage.description, "settings", "folder to write, empty or new")
 
 
 def options_help(
-    kind: type,
+    settings: type,
     usage: str,
     flags: Mapping[str, str],
     description: str | None = None,
     contents: str = "the settings below",
     out: str = "folder to write",
 ) -> str:
-    """The help of a command whose settings are the fields of a dataclass, and whose flags have the help in `flags`.
+    """Return the help of a command: its flags, and the fields of the `settings` dataclass.
 
-    The docstring of the dataclass describes the command, unless told.
+    The description is the docstring of the dataclass by default.
     """
-    parser = ArgumentParser(usage=usage, description=description or inspect.getdoc(kind))
-    parser.add_argument("-c", "--config", metavar="FILE", help=f"YAML file with {contents}; several: later wins")
+    parser = ArgumentParser(usage=usage, description=description or inspect.getdoc(settings))
+    help_of_config = f"YAML file with {contents}; may be repeated, later files override earlier ones"
+    parser.add_argument("-c", "--config", metavar="FILE", help=help_of_config)
     parser.add_argument("--out", metavar="FOLDER", help=f"{out} (required)")
     for name, text in flags.items():
         parser.add_argument(name, action="store_true", help=text)
-    add_fields(parser, kind)
+    add_fields(parser, settings)
     return in_words(parser)
 
 
 def group_help(stage: Stage, key: str, name: str | None) -> str:
-    """Text of `--encoder.help BertConfig` or `--corpus.sources.help`: the settings under one key.
+    """Return the text of `--encoder.help BertConfig` or `--corpus.sources.help`: the settings below a key.
 
     Raises:
-        DomainbertError: there is nothing under `key`, or it has no choice called `name`.
+        DomainbertError: `key` has no settings, or no choice with this name.
     """
-    kind = _class_under(stage, key)
-    if kind is None:
-        raise DomainbertError(f"--{key}.help: there are no settings under it; see domainbert {stage.name} --help")
-    if is_choice(kind):
-        choices = choices_of(kind)
+    cls = _class_at(stage, key)
+    if cls is None:
+        raise DomainbertError(f"--{key}.help: this key has no settings; see domainbert {stage.name} --help")
+    if is_choice(cls):
+        choices = choices_of(cls)
         if name is None:
             return f"{key}: one of {', '.join(choices)}; --{key}.help NAME lists its settings\n"
-        kind = find_choice(kind, name)
-        if kind is None:
+        cls = find_choice(cls, name)
+        if cls is None:
             raise DomainbertError(f"--{key}.help: no choice '{name}'; {nearest(name, list(choices))}")
-    parser = ArgumentParser(usage=f"settings of {class_path(kind)}", add_help=False)
-    add_fields(parser, kind, f"{key}.", _default_under(stage, key))
+    parser = ArgumentParser(usage=f"settings of {class_path(cls)}", add_help=False)
+    add_fields(parser, cls, f"{key}.", _default_at(stage, key))
     return in_words(parser)
 
 
-def _default_under(stage: Stage, key: str) -> Any:
-    """The stage's own default at a dotted key; None where it has none."""
+def _default_at(stage: Stage, key: str) -> Any:
     first, *rest = key.split(".")
     value = defaults_of(stage.settings).get(first)
     for part in rest:
@@ -110,17 +108,17 @@ def _default_under(stage: Stage, key: str) -> Any:
     return value
 
 
-def _class_under(stage: Stage, key: str) -> type | None:
-    """The dataclass that a dotted key takes, even in a list or as an option."""
-    hints, kind = field_types(stage.settings), None
+def _class_at(stage: Stage, key: str) -> type | None:
+    """Return the dataclass of a dotted key, also if the type is a list or optional; None for other types."""
+    hints, cls = field_types(stage.settings), None
     for part in key.split("."):
-        kind = next(iter(groups_in(hints.get(part))), None)
-        hints = field_types(kind) if kind is not None else {}
-    return kind
+        cls = next(iter(groups_in(hints.get(part))), None)
+        hints = field_types(cls) if cls is not None else {}
+    return cls
 
 
 def config_template(stage: Stage, typed: Typed) -> str:
-    """Text of `--print_config`: all settings; those still missing are null."""
+    """Return the text of `--print_config`: all settings; missing required settings are null."""
     problems = Problems(stage.name)
     out, settings, _ = _settings(stage, typed, problems, template=True)
     problems.raise_if_any()
@@ -128,10 +126,10 @@ def config_template(stage: Stage, typed: Typed) -> str:
 
 
 def show_examples(stage: Stage, typed: Typed) -> str:
-    """Text of `--show N`: examples as the model reads them.
+    """Return the text of `--show N`: examples as the model reads them.
 
     Raises:
-        DomainbertError: lists all problems of the settings and of the files that they name; the stage shows nothing.
+        DomainbertError: lists all problems of the settings and their input files, or the stage has no examples.
     """
     if stage.show is None:
         raise DomainbertError(f"--show: {stage.name} has no examples to show; expected prepare, pretrain or finetune")
@@ -147,13 +145,13 @@ def show_examples(stage: Stage, typed: Typed) -> str:
 
 
 def run_stage(stage: Stage, typed: Typed) -> str:
-    """Check everything, run the stage, and return a closing line.
+    """Validate the settings, run the stage, and return the line to print at the end.
 
-    A process that is not the first takes part in the stage, and leaves the folder to the first one.
+    A process of rank > 0 takes part in the stage; only the first process writes the folder.
 
     Raises:
-        DomainbertError: lists all problems of the settings and of the files that they name, before torch is imported;
-            or the folder is in use.
+        DomainbertError: lists all problems of the settings and their input files, before torch is imported; or another
+            process is writing the folder.
     """
     problems = Problems(stage.name)
     out, settings, tree = _settings(stage, typed, problems, template=False)
@@ -166,20 +164,20 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         problems.add(f"--resume: found '{resume}'; expected auto or or-replace")
     problems.raise_if_any()
     folder, force = Path(str(out)), "force" in typed.flags
-    job = make_job(stage, settings, folder, HASHES, {}, anew=force)
+    job = make_job(stage, settings, folder, HASHES, {}, new_key=force)
     if process_rank() > 0:
-        if force or not folder_state(job).done:  # problems that end the first process have to end the others, too
+        if force or not folder_state(job).done:  # a problem that ends the first process has to end the others too
             add_early_problems(stage, settings, tree, problems, job.inputs)
             problems.raise_if_any()
         follow_job(job, force)
-        return f"{stage.name}: done with the other processes"
+        return f"{stage.name}: done, together with the other processes"
     state = compared_state(job, HASHES)
     if state.done and not force:
         refuse_errors(state.manifest or {"metrics": {}}, job.out)
-        return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
+        return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
     force = force or (resume == "or-replace" and not state.resumable)
     if not force and not _holds_report(job, state):
-        _check_free(job, state, may_drop="resume" in typed.flags)
+        _check_replaceable(job, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems, job.inputs)
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
@@ -189,39 +187,37 @@ def run_stage(stage: Stage, typed: Typed) -> str:
 
 
 def _holds_report(job: Job, state: FolderState) -> bool:
-    """Whether the folder holds an earlier report of the same stage, as the stage left it, and nothing else."""
+    """Return whether the folder holds only an unchanged earlier report of the same stage."""
     if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
         return False
     others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
     return not others and not damages(job.out, state.manifest)
 
 
-def _check_free(job: Job, state: FolderState, may_drop: bool) -> None:
-    """Raise `DomainbertError` if the folder holds files that must not be replaced without --force: predictions, say,
-    that a stage kept when it failed and that nothing resumes."""
-    out, kept = job.out, not job.trains and read_status(job.out).get("state") == "failed"
+def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
+    """Raise `DomainbertError` if only --force may replace the folder, for example predictions of a failed stage."""
+    out, kept_output = job.out, not job.trains and read_status(job.out).get("state") == "failed"
     if state.changed:
         raise DomainbertError(
-            f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to resume, "
+            f"{out}: was interrupted with other settings ({state.changed}); expected the same settings to resume, "
             "or --force to start again"
         )
     if state.damaged:
         raise DomainbertError(
-            f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
+            f"{out}: was changed after the stage finished: {state.damaged}; restore the files, or use --force to "
+            "run the stage again"
         )
-    nothing_lost = state.resumable and (may_drop or not (state.drops or kept))
-    if state.empty or nothing_lost or (state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept):
+    nothing_lost = state.resumable and (may_drop or not (state.drops or kept_output))
+    if state.empty or nothing_lost or (state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept_output):
         return
-    advice = (
-        "--resume auto to go on, or --force to replace it"
-        if state.resumable and not kept
-        else "or --force to replace it"
+    resume = "--resume auto to resume, " if state.resumable and not kept_output else ""
+    raise DomainbertError(
+        f"{out}: holds other output ({state.reason}); expected a new folder, {resume}or --force to replace it"
     )
-    raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")
 
 
 def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings, Node]:
-    """The output folder, the settings, and what was read."""
+    """Return the output folder, the settings, and the YAML tree that they were read from."""
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):

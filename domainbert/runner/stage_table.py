@@ -1,4 +1,4 @@
-"""The stages of the command line: one table, imported lazily."""
+"""Table of the stages; their modules are imported lazily."""
 
 from __future__ import annotations
 
@@ -32,52 +32,52 @@ STAGES = {
     "predict": "domainbert.stages.predict:predict",
     "export": "domainbert.stages.export:export",
 }
-"""Stage name to `module:function`, in the order in which they are usually run."""
+"""Stage name to `module:function`, in the usual order of stages."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage function under its name."""
+    """A stage function and the optional members of its module."""
 
     name: str
     function: Callable[..., dict[str, Any]]
     check: Callable[[Given], None] | None = None
-    """Checks the arguments as far as possible before any stage runs: `check_arguments` of the stage's module."""
+    """`check_arguments` of the module: check the arguments as far as possible before any stage runs."""
 
     show: Callable[[Any, int, Inputs], list[str]] | None = None
-    """The lines of `--show N`, of checked settings, N and the inputs: `show_examples` of the stage's module."""
+    """`show_examples` of the module: return the lines of `--show N` for validated settings, N and the inputs."""
 
     reports: bool | None = None
-    """Its output is a report on its inputs, which another run replaces without --force: `REPORTS` of its module."""
+    """`REPORTS` of the module: whether the output is a report, which another run may replace without --force."""
 
     @property
     def settings(self) -> type:
-        """The dataclass of its settings."""
+        """The dataclass of the stage's settings."""
         return settings_class(self.function)
 
     @property
     def parts(self) -> str | None:
-        """The setting that lists the parts of its output, if it has one."""
+        """Name of the setting that lists the parts of the output (such as `seeds`), or None."""
         return next(iter(marked(self.settings, PARTS)), None)
 
     @property
     def summary(self) -> str:
-        """The first line of the function's docstring."""
+        """First line of the function's docstring."""
         return self.description.partition("\n")[0]
 
     @property
     def description(self) -> str:
-        """The docstring up to its sections."""
+        """The function's docstring without its sections."""
         return re.split(r"\n\n(?:Args|Raises|Returns):", inspect.getdoc(self.function) or "")[0]
 
 
 def load_stage(name: str) -> Stage:
-    """Import the module of a stage; an unknown name is a `DomainbertError` with the nearest one."""
+    """Import the module of a stage; for an unknown name, raise a `DomainbertError` that suggests the nearest name."""
     if name not in STAGES:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    parts: Any = (
-        getattr(module, part, None) for part in (function_name, "check_arguments", "show_examples", "REPORTS")
+    members: Any = (
+        getattr(module, member, None) for member in (function_name, "check_arguments", "show_examples", "REPORTS")
     )
-    return Stage(name, *parts)
+    return Stage(name, *members)

@@ -1,1 +1,1 @@
-"""Synthetic impact-evaluation abstracts, made from a seed."""
+"""Synthetic impact-evaluation abstracts, generated from a seed."""

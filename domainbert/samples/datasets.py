@@ -1,4 +1,4 @@
-"""The labelled sets and the raw corpus of one run, no sentence of one in another."""
+"""The labelled sets and the raw corpus of one seed; no two of them share a sentence."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Abstract = list[Sentence]
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT_SHARE = {"ner": 0.5, "classification": 0.3}
-"""Share of noun phrases and verbs in validation and test text that are written with held-out words."""
+"""Share of noun phrases and verbs in validation and test text that use held-out words."""
 NER_RECALL = 0.7
-"""Share of the other entities in validation and test text that are entities of the training text."""
+"""Share of the other entities in validation and test text that also occur in the training text."""
 
 CORPUS_RECALL = 0.1
-"""Share of the corpus's entities that are entities of the NER sets, so that held-out ones occur there, unlabelled."""
+"""Share of the corpus's entities that come from the NER sets, so that held-out ones occur there without labels."""
 
 _ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
 class LabelledText:
-    """A few sentences and the direction of what they report."""
+    """A few sentences and the direction of their finding."""
 
     text: str
     label: Direction
 
 
 class SampleData:
-    """All data that belong to one seed. Labelled sets come first: the corpus avoids their sentences.
+    """Generates the data of one seed. Generate the labelled sets first, because the corpus avoids their sentences.
 
     Args:
-        seed: the same seed gives the same data, to the byte.
+        seed: equal seeds give identical data.
     """
 
     def __init__(self, seed: int) -> None:
@@ -47,7 +47,7 @@ class SampleData:
         self._entities: Memory = {}
 
     def ner(self, sentences: dict[str, int]) -> dict[str, list[Abstract]]:
-        """Abstracts by split, `sentences[split]` sentences in all (the last abstract ends where that is reached)."""
+        """Abstracts by split, with `sentences[split]` sentences in total; the last abstract may be cut short."""
         abstracts: dict[str, list[Abstract]] = {}
         memory: Memory | None = None
         for split in SPLITS:
@@ -58,18 +58,16 @@ class SampleData:
         return abstracts
 
     def classification(self, texts: dict[str, int]) -> dict[str, list[LabelledText]]:
-        """`texts[split]` texts by split, the three directions equally likely."""
+        """Texts by split, `texts[split]` each; the three directions are equally likely."""
         examples: dict[str, list[LabelledText]] = {}
         for split in SPLITS:
-            writer, rng = (
-                self._writer(f"classification/{split}", split),
-                self._rng(f"classification/{split}/directions"),
-            )
+            part = f"classification/{split}"
+            writer, rng = self._writer(part, split), self._rng(f"{part}/directions")
             examples[split] = [self._labelled_text(writer, rng) for _ in range(texts[split])]
         return examples
 
     def corpus(self, documents: int) -> Iterator[Abstract]:
-        """Abstracts with a conclusion and all words; make the labelled sets before."""
+        """Abstracts with a conclusion, from all words; generate the labelled sets before."""
         writer = Writer(self._rng("corpus"), self._vocabulary, None, self._entities, CORPUS_RECALL)
         rng = self._rng("corpus/directions")
         for _ in range(documents):
@@ -98,7 +96,7 @@ class SampleData:
         return abstracts
 
     def _labelled_text(self, writer: Writer, rng: Random) -> LabelledText:
-        """A finding, usually with text before or after it that does not affect the label."""
+        """A finding, often with text before or after it that does not affect the label."""
         writer.start()
         label = rng.choice(DIRECTIONS)
         rules = [*rng.choice(([], ["aim"], ["design"])), f"finding_{label}", *rng.choice(([], ["context"]))]
@@ -106,7 +104,7 @@ class SampleData:
         return LabelledText(" ".join(map(natural_text, sentences)), label)
 
     def _new_sentence(self, writer: Writer, rule: str, keep: bool = False) -> Sentence:
-        """A sentence that no labelled set holds; with `keep` it is then part of one."""
+        """A sentence that is in no labelled set; `keep` adds it to the labelled sentences."""
         for _ in range(_ATTEMPTS):
             sentence = writer.sentence(rule)
             text = natural_text(sentence)
@@ -114,11 +112,11 @@ class SampleData:
                 if keep:
                     self._labelled.add(text)
                 return sentence
-        raise DomainbertError(f"no new sentence of the kind {rule!r} in {_ATTEMPTS:,} attempts; ask for fewer")
+        raise DomainbertError(f"no new sentence of rule {rule!r} in {_ATTEMPTS:,} attempts; expected a smaller size")
 
 
 def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
-    """Every entity's words by type, lowercase, in order of appearance, repeated as they recur."""
+    """Lowercase words of all entity mentions by type, in order of appearance, with repetitions."""
     strings: dict[str, list[str]] = {}
     for sentence in (sentence for abstract in abstracts for sentence in abstract):
         for start, token in enumerate(sentence):
@@ -132,14 +130,14 @@ def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
 
 
 def unseen_strings(train: list[Abstract], other: list[Abstract]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Distinct (type, words) of `other` of the types that are held out, and those of them that `train` lacks."""
-    of_train, of_other = (
+    """Distinct (type, words) of `other` with held-out types, and the subset that does not occur in `train`."""
+    in_train, in_other = (
         {
-            (kind, words)
-            for kind, found in entity_strings(abstracts).items()
-            if kind in HELD_OUT_TYPES
-            for words in found
+            (entity_type, words)
+            for entity_type, strings in entity_strings(abstracts).items()
+            if entity_type in HELD_OUT_TYPES
+            for words in strings
         }
         for abstracts in (train, other)
     )
-    return of_other, of_other - of_train
+    return in_other, in_other - in_train

@@ -1,8 +1,8 @@
-"""The rules of the synthetic abstracts: plain data, read by `writer.py`.
+"""The rules of the synthetic abstracts, as data for `writer.py`.
 
-In a rule, `<a|b|>` is a choice (the last one empty) and `{name}` is another rule, a list of words of `lexicons.py`, an
-invented name or a number. Verbs are in the past tense, so they need no agreement in number. Words are separated by
-spaces, punctuation included, as in a CoNLL file.
+In a rule, `<a|b|>` is a choice (the last one is empty) and `{name}` is another rule, a list of words of `lexicons.py`,
+an invented name or a number. Verbs are in the past tense, so that they agree with singular and plural. Spaces separate
+words and punctuation, as in a CoNLL file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LABELS: dict[str, str] = {
     "coreference": "coreference",
     "effect_size": "effect_size",
 }
-"""Rules whose words are an entity, and of what type. Inside an entity other labels do not count."""
+"""Entity type by rule. Rules inside an entity add no further entity."""
 
 MAIN: tuple[str, ...] = (
     "intervention",
@@ -34,7 +34,7 @@ MAIN: tuple[str, ...] = (
     "survey_name",
     "agency_name",
 )
-"""Subjects of an abstract: chosen once, and repeated in about half of the mentions."""
+"""Subjects of an abstract: chosen once and repeated in about half of the mentions."""
 
 HELD_OUT_TYPES: frozenset[str] = frozenset({"intervention", "outcome", "population"})
 
@@ -92,7 +92,7 @@ PHRASES: Grammar = {
         "{amount} dollars per <month|year>",
         "an odds ratio of {decimal}",
     ),
-    # The same words as an outcome, where they are not one.
+    # The words of an outcome in a context where they are no outcome.
     "covariate": (
         "baseline {topic} {gain}",
         "{topic} {gain}",
@@ -107,7 +107,7 @@ PHRASES: Grammar = {
 
 SENTENCES: Grammar = {
     "any_outcome": ("{good_outcome}", "{bad_outcome}"),
-    # Nothing but the words themselves tells the type of an item.
+    # The type of an item follows only from its words, not from the context.
     "item": (
         "{intervention}",
         "{intervention}",
@@ -198,7 +198,7 @@ SENTENCES: Grammar = {
     ),
     "context": (
         "<In the same period|Meanwhile|By then> , {backdrop} <{rose}|{fell}> by {number} % <|in {place_name}> .",
-        # Which verbs go up and which go down.
+        # Teaches which verbs mean an increase and which a decrease.
         "{backdrop} {rose} to <record|new> highs <in {year}|in {place_name}|after {shock}> .",
         "{backdrop} {fell} to <record|new> lows <in {year}|in {place_name}|after {shock}> .",
         "{shock} {raised} {backdrop} <to new highs|even further upwards> <|in {place_name}> .",
@@ -244,7 +244,7 @@ SENTENCES: Grammar = {
         "<On average|By endline|After {amount} months|In the full sample> ,",
         "",
     ),
-    # The main clause carries the finding; hopes, fears and concessions point elsewhere.
+    # The main clause has the finding; hopes, fears and concessions have another direction.
     "finding_positive": (
         "{found} {better} .",
         "{found} {better} .",
@@ -277,7 +277,7 @@ SENTENCES: Grammar = {
         "{worse} in the raw data , but once we adjusted for {covariate} this <disappeared|was gone> .",
     ),
     "summing_up": ("Taken together", "In short", "Overall"),
-    # Plain words for the direction: raw text only, never in a text to classify.
+    # States the direction in plain words: only in raw text, never in a text to classify.
     "conclusion_positive": (
         "{summing_up} , {population} <were better off|gained|benefited> , and {the_intervention} helped .",
         "{summing_up} , {the_intervention} <worked|helped|was a success> <|in {place_name}> .",

@@ -1,8 +1,8 @@
-"""The words of the synthetic abstracts: plain data, written for this project.
+"""The words of the synthetic abstracts, written for this project.
 
-A `Domain` is a field that programmes are evaluated in. Its topics ("maize") combine with heads that decide the type:
-maize *yields* are an outcome, maize *vouchers* an intervention, maize *growers* a population, maize *auctions* neither.
-`GENERAL` holds the words that any domain uses. No word stands in two lists of heads, so a head has one meaning.
+A `Domain` is a field of impact evaluation. Its topics ("maize") combine with head nouns that determine the type: maize
+*yields* are an outcome, maize *vouchers* an intervention, maize *growers* a population, maize *auctions* no entity.
+`GENERAL` has the words that all domains use. No word is in two lists of heads, so each head has one meaning.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class Domain:
     """The words of one field."""
 
     topic: tuple[str, ...]
-    """Modifiers that go with every head of the domain."""
+    """Modifiers that combine with every head of the domain."""
     gain: tuple[str, ...]
-    """Heads of outcomes of which more is better."""
+    """Heads of outcomes whose increase is good."""
     harm: tuple[str, ...]
-    """Heads of outcomes of which less is better."""
+    """Heads of outcomes whose increase is bad."""
     instrument: tuple[str, ...]
     """Heads of interventions."""
     people: tuple[str, ...]
     """Heads of populations."""
     surrounding: tuple[str, ...]
-    """Heads of things that are none of these: distractors."""
+    """Heads of distractors, which are no entities."""
 
 
 DOMAINS: dict[str, Domain] = {
@@ -275,7 +275,7 @@ GENERAL: dict[str, tuple[str, ...]] = {
         """bonuses, drives, pledges, awards, incentives, rewards, toolkits, clubs, contests, guarantees, hackathons,
         coupons"""
     ),
-    # Both a cause that is studied and an effect that is measured: only the sentence says which.
+    # Used both as a studied cause and as a measured effect, which only the sentence distinguishes.
     "phenomenon": _words(
         """seasonal migration, contract farming, road access, land rental, electrification, female employment, crop
         rotation, internet use, labour mobility, smartphone ownership, off-farm work, intercropping, marketplace
@@ -327,8 +327,7 @@ GENERAL: dict[str, tuple[str, ...]] = {
     "fell": _words("""fell, declined, dropped, went down, receded, plunged, subsided, dwindled, edged down, slumped"""),
 }
 
-# Invented names are put together from these, all kinds from the same parts: nothing in a name tells a programme from a
-# place, a survey or an agency. Only the words around it do.
+# Parts of all invented names: only the context of a name distinguishes a programme from a place, a survey or an agency.
 NAME_STARTS: tuple[str, ...] = _words(
     "ba, do, ka, ki, lu, ma, mo, na, nu, pa, ra, ri, sa, se, ta, ti, va, zo, cha, ye, shi, gu, fe, ho"
 )

@@ -1,4 +1,4 @@
-"""The words of one run: the lexicons and invented names, each list halved into familiar and held-out words."""
+"""The words of one seed: lexicons and invented names, each list split into familiar and held-out words."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TITLES = 240
 
 
 class Vocabulary:
-    """Every list of words by name, with its halves.
+    """Lists of words by name, with their halves.
 
-    Labelled training text is written with familiar words only; validation and test text with both; raw text with all.
-    So a model that has learnt from raw text can know a held-out word; one that saw only labelled training text cannot.
+    Labelled training text uses only familiar words; validation and test text use both halves; raw text uses all words.
+    So only a model that was trained on raw text can have seen a held-out word.
     """
 
     def __init__(self, seed: int) -> None:
@@ -32,7 +32,7 @@ class Vocabulary:
         self.domains = tuple(lexicons.DOMAINS)
 
     def words(self, name: str, domain: str, half: Half) -> tuple[str, ...] | None:
-        """The words of the list `name`, of the domain's list where it has one; None where there is no such list."""
+        """Words of the list `name` of the domain, or else of the general list; None if there is no such list."""
         halves = self._words.get(f"{domain}.{name}") or self._words.get(name)
         return halves[half] if halves else None
 
@@ -44,15 +44,15 @@ def _halve(words: tuple[str, ...], rng: Random) -> dict[Half, tuple[str, ...]]:
 
 
 def _names(rng: Random) -> dict[str, tuple[str, ...]]:
-    """Invented names, no two alike, of every kind from the same syllables."""
+    """Distinct invented names; all lists use the same syllables."""
     parts = lexicons.NAME_STARTS, lexicons.NAME_MIDDLES, lexicons.NAME_ENDS
     possible = [(start + middle + end).capitalize() for start in parts[0] for middle in parts[1] for end in parts[2]]
     chosen = iter(rng.sample(sorted(set(possible)), sum(NAME_COUNTS.values())))
-    return {kind: tuple(next(chosen) for _ in range(count)) for kind, count in NAME_COUNTS.items()}
+    return {name: tuple(next(chosen) for _ in range(count)) for name, count in NAME_COUNTS.items()}
 
 
 def _titles(rng: Random) -> tuple[str, ...]:
-    """Long names of programmes, half of them followed by their initials: `Rural Harvest Fund ( RHF )`."""
+    """Long programme names, half of them with their initials: `Rural Harvest Fund ( RHF )`."""
     possible = [
         f"{quality} {theme} {form}"
         for quality in lexicons.TITLE_QUALITIES

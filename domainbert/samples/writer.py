@@ -16,10 +16,10 @@ DIRECTIONS: tuple[Direction, ...] = ("positive", "negative", "null")
 
 _CHOICE = re.compile(r"<([^<>]*)>")
 _CLOSING = ",.;:)%'"  # no space before them
-_MAIN_AGAIN = 0.5
-_OWN_DOMAIN = 0.7
+_REPEAT_SUBJECT = 0.5
+_SAME_DOMAIN = 0.7
 
-# Parts of an abstract: the rule, and how many sentences at least and at most.
+# Parts of an abstract: rule, least and largest number of sentences.
 _BEFORE = (("background", 1, 2), ("aim", 1, 1), ("design", 1, 3))
 _AFTER = (("context", 1, 2),)
 
@@ -51,11 +51,11 @@ class Writer:
     """Writes abstracts and their parts.
 
     Args:
-        rng: source of every choice.
+        rng: random number generator for all choices.
         vocabulary: the words.
-        held_out_share: share of noun phrases written with held-out words; None takes all words as they come.
-        memory: entities that other text mentions, by rule; mentions that are not held out are taken from it.
-        recall: share of those mentions that are taken from it.
+        held_out_share: share of noun phrases with held-out words; None draws from all words.
+        memory: entities of other texts, by rule, which this text may repeat.
+        recall: share of the mentions without held-out words that repeat an entity of `memory`.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class Writer:
         self._domain = self._phrase_domain = vocabulary.domains[0]
         self._half: Half | None = None
         self._main: Memory = {}
-        self._taken_up: set[str] = set()
+        self._mentioned: set[str] = set()
 
     def start(self) -> None:
-        """Begin an abstract: another domain, nothing mentioned yet."""
+        """Begin an abstract: choose a domain and clear the subjects."""
         self._domain = self._rng.choice(self._vocabulary.domains)
         self._main = {}
 
     def sentence(self, rule: str) -> Sentence:
-        """One sentence of the rule, within the abstract begun last."""
-        self._taken_up = set()
+        """A sentence of the rule for the current abstract."""
+        self._mentioned = set()
         first, *rest = self._symbol(rule)
         return [Token(first.word[0].upper() + first.word[1:], first.tag), *rest]
 
     def plan(self, direction: Direction, conclude: bool) -> Iterator[str]:
-        """The rules of an abstract's sentences, in order."""
+        """Rules of the sentences of an abstract, in order."""
         for rule, least, most in _BEFORE:
             yield from [rule] * self._rng.randint(least, most)
         yield from [f"finding_{direction}"] * self._rng.randint(1, 2)
@@ -105,18 +105,18 @@ class Writer:
         return self._mention(name)
 
     def _mention(self, name: str) -> Sentence:
-        """A noun phrase (or a verb), perhaps one that the abstract has mentioned before."""
-        if name in self._main and name not in self._taken_up and self._rng.random() < _MAIN_AGAIN:
-            self._taken_up.add(name)
+        """A noun phrase or verb; subjects of the abstract may be repeated, once per sentence."""
+        if name in self._main and name not in self._mentioned and self._rng.random() < _REPEAT_SUBJECT:
+            self._mentioned.add(name)
             return self._main[name][0]
         self._half = self._choose_half()
-        own = self._rng.random() < _OWN_DOMAIN
-        self._phrase_domain = self._domain if own else self._rng.choice(self._vocabulary.domains)
+        same_domain = self._rng.random() < _SAME_DOMAIN
+        self._phrase_domain = self._domain if same_domain else self._rng.choice(self._vocabulary.domains)
         tokens = _tagged(self._from_memory(name) or self._compose(name), LABELS.get(name))
         self._half = None
         if name in MAIN and name not in self._main:
             self._main[name] = [tokens]
-            self._taken_up.add(name)
+            self._mentioned.add(name)
         if LABELS.get(name) in HELD_OUT_TYPES:
             self.written[name].append(tokens)
         return tokens
@@ -136,7 +136,7 @@ class Writer:
             return self._expand(self._rng.choice(PHRASES[name]))
         words = self._vocabulary.words(name, self._phrase_domain, self._half or "all")
         if words is None:
-            raise KeyError(f"the grammar names {name!r}, which is neither a rule nor a list of words")
+            raise KeyError(f"the grammar uses {name!r}; expected the name of a rule or of a list of words")
         return _outside(self._rng.choice(words))
 
     def _expand(self, rule: str) -> Sentence:
@@ -159,16 +159,16 @@ def _tagged(tokens: Sentence, label: str | None) -> Sentence:
 
 
 def natural_text(sentence: Sentence) -> str:
-    """The words as one would print them: no space before a comma or within brackets.
+    """Join words to a text without spaces before commas and inside brackets.
 
     >>> natural_text([Token(word, "O") for word in "Fees fell ( 12 % ) .".split()])
     'Fees fell (12%).'
     """
-    return laid_out(sentence)[0]
+    return text_with_offsets(sentence)[0]
 
 
-def laid_out(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
-    """The text that `natural_text` gives, and its characters, end exclusive, that each word takes."""
+def text_with_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
+    """Text as from `natural_text`, and start and end (exclusive) of each word in its characters."""
     text, offsets = "", []
     for token in sentence:
         if text and token.word[0] not in _CLOSING and not text.endswith("("):

@@ -1,1 +1,1 @@
-"""Prediction with a finished model."""
+"""Predict with fine-tuned models, and measure, explain and export them."""

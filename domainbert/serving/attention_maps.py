@@ -1,4 +1,4 @@
-"""Attention of every head for one text, as the model computes it."""
+"""Attention probabilities of every head for one text."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from domainbert.tokenization.load import DomainTokenizer
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Attention between the S pieces of a text, special tokens included."""
+    """Attention between the S pieces of a text, including special tokens."""
 
     pieces: tuple[str, ...]
-    """(S,) entries of the vocabulary, to read."""
+    """(S,) readable vocabulary entries."""
     special: tuple[bool, ...]
-    """(S,) whether a piece is a special token, and none of the text."""
+    """(S,) whether a piece is a special token."""
     probabilities: NDArray[np.float32]
-    """(layers, heads, S, S): row i says where piece i looks, and adds up to 1."""
+    """(layers, heads, S, S): row i is the distribution of piece i over all pieces, with sum 1."""
     windows: tuple[int | None, ...]
-    """(layers,) the distance that pieces see in a layer; None is the whole text."""
+    """(layers,) attention distance of each layer; None is the whole text."""
 
 
 def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int | None = None) -> AttentionMaps:
-    """The attention of a text that is read alone, in full precision.
+    """Compute the attention probabilities for a single text, in full precision.
 
     >>> from domainbert import attention_maps
     >>> maps = attention_maps("model", "The court of law.")
@@ -42,16 +42,17 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     ((2, 2), True)
 
     Args:
-        model: a folder of any model, as `load_predictor` takes it, with a head or without; or a predictor.
-        text: what is read.
-        longest: pieces, special tokens included, that it may have; None is as many as the model has positions for.
+        model: a model folder, as for `load_predictor`, with or without a head; or a predictor.
+        text: the text.
+        longest: maximum number of pieces, including special tokens; None is the maximum length of the model.
 
     Raises:
-        DomainbertError: no model folder, or an exported one; a predictor in 16 bits; a text that is too long.
+        DomainbertError: the folder is not a model or is an exported model; the predictor uses 16 bits; the text is too
+            long.
     """
     encoder, tokenizer, positions = _parts(model)
-    of_text = tokenizer.encode([text])[0]
-    ids, _ = tokenizer.template.frame(of_text)
+    text_ids = tokenizer.encode([text])[0]
+    ids, _ = tokenizer.template.frame(text_ids)
     longest = positions if longest is None else min(longest, positions)
     if len(ids) > longest:
         raise DomainbertError(f"attention: the text has {len(ids):,} pieces; expected at most {longest:,}")
@@ -60,15 +61,15 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     tokens = Packed(row, torch.arange(len(ids), device=device).unsqueeze(0), torch.ones_like(row))
     layers = range(1, encoder.num_hidden_layers + 1)
     with torch.inference_mode():
-        found = record(encoder, tokens, layers).projections
-        maps = [found[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
+        projections = record(encoder, tokens, layers).projections
+        maps = [projections[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
     pieces = tuple(tokenizer.pieces.shown(tokenizer.tokens[number]) for number in ids.tolist())
-    special = tuple(not 1 <= place <= len(of_text) for place in range(len(ids)))  # one comes before a text
-    return AttentionMaps(pieces, special, np.stack(maps), tuple(found[layer].window for layer in layers))
+    special = tuple(not 1 <= position <= len(text_ids) for position in range(len(ids)))  # [CLS] precedes the text
+    return AttentionMaps(pieces, special, np.stack(maps), tuple(projections[layer].window for layer in layers))
 
 
 def _parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainTokenizer, int]:
-    """The encoder, its tokenizer, and how many positions it has."""
+    """Return the encoder, its tokenizer and its maximum length."""
     if isinstance(model, Predictor):
         model.runtime.need_gradients()
         return model.model.encoder, model.tokenizer, model.runtime.config.max_length

@@ -1,4 +1,4 @@
-"""Attribution to words: integrated gradients (Sundararajan et al. 2017), from the text with pieces hidden."""
+"""Attribute predictions to words with integrated gradients (Sundararajan et al. 2017); the baseline is all [MASK]."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from captum.attr import IntegratedGradients
 
 STEPS = (32, 64, 128, 256, 512)
-"""Points of the path that gradients are taken at: as many as it takes for an error of 1 %, or the last."""
+"""Numbers of integration steps, tried in order until the error is at most 1 %."""
 
-_ENOUGH = 0.01
-_MAX_TOKENS = 4_096  # whose gradients are computed at once
+_MAX_ERROR = 0.01
+_MAX_TOKENS = 4_096  # tokens whose gradients are computed at a time
 
 
 @dataclass(frozen=True)
 class WordAttribution:
-    """A word of a text, characters `start` to `end` (exclusive), and what it gave to a prediction."""
+    """A word of a text, characters `start` to `end` (exclusive), with its contribution to a prediction."""
 
     text: str
     start: int
@@ -44,32 +44,32 @@ class WordAttribution:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Contribution of each word to one prediction: `value`s add up to `output - hidden`, but for the `error`."""
+    """Contribution of each word to a prediction; the sum of all `value`s is `output - hidden`, except for `error`."""
 
     label: str
     text: str
-    """The text as it was read."""
+    """The text after the task's preprocessing."""
     start: int | None
-    """The characters that the label is said of, `end` exclusive; None where it is the whole text."""
+    """First character of the labelled span, and its `end` (exclusive); None if the label is for the whole text."""
     end: int | None
     words: tuple[WordAttribution, ...]
     output: float
-    """Strength of the claim, in `unit`: the logarithm of the probability, or the number that it gives a text."""
+    """Output of the model for the label, in `unit`: a log probability, or the predicted number."""
     hidden: float
-    """The same with [MASK] in place of every piece, special tokens apart."""
+    """The same output for the baseline: every piece replaced by [MASK], except special tokens."""
     unit: str
     steps: int
 
     @property
     def error(self) -> float:
-        """The part that the values lack to add up to `output - hidden`, as a share of that: completeness has 0."""
-        whole = self.output - self.hidden
-        missed = abs(sum(word.value for word in self.words) - whole)
-        return missed / abs(whole) if whole else float("inf") if missed else 0.0
+        """Relative difference between the sum of the values and `output - hidden`; 0 if attribution is complete."""
+        total = self.output - self.hidden
+        difference = abs(sum(word.value for word in self.words) - total)
+        return difference / abs(total) if total else float("inf") if difference else 0.0
 
 
 def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribution]:
-    """Find the words that made each entity, label or class that a model predicts for a text; in full precision.
+    """Compute the contribution of each word to each predicted entity, label or class, in full precision.
 
     Needs `pip install 'domainbert[attribution]'`.
 
@@ -78,12 +78,12 @@ def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribut
     [(True, 3)]
 
     Args:
-        model: a folder, as `load_predictor` takes it, or a predictor.
-        text: fits into one window.
+        model: a model folder, as for `load_predictor`, or a predictor.
+        text: a text that fits into one window.
 
     Raises:
-        DomainbertError: captum is not installed; a model of another kind than a tagger or a classifier of one text, in
-            16 bits or exported; a text that is longer than a window, or has no words.
+        DomainbertError: captum is not installed; the model is not a tagger or a classifier of single texts, uses 16
+            bits or is exported; the text is longer than a window or has no words.
     """
     integrated_gradients = _captum()
     predictor = model if isinstance(model, Predictor) else load_predictor(model, "32-true")
@@ -100,7 +100,7 @@ def _captum() -> type[IntegratedGradients]:
 
 
 class _Reading:
-    """A text as a model reads it: one packed row, and its embeddings with the pieces and without."""
+    """An encoded text: one packed row, its embeddings, and the embeddings of the baseline."""
 
     def __init__(self, predictor: Predictor[Any], text: str) -> None:
         predictor.runtime.need_gradients()
@@ -122,60 +122,59 @@ class _Reading:
             self.baseline = self.model.encoder.embed(self.tokens._replace(input_ids=hidden))
 
     def logits(self, embedded: Tensor) -> Tensor:
-        """Logits (K, N, C) at the N positions that the head reads, of embeddings (K, S, H)."""
+        """Compute the logits (K, N, C) at the N output positions from embeddings (K, S, H)."""
         count, length = embedded.shape[:2]
-        ids, places, segments = (part.expand(count, length) for part in self.tokens[:3])
-        tokens, own = Packed(ids, places, segments), self.batch["positions"]
-        positions = (own + length * torch.arange(count, device=own.device).unsqueeze(-1)).flatten()
+        tokens = Packed(*(part.expand(count, length) for part in self.tokens[:3]))
+        first_row = self.batch["positions"]
+        positions = (first_row + length * torch.arange(count, device=first_row.device).unsqueeze(-1)).flatten()
         states = self.model.states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
         return self.model.read(states).unflatten(0, (count, -1))
 
     def claims(self) -> list[Claim]:
-        """The claims that the model makes."""
         with torch.no_grad():
             return self.task.claims(self.logits(self.embedded)[0], self.batch)
 
     def attribute(self, claim: Claim, integrated_gradients: type[IntegratedGradients]) -> Attribution:
-        """The values of all words, with as many steps as it takes."""
+        """Compute the values of all words, with the first of `STEPS` that is accurate enough."""
 
         def strength(embedded: Tensor) -> Tensor:
             return torch.stack([claim.strength(logits) for logits in self.logits(embedded)])
 
         with torch.no_grad():
-            output, hidden = (float(strength(one)) for one in (self.embedded, self.baseline))
+            output, hidden = (float(strength(embedded)) for embedded in (self.embedded, self.baseline))
         explainer = integrated_gradients(strength)
         for steps in STEPS:
             values = self._integrated(explainer.attribute, steps)
-            found = self._attribution(claim, values, (output, hidden), steps)
-            if found.error <= _ENOUGH:
+            attribution = self._attribution(claim, values, (output, hidden), steps)
+            if attribution.error <= _MAX_ERROR:
                 break
-        return found
+        return attribution
 
     def _integrated(self, attribute: Callable[..., Tensor], steps: int) -> NDArray[np.float64]:
-        """The value of each piece (n,): the sum over its embedding."""
+        """Return the value of each piece (n,), summed over the embedding dimensions."""
         rows = max(_MAX_TOKENS // self.embedded.shape[1], 1)
-        of_embedding = attribute(self.embedded, self.baseline, n_steps=steps, internal_batch_size=rows)
-        pieces = of_embedding[0, 1 : 1 + len(self.words.input_ids)]
-        found: NDArray[np.float64] = pieces.double().sum(dim=-1).detach().cpu().numpy()
-        return found
+        gradients = attribute(self.embedded, self.baseline, n_steps=steps, internal_batch_size=rows)
+        pieces = gradients[0, 1 : 1 + len(self.words.input_ids)]
+        values: NDArray[np.float64] = pieces.double().sum(dim=-1).detach().cpu().numpy()
+        return values
 
     def _attribution(
         self, claim: Claim, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
     ) -> Attribution:
-        places = self.words.word_offsets
-        of_word = np.bincount(self.words.word_index, values, minlength=len(places)).tolist()
-        words = [WordAttribution(self.text[a:b], a, b, value) for (a, b), value in zip(places, of_word, strict=True)]
+        offsets = self.words.word_offsets
+        sums = np.bincount(self.words.word_index, values, minlength=len(offsets)).tolist()
+        words = [WordAttribution(self.text[a:b], a, b, value) for (a, b), value in zip(offsets, sums, strict=True)]
         start, end = (None, None)
         if claim.words is not None:
-            first, behind = claim.words
-            start, end = places[first][0], places[behind - 1][1]
+            first, stop = claim.words
+            start, end = offsets[first][0], offsets[stop - 1][1]
         return Attribution(claim.label, self.text, start, end, tuple(words), *outputs, claim.unit, steps)
 
 
 def _check(words: AlignedText, windows: list[NDArray[np.int64]], max_length: int) -> None:
-    """`DomainbertError` unless a model reads these words in one window."""
+    """Raise `DomainbertError` unless the words fill exactly one window."""
     if not words.input_ids:
-        raise DomainbertError("attributions: the text has no words; expected some")
+        raise DomainbertError("attributions: the text has no words; expected at least one word")
     if len(windows) != 1 or windows[0].tolist() != words.input_ids:
-        found, room = len(words.input_ids), max_length - words.extra
-        raise DomainbertError(f"attributions: the text has {found:,} pieces; expected at most {room:,}, one window")
+        count, limit = len(words.input_ids), max_length - words.extra
+        raise DomainbertError(f"attributions: the text has {count:,} pieces; expected at most {limit:,}, one window")

@@ -1,4 +1,4 @@
-"""The predictors of tasks that have a name of their own in Python: `load_tagger`, `load_classifier`."""
+"""Loaders with a precise return type: `load_tagger` and `load_classifier`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domainbert.training.config import Precision
 
 
 def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Tagger:
-    """A model folder for entities; see `load_predictor`.
+    """Load a tagger; for the arguments see `load_predictor`.
 
     >>> from domainbert import load_tagger
     >>> tagger = load_tagger("model")
@@ -22,7 +22,7 @@ def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int
 
 
 def load_classifier(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Classifier:
-    """A model folder for one class a text; see `load_predictor`.
+    """Load a classifier with one class per text; for the arguments see `load_predictor`.
 
     >>> from domainbert import load_classifier
     >>> (prediction,) = load_classifier("classifier").predict(["The court of law."])

@@ -1,4 +1,4 @@
-"""Cost of a fine-tuned model: its size, and its speed on this machine."""
+"""Measure the cost of a fine-tuned model: its size, and its speed on this machine."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import word_statistics, words_of
 
-_TEXTS = 512  # of the test set: enough for a rate
+_TEXTS = 512  # texts of the test set on which the speed is measured
 _REPEATS = 3
-_SECONDS = 10.0  # for each measurement, about: of a large model on a slow machine fewer texts, less often
-_PREDICTIONS = {1: 32, 32: 8}  # texts at once: how often they are predicted
+_SECONDS = 10.0  # approximate limit of a measurement; slow models predict fewer texts
+_PREDICTIONS = {1: 32, 32: 8}  # batch size: number of predictions
 
 Contents = Sequence[Content]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one model; rates and latencies are medians, in full precision, on the device of the evaluation."""
+    """Cost of a model. Rates and latencies are medians, in full precision, on the device of the evaluation."""
 
     parameters: int
     folder_bytes: int
-    """Of the files in the model folder; of several ONNX files there, the one that is used."""
+    """Size of all files in the model folder, but only of the ONNX file that is used."""
     pieces_per_word: float
-    """Tokens the vocabulary takes for a word of the whole test set, punctuation apart: as in a vocabulary report."""
+    """Tokens per word of the test set, without punctuation, as in a vocabulary report."""
     words_per_second: float
-    """Over many texts."""
+    """Throughput on many texts."""
     latency_1: float
-    """Seconds for one text alone."""
+    """Seconds for a single text."""
     latency_32: float
-    """Seconds for 32 texts at once."""
+    """Seconds for a batch of 32 texts."""
 
 
 def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], contents: Contents) -> list[Cost]:
-    """Measure models and the folders that they were loaded from, which may be ONNX files, on what a test set has.
+    """Measure models on the contents of a test set. Each model comes with its folder, which may be an ONNX file.
 
-    Speed is measured on the first 512 texts, or as many as take the slowest model some seconds; texts without words are
-    left out. The models take turns, so that other work on the machine slows down all of them.
+    Speed is measured on the first 512 texts, or on fewer if the slowest model needs more than some seconds; texts
+    without words are left out. The models take turns, so that other load on the machine slows down all of them.
     """
     texts = [content for content in contents if words_of_content(content)][:_TEXTS]
     predicts = [predictor.predict for predictor, _ in models]
     for predict in predicts:
-        predict(texts[:1])  # what is allocated once is not measured
+        predict(texts[:1])  # warm up: allocations at the first call are not measured
     latency_32 = _medians(predicts, _slices(texts, 32))
     many = texts[: max(32, int(32 * _SECONDS / max(latency_32)))]
     num_words = sum(len(words_of_content(content)) for content in many)
@@ -69,7 +69,6 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
 
 
 def _folder_bytes(folder: Path | ModelFolder) -> int:
-    """The size of a model folder; of an exported one without the ONNX files that are not used."""
     opened = open_model(folder)
     files = [path for path in opened.path.iterdir() if path.is_file()]
     if opened.onnx is not None:
@@ -78,21 +77,20 @@ def _folder_bytes(folder: Path | ModelFolder) -> int:
 
 
 def _slices(texts: Contents, size: int) -> list[Contents]:
-    """Some places to take `size` texts from, over and over where there are few."""
-    places = max(len(texts) - size + 1, 1)
-    starts = [number * size % places for number in range(_PREDICTIONS[size])]
+    """Return slices of `size` texts, which repeat if there are few texts."""
+    positions = max(len(texts) - size + 1, 1)
+    starts = [number * size % positions for number in range(_PREDICTIONS[size])]
     return [texts[start : start + size] for start in starts]
 
 
 def _medians(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
-    """Seconds of a prediction of each model, in turns, of as many of the inputs as the slowest is done with within
-    `_SECONDS`, and of the first in any case."""
+    """Return the median seconds per prediction of each model; stop after `_SECONDS`, but not before the first input."""
     seconds: list[list[float]] = []
     for texts in inputs:
         seconds.append([_seconds(predict, texts) for predict in predicts])
         if max(map(sum, zip(*seconds, strict=True))) >= _SECONDS:
             break
-    return [median(of_model) for of_model in zip(*seconds, strict=True)]
+    return [median(times) for times in zip(*seconds, strict=True)]
 
 
 def _seconds(predict: Callable[[Contents], Any], texts: Contents) -> float:

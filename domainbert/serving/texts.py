@@ -1,4 +1,4 @@
-"""Texts to predict on, streamed: rows come out in the order of the file, when they have been read."""
+"""Stream texts for prediction, in the order of the file."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Item = tuple[dict[str, Any], Content]
 def read_texts(
     path: Path, format: TextFormat, text_key: str, token_column: int | str, content_of: ContentOf = text_of
 ) -> tuple[FileKind, Iterator[Item]]:
-    """The kind of a file, and its rows, each with what a model reads of it: what `content_of` takes from the row, which
-    has a text under `text_key`, or the words of CoNLL.
+    """Return the kind of a file, and an iterator over its rows with the input of the model.
 
-    The file is opened once and read from beginning to end, so that it may be a stream. Other keys of JSONL are kept.
+    The input is the result of `content_of(row, text_key)`, or the words of CoNLL. The file is opened once and read from
+    beginning to end, so that it may be a stream. Other keys of JSONL are kept in the rows.
 
     Raises:
-        DomainbertError: a file whose kind cannot be told, or that cannot be read; from the iterator: a broken line.
+        DomainbertError: the kind of the file is unknown, or the file cannot be read; from the iterator: a broken line.
     """
     lines: Iterable[tuple[int, str]] = read_lines(path)
     if format == "auto":
@@ -49,15 +49,15 @@ def read_texts(
 
 
 def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
-    """So many items at a time, and the rest: always the same chunks."""
+    """Yield chunks of `most` items; the last chunk may be shorter."""
     while chunk := list(islice(items, most)):
         yield chunk
 
 
 def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
-    """The items of a stream, those together that have come since the last chunk, at most so many.
+    """Yield the items of a stream in chunks as they arrive, without waiting for a chunk of `most` items to fill.
 
-    A thread reads on while a chunk is worked at, and no further than `most` items ahead.
+    A thread reads at most `most` items ahead while the caller processes a chunk.
     """
     arrived: Queue[Item | BaseException | None] = Queue(most)
 
@@ -66,7 +66,7 @@ def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
             for item in items:
                 arrived.put(item)
             arrived.put(None)
-        except BaseException as error:  # raised again where the items are used
+        except BaseException as error:  # raised again in the caller's thread
             arrived.put(error)
 
     Thread(target=read, daemon=True).start()
@@ -96,7 +96,7 @@ def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
 
 
 def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    problems = Problems(str(path), most=1)  # rows are predicted as they are read, so the first problem ends it
+    problems = Problems(str(path), most=1)  # rows are predicted while reading, so the first problem is raised
     for line, row in json_rows(path, problems, lines):
         content: Content = ""
         try:
@@ -104,9 +104,9 @@ def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
         except DomainbertError as error:
             problems.add(f"{path}:{line}: {error}")
         try:
-            json.dumps(row, ensure_ascii=False).encode()  # as in the predictions, where all its keys are kept
+            json.dumps(row, ensure_ascii=False).encode()  # predictions are written with all keys of the row
         except UnicodeEncodeError:
             problems.add(f"{path}:{line}: half a surrogate pair; expected valid Unicode")
         except RecursionError:
-            problems.add(f"{path}:{line}: nested too deep to be written again; expected a flatter object")
+            problems.add(f"{path}:{line}: the object is nested too deeply; expected fewer levels")
         yield row, content

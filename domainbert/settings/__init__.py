@@ -1,1 +1,1 @@
-"""Settings: YAML files and typed options, checked against the signature of a stage, every problem at once."""
+"""Settings of stages: YAML files and command-line options, validated together against the settings dataclass."""

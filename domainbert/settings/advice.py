@@ -1,4 +1,4 @@
-"""Suggestions for an unknown key: a similar one, one further down, or the one for a name of other libraries."""
+"""Suggestions for an unknown key: a similar key, a nested key, or the equivalent of a setting of transformers."""
 
 from __future__ import annotations
 
@@ -47,42 +47,42 @@ ELSEWHERE = {
     "validation_file": ("validation",),
     "warmup_ratio": ("schedule.warmup_fraction",),
 }
-"""Names of settings in `transformers` and its example scripts to their names here; each stage has some of these."""
+"""Settings of `transformers` and its example scripts, with their names here; each stage has some of them."""
 
 
 def advice(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = False) -> str:
-    """Suggest what an unknown key may have meant, for a message.
+    """Suggest a valid key for an unknown key, for an error message.
 
-    `hints` are the types of the keys that may stand there, and `key` is their prefix, such as `task.`. A stage of a
-    recipe has no `out` of its own.
+    `hints` are the types of the valid keys, and `key` is their prefix, such as `task.`. A stage in a recipe has no key
+    `out`.
     """
     if in_recipe and not key and "out" in (name, *ELSEWHERE.get(name, ())):
         return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
-    own = [*hints, *([] if key or in_recipe else ["out"])]
-    last_parts = {f"{key}{one}": one.rpartition(".")[2] for one in (*own, *keys_below(hints))}
-    same = [one for one in ELSEWHERE.get(name, ()) if one in last_parts]
-    same += sorted((one for one, last in last_parts.items() if last == name), key=lambda one: one.count("."))
+    siblings = [*hints, *([] if key or in_recipe else ["out"])]
+    last_parts = {f"{key}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
+    same = [path for path in ELSEWHERE.get(name, ()) if path in last_parts]
+    same += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
     if same:
         return f"did you mean '{same[0]}'?"
-    if get_close_matches(name, own, n=1):
-        return nearest(name, own)
+    if get_close_matches(name, siblings, n=1):
+        return nearest(name, siblings)
     close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
-    matches = [one for one, last in last_parts.items() if last in close]
+    matches = [path for path, last in last_parts.items() if last in close]
     return f"did you mean '{matches[0]}'?" if matches else nearest(name, list(hints))
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
-    """The dotted keys further down, level by level in each group."""
+    """Yield the dotted keys of nested settings; in each group, higher levels first."""
     for name, hint in hints.items():
         if name == "trainer":
             yield from (f"trainer.{argument}" for argument in SETTABLE)
-        for kind in _kinds(hint):
-            fields = field_types(kind)
-            yield from (f"{name}.{one}" for one in fields)
-            yield from (f"{name}.{one}" for one in keys_below(fields))
+        for cls in _dataclasses(hint):
+            fields = field_types(cls)
+            yield from (f"{name}.{field}" for field in fields)
+            yield from (f"{name}.{path}" for path in keys_below(fields))
 
 
-def _kinds(hint: Any) -> list[type]:
-    """The dataclasses that a setting takes, unless it takes a list of them."""
+def _dataclasses(hint: Any) -> list[type]:
+    """Dataclasses that a setting accepts; empty for a list or mapping of dataclasses."""
     groups = [] if get_origin(bare(hint)) in (list, tuple, dict) else groups_in(hint)
-    return [kind for group in groups for kind in (choices_of(group).values() if is_choice(group) else [group])]
+    return [cls for group in groups for cls in (choices_of(group).values() if is_choice(group) else [group])]

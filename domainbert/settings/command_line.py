@@ -1,4 +1,4 @@
-"""Arguments as typed: files, dotted options, flags. Their meaning is decided later, when the types are known."""
+"""Splits a command line into files, dotted options and flags. The values stay text: their types come later."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from domainbert.base.errors import DomainbertError
 
 @dataclass
 class Typed:
-    """A command line in its parts."""
+    """Parts of a command line."""
 
     words: list[str] = field(default_factory=list)
     """Arguments that are not options."""
     files: list[str] = field(default_factory=list)
-    """Of `-c`, in order."""
+    """Values of `-c`, in order."""
     options: list[tuple[str, str]] = field(default_factory=list)
     """`--dotted.key value` as (key, value), in order."""
     help_of: tuple[str, str | None] | None = None
     """`--encoder.help BertConfig` as ("encoder", "BertConfig")."""
     flags: dict[str, str | None] = field(default_factory=dict)
-    """Flags by name without dashes; the value where the flag takes one and has one."""
+    """Flags by name without dashes, with their values; None for a flag without a value."""
 
 
 def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
-    """Split a command line, without the program and the stage.
+    """Split the arguments after the program and the stage.
 
-    Each flag has the value that it takes: `none`, `one` value, or an `optional` one.
+    `flags` maps each flag to the number of its values: `none`, `one`, or `optional`.
 
     Raises:
-        DomainbertError: an option without its value.
+        DomainbertError: an option has no value, or a flag has a value and takes none.
     """
     typed, rest = Typed(), list(arguments)
     while rest:
@@ -50,10 +50,10 @@ def _take_option(word: str, rest: list[str], flags: Mapping[str, str], typed: Ty
     name, equals, given = word.removeprefix("--").partition("=")
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
     takes = "optional" if name.endswith(".help") else flags.get(name)
-    alone = not equals and (not rest or rest[0].startswith("--"))
+    without_value = not equals and (not rest or rest[0].startswith("--"))
     if takes == "none" and equals:
         raise DomainbertError(f"--{name}: found '{given}'; expected no value")
-    bare = takes == "none" or (takes == "optional" and alone)
+    bare = takes == "none" or (takes == "optional" and without_value)
     value = None if bare else given if equals else _value(word, rest)
     if name.endswith(".help"):
         typed.help_of = (name.removesuffix(".help"), value)

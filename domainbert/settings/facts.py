@@ -1,4 +1,4 @@
-"""The facts that decide the result of a stage: settings, contents of input files, and keys of earlier stages."""
+"""Facts that decide the result of a stage: settings, contents of input files, and keys of earlier stages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ON
 def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[str, str]:
     """Return the hash of each input by its path.
 
-    A stream has no content that could be hashed: each reading of it is a new one, the same for all processes of one
-    launch.
+    The content of a stream cannot be hashed, so each read counts as new; all processes of a launch share a value.
     """
     reading = f"stream {launch_id() if started_together() > 1 else uuid.uuid4().hex}"
     return {str(path): hashes.of(path) for path in settings.inputs} | {str(path): reading for path in settings.streams}
@@ -32,18 +31,18 @@ def stage_facts(
 ) -> Freshness:
     """Return everything that decides what a stage writes.
 
-    Settings that change only the speed are left out. Input files count by name (its suffix decides how the file is
-    read) and content, wherever they lie; the files of a folder or pattern in their order, and the pattern as it is
-    written; earlier stages by their `keys`.
+    Settings that change only the speed are left out. Input files count by name (the suffix selects the reader) and
+    content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages
+    count by their `keys`.
     """
     contents = {path: f"{Path(path).name} {digest}" for path, digest in inputs.items()}
     config = replace_strings(settings.plain, {**contents, **settings.references})
     speed_only = {*marked(kind, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
     facts = {name: fact for name, fact in flatten(config).items() if not _is_below(name, speed_only)}
-    if facts.get("trainer") is None:  # without arguments, as if all of them change only the speed
+    if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
         facts.pop("trainer", None)
-    named = json.dumps(config, ensure_ascii=False)
-    facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in named]}
+    text = json.dumps(config, ensure_ascii=False)
+    facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
     order = {name: list(settings.plain[name]) for name in marked(kind, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()

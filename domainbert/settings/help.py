@@ -1,4 +1,4 @@
-"""The `--help` text of settings, from their dataclasses: key, docstring, type with its range, default."""
+"""`--help` of settings, from their dataclasses: key, docstring, type with its range, default."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from domainbert.settings.type_names import describe, groups_in, is_group
 _MISSING = dataclasses.MISSING
 
 
-def add_fields(parser: ArgumentParser | _ArgumentGroup, kind: type, key: str = "", default: Any = _MISSING) -> None:
-    """Add the fields of a dataclass, with a key such as `optim.` before every name.
+def add_fields(parser: ArgumentParser | _ArgumentGroup, cls: type, key: str = "", default: Any = _MISSING) -> None:
+    """Add the fields of a dataclass to a parser, with a prefix such as `optim.` before every name.
 
-    If `default` is an instance of it, its values are the defaults.
+    If `default` is an instance of the dataclass, its values are shown as defaults.
     """
-    docs, hints = _field_docs(kind), field_types(kind)
-    for name, own in defaults_of(kind).items():
-        value = getattr(default, name) if isinstance(default, kind) else own
+    docs, hints = _field_docs(cls), field_types(cls)
+    for name, class_default in defaults_of(cls).items():
+        value = getattr(default, name) if isinstance(default, cls) else class_default
         _add(parser, key + name, hints[name], value, docs.get(name, ""))
 
 
 def in_words(parser: ArgumentParser) -> str:
-    """Format the help for printing: Python's None becomes YAML's null."""
+    """Format the help of a parser, with YAML's null in place of Python's None."""
     return re.sub(r"\bNone\b", "null", parser.format_help())
 
 
 def _add(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
     if is_group(hint) and not is_choice(hint):
         group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
-        alone = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
-        group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{alone}")
+        shorthand = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
+        group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{shorthand}")
         add_fields(group, hint, f"{key}.", default)
         return
     more = f"--{key}.help lists its settings; " if groups_in(hint) else ""
@@ -54,10 +54,10 @@ def _shown(default: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def _field_docs(kind: type) -> dict[str, str]:
-    """The strings under the fields of a dataclass and of those that it inherits."""
+def _field_docs(cls: type) -> dict[str, str]:
+    """Docstrings under the fields of a dataclass and its bases, by field name."""
     docs: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
+    for base in reversed(cls.__mro__):
         if "__dataclass_fields__" in vars(base):
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
             for item, below in pairwise(getattr(tree, "body", ())):

@@ -1,7 +1,7 @@
-"""A stage's settings from YAML nodes: every problem found at once, each with its file, line and key.
+"""Reads the settings of a stage from YAML nodes and reports all problems together, with file, line and key.
 
-The dataclass of the settings is the schema: its fields, and frozen dataclasses below it. pydantic validates values
-(base/validation.py); this module walks the tree, so that each value keeps its file and line, and a choice its class.
+The settings dataclass, with the frozen dataclasses in its fields, is the schema. pydantic validates single values
+(base/validation.py); this module walks the tree, because messages need the file and line of each value.
 """
 
 from __future__ import annotations
@@ -28,50 +28,50 @@ from domainbert.settings.tree import as_mapping, fold_arguments, named_file, spe
 from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node, parse_option
 
-_SHOWN = 80  # characters of a list
-WRONG: Any = object()  # marks a value that does not fit its type
+_SHOWN = 80  # characters of a list in a message
+WRONG: Any = object()  # marks a value that does not match its type
 _BEGINS_WITH_A_FIELD = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
 
 
 @dataclass
 class Settings:
-    """Checked settings of one stage."""
+    """Validated settings of a stage."""
 
     instance: Any = None
-    """The dataclass; None where there are problems, and for a template."""
+    """Instance of the settings dataclass; None if there are problems, and for a template."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """The settings that were given, by name."""
+    """Explicitly given settings, by name."""
     plain: dict[str, Any] = field(default_factory=dict)
-    """All settings, as plain values for a file. Read back, they are the same, except that secrets are `***`."""
+    """All settings as plain YAML values. Reading them back gives the same settings, but secrets are `***`."""
     inputs: list[Path] = field(default_factory=list)
-    """Existing files and folders that the stage reads."""
+    """Existing input files and folders of the stage."""
     streams: list[Path] = field(default_factory=list)
-    """Standard input, pipes and devices that the stage reads, once."""
+    """Standard input, pipes and devices, which the stage can read only once."""
     references: dict[str, str] = field(default_factory=dict)
-    """Paths in the folders of earlier stages to the text in the YAML: `runs/a/vocab` to `@vocab`."""
+    """Paths in folders of earlier stages, with the text in the YAML: `runs/a/vocab` to `@vocab`."""
     missing: list[str] = field(default_factory=list)
-    """Those of the problems that are of input files and folders: they do not exist."""
+    """The problems about input files and folders that do not exist."""
 
 
 def read_settings(
     stage: Callable[..., Any], node: Node, problems: Problems, prefix: str = "", template: bool = False
 ) -> Settings:
-    """Check a mapping of nodes against the settings of a stage.
+    """Validate a mapping of nodes against the settings of a stage.
 
     Args:
-        stage: the stage function, or a dataclass of settings.
+        stage: the stage function, or a settings dataclass.
         node: the mapping.
-        problems: takes all problems; use the settings only if there are none.
-        prefix: put before every key in messages, such as `stages.pretrain.`.
-        template: leave missing values out and do not look for input files (for `--print_config`).
+        problems: collects all problems; the settings are valid only if it stays empty.
+        prefix: prefix of every key in messages, such as `stages.pretrain.`.
+        template: leave missing values out and do not check that input files exist (for `--print_config`).
     """
-    kind = settings_class(stage)
-    reader, defaults = _Reader(problems, prefix, template, marked(kind, STREAM)), defaults_of(kind)
-    found = reader.fields(node, "", field_types(kind), defaults)
-    settings, complete = reader.settings, {**defaults, **(found or {})}
-    settings.arguments = found or {}
-    if found is not None and not template:
-        settings.instance = reader.instance(node, kind, "", complete)
+    cls = settings_class(stage)
+    reader, defaults = _Reader(problems, prefix, template, marked(cls, STREAM)), defaults_of(cls)
+    values = reader.fields(node, "", field_types(cls), defaults)
+    settings, complete = reader.settings, {**defaults, **(values or {})}
+    settings.arguments = values or {}
+    if values is not None and not template:
+        settings.instance = reader.instance(node, cls, "", complete)
     settings.plain = redact(replace_strings(as_plain(_missing_as_none(complete)), reader.spelled))
     return settings
 
@@ -81,7 +81,7 @@ def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
-    """Plain values in which every string that is a key of `table` has been replaced."""
+    """Replace every string in plain values that is a key of `table`."""
     if isinstance(value, dict):
         return {key: replace_strings(item, table) for key, item in value.items()}
     if isinstance(value, list):
@@ -90,12 +90,12 @@ def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
 
 
 class _Reader:
-    """Walks nodes and types together; a problem is noted and the walk continues."""
+    """Walks nodes and types together; collects problems and continues."""
 
     def __init__(self, problems: Problems, prefix: str, template: bool, streams: Sequence[str]) -> None:
         self.problems, self.prefix, self.template, self.streams = problems, prefix, template, streams
         self.settings = Settings()
-        self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
+        self.spelled: dict[str, str] = {}  # resolved path to the spelling of the user
 
     def problem(self, node: Node, key: str, message: str) -> Any:
         self.problems.add(f"{node.place((self.prefix + key).rstrip('.'))}: {message}")
@@ -112,22 +112,22 @@ class _Reader:
     def fields(
         self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """The values of a mapping whose keys are those of `defaults`; None if one of them is wrong."""
-        found: dict[str, Any] = {}
-        known = {name: hints[name] for name in defaults}
+        """Values of a mapping with the keys of `defaults`; None if a key or value is wrong."""
+        values: dict[str, Any] = {}
+        valid = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                self.problem(child, key + name, f"unknown key; {advice(name, known, key, bool(self.prefix))}")
+                self.problem(child, key + name, f"unknown key; {advice(name, valid, key, bool(self.prefix))}")
         for name, default in defaults.items():
             if name in node.value:
-                found[name] = self.value(node.value[name], hints[name], key + name, default)
+                values[name] = self.value(node.value[name], hints[name], key + name, default)
             elif default is dataclasses.MISSING and not self.template:
-                found[name] = self.problem(node, key + name, f"missing; expected {describe(hints[name])}")
-        wrong = any(value is WRONG for value in found.values())
-        return None if wrong or set(node.value) - set(defaults) else found
+                values[name] = self.problem(node, key + name, f"missing; expected {describe(hints[name])}")
+        wrong = any(value is WRONG for value in values.values())
+        return None if wrong or set(node.value) - set(defaults) else values
 
     def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
-        """One value of any type; a configuration made in Python is taken unchanged."""
+        """Read a value of any type; a dataclass instance from Python is used unchanged."""
         if dataclasses.is_dataclass(node.value):
             return self.other_type(node, hint, key) if misfits(node.value, hint) else node.value
         if is_union(hint):
@@ -155,68 +155,68 @@ class _Reader:
         return read(node, hint, key, default)
 
     def choose(self, node: Node, base: type, key: str, default: Any) -> Any:
-        """An instance of the class that `class_path` names; where it is not given, of that of `default`."""
+        """Instance of the class that `class_path` names; its default is the class of `default`."""
         node = fold_arguments(node)
-        named, inner = node.value.get("class_path"), node.value.get("init_args", Node({}, node.where))
-        if named is not None:
-            kind, default = self.named_class(named, base, key), dataclasses.MISSING
+        name, inner = node.value.get("class_path"), node.value.get("init_args", Node({}, node.where))
+        if name is not None:
+            cls, default = self.named_class(name, base, key), dataclasses.MISSING
         elif isinstance(default, base):
-            kind = type(default)
+            cls = type(default)
         else:
             return self.problem(node, f"{key}.class_path", f"missing; expected {describe(base)}")
-        if kind is None:
+        if cls is None:
             return WRONG
         if not isinstance(inner.value, dict):
-            return self.other_type(inner, kind, f"{key}.init_args")
-        return self.build(dataclasses.replace(inner, where=node.where), kind, key, default)
+            return self.other_type(inner, cls, f"{key}.init_args")
+        return self.build(dataclasses.replace(inner, where=node.where), cls, key, default)
 
-    def named_class(self, named: Node, base: type, key: str) -> type | None:
-        """The class of this name; None, with a problem noted, if it is not allowed."""
-        name = str(named.value)
+    def named_class(self, node: Node, base: type, key: str) -> type | None:
+        """Class that a node names; None, with a problem, if the name is not allowed."""
+        name = str(node.value)
         try:
-            kind = find_choice(base, name)
+            cls = find_choice(base, name)
         except DomainbertError as error:
-            self.problem(named, f"{key}.class_path", str(error))
+            self.problem(node, f"{key}.class_path", str(error))
             return None
-        if kind is None:
-            known = [*choices_of(base), *named_files(base)]
-            near = nearest(name.rpartition(".")[2], known) + import_advice(name)
-            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {near}")
-        return kind
+        if cls is None:
+            choices = [*choices_of(base), *named_files(base)]
+            near = nearest(name.rpartition(".")[2], choices) + import_advice(name)
+            self.problem(node, f"{key}.class_path", f"{node.shown()} is not allowed; {near}")
+        return cls
 
-    def build(self, node: Node, kind: type, key: str, default: Any) -> Any:
-        """An instance; keys that are not given are taken from `default` where that is an instance of the same class."""
-        defaults = defaults_of(kind)
-        if type(default) is kind:
+    def build(self, node: Node, cls: type, key: str, default: Any) -> Any:
+        """Instance of a class; the values of `default`, if it has the same class, are the defaults."""
+        defaults = defaults_of(cls)
+        if type(default) is cls:
             defaults = {name: getattr(default, name) for name in defaults}
-        found = self.fields(node, f"{key}.", field_types(kind), defaults)
-        if found is None:
+        values = self.fields(node, f"{key}.", field_types(cls), defaults)
+        if values is None:
             return WRONG
-        complete = {**defaults, **found}
+        complete = {**defaults, **values}
         if dataclasses.MISSING in complete.values():  # a template, which is only printed
             return _missing_as_none(complete)
-        return self.instance(node, kind, key, complete)
+        return self.instance(node, cls, key, complete)
 
-    def instance(self, node: Node, kind: type, key: str, complete: Mapping[str, Any]) -> Any:
-        """The dataclass with these fields; `WRONG`, with a problem noted, if it refuses them."""
-        instance, found = None, len(self.problems.messages)
+    def instance(self, node: Node, cls: type, key: str, complete: Mapping[str, Any]) -> Any:
+        """Instance of a dataclass with these fields; `WRONG`, with problems, if its own validation fails."""
+        instance, count = None, len(self.problems.messages)
         try:
-            instance = kind(**complete)
+            instance = cls(**complete)
             if hasattr(instance, "input_files") and not self.template:
-                instance.input_files(node.referred(made=False))  # those of a finished earlier stage must exist, too
-                self.settings.inputs.extend(instance.input_files(node.referred()))
+                instance.input_files(node.stage_paths(finished=False))  # files of finished stages must exist, too
+                self.settings.inputs.extend(instance.input_files(node.stage_paths()))
         except DomainbertError as error:
             for problem in error.problems:
                 self.refusal(node, key, problem, list(complete))
-            if instance is not None:  # it is its files that are refused
-                self.settings.missing += self.problems.messages[found:]
+            if instance is not None:  # the fields are valid, so the problems are about input files
+                self.settings.missing += self.problems.messages[count:]
             return WRONG
         except ValueError as error:
             return self.problem(node, key, str(error))
         return instance
 
     def refusal(self, node: Node, key: str, problem: str, fields: Sequence[str]) -> None:
-        """Note the problem that a configuration found in itself, at the field that the message begins with, if any."""
+        """Add a problem from the validation of a dataclass; if the message begins with a field, at that field."""
         begins = _BEGINS_WITH_A_FIELD.fullmatch(problem)
         parts = re.findall(r"\w+", begins[1]) if begins else [""]
         if begins and parts[0] in fields:
@@ -225,7 +225,7 @@ class _Reader:
             self.problem(node, key, problem)
 
     def items(self, node: Node, hint: Any, key: str) -> Any:
-        """A list, each item on its own; a single value is a list of one item, where an item may be single."""
+        """Read a list item by item; a single value may stand for a list of one item."""
         listed, hints = isinstance(node.value, list), get_args(bare(hint))
         if not listed and not (may_stand_alone(hints[0]) and isinstance(node.value, (str, int, float))):
             return self.other_type(node, hint, key)
@@ -241,7 +241,7 @@ class _Reader:
         return tuple(items) if get_origin(bare(hint)) is tuple else items
 
     def mapping(self, node: Node, hint: Any, key: str) -> Any:
-        """A mapping with free keys; those of `trainer` are the arguments of `lightning.Trainer`."""
+        """Read a mapping with free keys; the keys of `trainer` are the arguments of `lightning.Trainer`."""
         if not isinstance(node.value, dict):
             return self.other_type(node, hint, key)
         if key.rpartition(".")[2] == "trainer":
@@ -260,8 +260,8 @@ class _Reader:
         return self.input_path(node, value, hint, key) if isinstance(value, Path) else value
 
     def input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
-        """A path that is read: it must exist, unless an earlier stage will write it."""
-        on_hub = next((one for one in get_args(hint) if isinstance(one, OnHub)), None)
+        """Read an input path: it must exist, unless an earlier stage will write it."""
+        on_hub = next((mark for mark in get_args(hint) if isinstance(mark, OnHub)), None)
         try:
             if on_hub is not None and on_hub.what == "data set" and is_on_hub(value):
                 check_hub_name(str(value))
@@ -272,8 +272,8 @@ class _Reader:
         if path != value:
             self.spelled[str(path)] = str(value)
         if node.made and not path.exists():
-            expected = "expected a file or folder that it has written"
-            return self.missing(node, key, f"{node.reference} does not exist, though its stage is done; {expected}")
+            expected = "expected a file or folder that the stage has written"
+            return self.missing(node, key, f"{node.reference} does not exist, but its stage is done; {expected}")
         if self.template or node.reference is not None:
             return path
         stream = stream_kind(path)
@@ -287,7 +287,7 @@ class _Reader:
 
 
 def _parse(node: Node, hint: Any) -> Any:
-    """The value of a node as a type; a text may hold a number (`${lr}`), `1e5` an integer, and an option a text."""
+    """Parse the value of a node as a type: a text may hold a number (`${lr}`), `1e5` an integer, an option a text."""
     plain = node.plain()
     readings = [plain, *([] if node.text is None else [node.text])]
     readings += [parse_option(plain, "").plain()] if isinstance(plain, str) else []

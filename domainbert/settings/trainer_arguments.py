@@ -1,7 +1,7 @@
-"""Validates the arguments under `trainer:`; `lightning.Trainer`, whose import takes seconds, only for a name not below.
+"""Validates the arguments under `trainer:`. Imports Lightning, which takes seconds, only for a name not listed here.
 
-Values are plain: Lightning looks strategies, accelerators and profilers up in tables of its own by a single word, so
-that nothing is imported because a YAML names it.
+Values are plain: Lightning looks up strategies, accelerators and profilers by name in its own registries, so a YAML
+cannot cause an import.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from domainbert.base.ranges import Count, Items, Range
 from domainbert.base.validation import describe, parse_plain
 from domainbert.settings.yaml_files import Node
 
-_LENGTH = "the length of training is budget (pretrain) or max_epochs (finetune)"
-_LESS = "leaves out batches, so order and epochs would be others; expected a shorter training, or smaller files"
-_BATCH = "write batch_size and micro_batch_size"
-_VALIDATION = "write validate_every (pretrain)"
-_OWN = "there is nothing to set"
+_LENGTH = "set the length of training with budget (pretrain) or max_epochs (finetune)"
+_LESS = "skips batches, which changes the order and the epochs; use a shorter training or smaller files"
+_BATCH = "set batch_size and micro_batch_size"
+_VALIDATION = "set validate_every (pretrain)"
+_FIXED = "its value cannot be changed"
 
 RESERVED = {
     "max_steps": _LENGTH,
     "max_epochs": _LENGTH,
     "min_steps": _LENGTH,
     "min_epochs": _LENGTH,
-    "reload_dataloaders_every_n_epochs": _OWN,
+    "reload_dataloaders_every_n_epochs": _FIXED,
     "accumulate_grad_batches": _BATCH,
     "val_check_interval": _VALIDATION,
     "check_val_every_n_epoch": _VALIDATION,
-    "precision": "write precision beside trainer",
-    "logger": "write loggers beside trainer",
-    "gradient_clip_val": "write optim.max_grad_norm",
-    "gradient_clip_algorithm": "write optim.max_grad_norm",
-    "default_root_dir": "write out",
-    "callbacks": _OWN,
-    "enable_checkpointing": _OWN,
-    "enable_model_summary": _OWN,
-    "enable_progress_bar": _OWN,
-    "num_sanity_val_steps": _OWN,
-    "use_distributed_sampler": _OWN,
-    "plugins": _OWN,
+    "precision": "set precision, outside of trainer",
+    "logger": "set loggers, outside of trainer",
+    "gradient_clip_val": "set optim.max_grad_norm",
+    "gradient_clip_algorithm": "set optim.max_grad_norm",
+    "default_root_dir": "set out",
+    "callbacks": _FIXED,
+    "enable_checkpointing": _FIXED,
+    "enable_model_summary": _FIXED,
+    "enable_progress_bar": _FIXED,
+    "num_sanity_val_steps": _FIXED,
+    "use_distributed_sampler": _FIXED,
+    "plugins": _FIXED,
     "model_registry": "models stay in out",
 }
-"""Arguments that domainbert sets itself, and what to write instead."""
+"""Arguments that domainbert sets itself, with the setting to use instead."""
 
 REFUSED = {
-    "max_time": f"ends a training before its schedule does; {_LENGTH}, and SIGTERM ends it so that it can be resumed",
+    "max_time": f"ends a training before its schedule does; {_LENGTH}, or stop it with SIGTERM and resume it later",
     "fast_dev_run": _LESS,
     "overfit_batches": _LESS,
     "limit_train_batches": _LESS,
-    "limit_val_batches": "leaves out batches, and a validation reads all of its set; expected a smaller file",
+    "limit_val_batches": "skips batches, but a validation must read its whole set; use a smaller file",
 }
-"""Arguments with which a result would not be what it is called, and the reason."""
+"""Arguments that would make a result misleading, with the reason."""
 
 SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
-"""Arguments that do not change what is learnt: a new value does not run a stage again."""
+"""Arguments that do not change the trained model: a stage does not run again for a new value."""
 
 _UNUSED = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
 _DDP = [f"ddp{way}{unused}" for way in ("", "_spawn", "_fork", "_notebook") for unused in _UNUSED]
@@ -73,7 +73,7 @@ WORDS = {
     ),
     "profiler": ("advanced", "pytorch", "simple", "xla"),
 }
-"""The names in the tables of Lightning, by argument."""
+"""Allowed names by argument, from the registries of Lightning."""
 
 _DEVICES = Annotated[str, Field(pattern=r"^(auto|-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4})+,?|\d{1,4},)$")]
 _TYPES: dict[str, Any] = {
@@ -89,19 +89,19 @@ _TYPES: dict[str, Any] = {
 }
 _OTHER = Annotated[float, Range(0, 1_000_000_000)] | bool | str | None
 SETTABLE = (*WORDS, *_TYPES)
-"""Arguments whose values are known here; others of `lightning.Trainer` take any single value."""
+"""Arguments whose values are validated here; other arguments of `lightning.Trainer` accept any single value."""
 
 
 @cache
 def trainer_arguments() -> tuple[str, ...]:
-    """The argument names of the installed `lightning.Trainer`, in its order. Importing Lightning takes seconds."""
+    """Argument names of the installed `lightning.Trainer`, in its order. Importing Lightning takes seconds."""
     from lightning import Trainer
 
     return tuple(inspect.signature(Trainer).parameters)
 
 
 def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
-    """The problems under `trainer:`, as (node, key, message)."""
+    """Yield the problems under `trainer:` as (node, key, message)."""
     for name, child in node.value.items():
         if (message := _problem(name, child)) is not None:
             yield child, f"{key}.{name}", message

@@ -1,4 +1,4 @@
-"""Types of settings: groups in words, for messages, and the only member of a union that a value can mean."""
+"""Types of settings: their descriptions for messages, and the union member that matches a value."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from domainbert.base.choices import choices_of, is_choice, named_files
 from domainbert.base.validation import LISTS, MAPPINGS, bare, is_union
 
 
-def _describe_group(kind: Any) -> str:
-    if is_choice(kind):
-        names = f"one of {', '.join(choices_of(kind))} (class_path and init_args, or a YAML file with them)"
-        return f"{names}, or {', '.join(named_files(kind))}" if named_files(kind) else names
-    if dataclasses.is_dataclass(kind):
-        alone = f", or {kind.shorthand} alone" if hasattr(kind, "shorthand") else ""
-        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(kind)) + alone
-    return str(getattr(kind, "__name__", kind))
+def _describe_group(cls: Any) -> str:
+    if is_choice(cls):
+        names = f"one of {', '.join(choices_of(cls))} (class_path and init_args, or a YAML file with them)"
+        return f"{names}, or {', '.join(named_files(cls))}" if named_files(cls) else names
+    if dataclasses.is_dataclass(cls):
+        shorthand = f", or {cls.shorthand} alone" if hasattr(cls, "shorthand") else ""
+        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(cls)) + shorthand
+    return str(getattr(cls, "__name__", cls))
 
 
 describe = partial(validation.describe, group=_describe_group)
-"""A type in words, with its ranges and the names of its choices."""
+"""Describe a type in words, with its ranges and the names of its choices."""
 
 
 def is_group(hint: Any) -> bool:
-    """Whether values of a type are mappings with known keys: a dataclass, or a choice among some."""
+    """Whether values of a type are mappings with fixed keys: a dataclass, or an abstract class of dataclasses."""
     return is_choice(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
 
 
 def groups_in(hint: Any) -> list[type]:
-    """The groups that a type is, or that are its items or the members of a union."""
+    """Groups (see `is_group`) in a type: the type itself, its items, or the members of a union."""
     return [member for member in (bare(hint), *get_args(bare(hint))) if is_group(member)]
 
 
 def may_stand_alone(hint: Any) -> bool:
-    """Whether an item of a list may be written without the list: a single value, or a name for more."""
+    """Whether an item of a list may be written without the list: a single value, or a shorthand."""
     return _is_single(hint) or is_choice(hint) or hasattr(hint, "shorthand")
 
 
 def pick_member(union: Any, value: Any) -> Any:
-    """The one member of a union that fits the shape of `value`; the union itself when several or none do.
+    """Union member that matches the shape of `value`; the union itself if several members or none match.
 
-    A text is a single value before it is the name of a group or of its file, and an item of a list if it is neither.
+    A text is matched as a single value first, then as the name of a group or of its file, then as an item of a list.
     """
     if value is None:
         return NoneType if NoneType in get_args(union) else union
     members = [member for member in get_args(union) if member is not NoneType]
-    groups, lists = list(filter(is_group, members)), [one for one in members if get_origin(bare(one)) in LISTS]
+    groups, lists = list(filter(is_group, members)), [item for item in members if get_origin(bare(item)) in LISTS]
     if isinstance(value, dict):
         matches = groups + [member for member in members if get_origin(bare(member)) in MAPPINGS]
     elif isinstance(value, list):
         matches = lists + [group for group in groups if hasattr(group, "shorthand")]
     else:
         matches = list(filter(_is_single, members)) or (groups if isinstance(value, str) else [])
-        matches = matches or [one for one in lists if may_stand_alone(get_args(bare(one))[0])]
+        matches = matches or [item for item in lists if may_stand_alone(get_args(bare(item))[0])]
     return matches[0] if len(matches) == 1 else union
 
 
 def _is_single(hint: Any) -> bool:
-    """Whether values of a type are neither lists nor mappings."""
+    """Whether values of a type are scalars: no lists and no mappings."""
     hint = bare(hint)
     if is_union(hint):
         return all(map(_is_single, get_args(hint)))

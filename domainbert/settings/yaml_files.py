@@ -1,6 +1,6 @@
-"""YAML as a tree that records where each value came from; safe to read from untrusted sources.
+"""YAML as a tree of nodes with the file and line of each value; safe for untrusted files.
 
-A key given twice is an error. Numbers follow YAML 1.2 (`1e-4` is a number, `no` is a word).
+A duplicate key is an error. Numbers follow YAML 1.2 (`1e-4` is a number, `no` is a word).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from domainbert.base.errors import DomainbertError
 from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, Size
 
 _SHOWN_CHARACTERS = 80
-_MARKED = tuple("'\"|>!&")  # what a text begins with that is not plain
+_MARKED = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One value of a configuration and its place.
+    """A value of a configuration with its place.
 
     `value` is a dict of nodes, a list of nodes, or a plain scalar. `where` is `file:line`, or the name of the option.
-    `text` is what the user typed, for an option: `5` may be meant as a string. `folder` is that of the file.
-    `reference` is how the value was written when it lies in the folder of an earlier stage: `@vocab`; `made` says that
-    this stage is done. `alone` says that the value stood for a whole mapping: `BertConfig`, `corpus.jsonl`.
+    `text` is the typed text of an option: `5` may be a string. `folder` is the folder of the file. `reference` is the
+    original text of a path in the folder of an earlier stage: `@vocab`; `made`: this stage is done. `is_single`: the
+    value is a shorthand for a whole mapping: `BertConfig`, `corpus.jsonl`.
     """
 
     value: Any
@@ -37,20 +37,20 @@ class Node:
     folder: Path | None = None
     reference: str | None = None
     made: bool = False
-    alone: bool = False
+    is_single: bool = False
 
     def plain(self) -> Any:
-        """The value without its place."""
+        """Convert to plain Python values."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
 
     def without(self, *keys: str) -> Node:
-        """A mapping without some of its keys."""
+        """Copy of a mapping without `keys`."""
         return replace(self, value={key: node for key, node in self.value.items() if key not in keys})
 
     def with_texts(self, change: Callable[[Node], Node]) -> Node:
-        """The tree with every text in it changed."""
+        """Copy of the tree with `change` applied to every text."""
         if isinstance(self.value, dict):
             return replace(self, value={key: node.with_texts(change) for key, node in self.value.items()})
         if isinstance(self.value, list):
@@ -58,14 +58,14 @@ class Node:
         return change(self) if isinstance(self.value, str) else self
 
     def texts(self) -> list[str]:
-        """Every text in the tree."""
+        """All texts in the tree."""
         if isinstance(self.value, (dict, list)):
             nodes = self.value.values() if isinstance(self.value, dict) else self.value
             return [text for node in nodes for text in node.texts()]
         return [self.value] if isinstance(self.value, str) else []
 
     def shown(self) -> str:
-        """The value for a message: never longer than a line."""
+        """Short form of the value for a message, on one line."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
@@ -74,11 +74,11 @@ class Node:
         return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
     def place(self, key: str) -> str:
-        """`file:line: key`, or the name of the option where that says it."""
+        """Place of a key for a message: `file:line: key`, or only the name of the option if it equals the key."""
         return self.where if not key or self.where == f"--{key}" else f"{self.where}: {key}"
 
     def at(self, path: Sequence[str]) -> Node:
-        """The value below this one at keys and list positions, as far as there are such."""
+        """Descendant at a path of keys and list positions; the last existing node if the path leads further."""
         node = self
         for part in path:
             if isinstance(node.value, dict) and part in node.value:
@@ -89,16 +89,16 @@ class Node:
                 break
         return node
 
-    def referred(self, made: bool = True) -> set[str]:
-        """The paths in folders of earlier stages, in this value and below it; without `made`, of those not done yet."""
+    def stage_paths(self, finished: bool = True) -> set[str]:
+        """Paths in folders of earlier stages, in the whole tree; with `finished` False only of unfinished stages."""
         children: Iterable[Node] = self.value.values() if isinstance(self.value, dict) else ()
         children = self.value if isinstance(self.value, list) else children
-        own = set() if self.reference is None or (self.made and not made) else {str(self.value)}
-        return own.union(*(child.referred(made) for child in children))
+        paths = set() if self.reference is None or (self.made and not finished) else {str(self.value)}
+        return paths.union(*(child.stage_paths(finished) for child in children))
 
 
 def node_of(value: Any, where: str) -> Node:
-    """A value of Python as a node; numbers and arrays of NumPy become plain ones, and paths text."""
+    """Convert a Python value to a node; NumPy numbers and arrays become plain numbers and lists, paths become text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -112,14 +112,14 @@ def load_yaml(path: Path) -> Node:
     """Read a YAML file as a mapping of nodes.
 
     Raises:
-        DomainbertError: no such file, wrong encoding, broken YAML, a key twice, too large, not a mapping.
+        DomainbertError: no such file, wrong encoding, invalid YAML, duplicate key, too large, not a mapping.
     """
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise DomainbertError(
-                f"{path}: more than {MAX_BYTES:,} bytes; expected a configuration, which is far smaller"
+                f"{path}: more than {MAX_BYTES:,} bytes; expected a configuration file, which is far smaller"
             )
         text = content.decode("utf-8-sig")
     except OSError as error:
@@ -135,8 +135,8 @@ def load_yaml(path: Path) -> Node:
 
 
 def parse_option(text: str, option: str) -> Node:
-    """The value of a command-line option, read as YAML; what is not YAML (`@vocab`, `*.txt`) is text, and so is `-`,
-    standard input, which YAML takes for a list. Text without quotes is taken as it is typed: `notes #2` too."""
+    """Parse the value of a command-line option as YAML. Invalid YAML (`@vocab`, `*.txt`) is text, and so is `-`
+    (standard input; a list in YAML). Text without quotes stays unchanged: `notes #2`, too."""
     try:
         node = None if text == "-" else _parse(text, option, None)
     except DomainbertError:
@@ -148,7 +148,7 @@ def parse_option(text: str, option: str) -> Node:
 
 
 def dump_yaml(value: Any) -> str:
-    """Plain values as YAML that `load_yaml` reads back unchanged."""
+    """Format plain values as YAML; `load_yaml` reads the same values back."""
     return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
 
 
@@ -173,7 +173,7 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
 
 
 class _Builder:
-    """Turns PyYAML's nodes into ours."""
+    """Converts PyYAML nodes to `Node`."""
 
     def __init__(self, loader: Loader, name: str, folder: Path | None) -> None:
         self.loader, self.name, self.folder = loader, name, folder
@@ -195,14 +195,14 @@ class _Builder:
     def _scalar(self, node: yaml.Node) -> Any:
         try:
             value = self.loader.construct_object(node)
-        except (ValueError, LookupError) as error:  # an explicit tag that does not fit: !!int abc, !!bool 5
+        except (ValueError, LookupError) as error:  # an explicit tag with a wrong value: !!int abc, !!bool 5
             raise DomainbertError(f"{self._where(node)}: not valid YAML: {error}") from error
-        if isinstance(value, str) and (found := _NOT_TEXT.search(value)):
-            raise DomainbertError(f"{self._where(node)}: holds the character {found[0]!r}; expected text")
+        if isinstance(value, str) and (match := _NOT_TEXT.search(value)):
+            raise DomainbertError(f"{self._where(node)}: contains the character {match[0]!r}; expected text")
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
-        found: dict[str, Node] = {}
+        children: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key_node, value_node in node.value:
             if key_node.tag == MERGE_TAG:
@@ -213,20 +213,20 @@ class _Builder:
             where = self._where(key_node)
             if not isinstance(key, str):
                 raise DomainbertError(f"{where}: found a key that is not text; expected a name (quote it)")
-            if key in found:
-                raise DomainbertError(f"{where}: key '{key}' stands here twice; expected it once")
-            found[key] = replace(self.build(value_node), where=where)
-        return {**merged, **found}
+            if key in children:
+                raise DomainbertError(f"{where}: duplicate key '{key}'; expected it once")
+            children[key] = replace(self.build(value_node), where=where)
+        return {**merged, **children}
 
     def _merged(self, node: yaml.Node) -> dict[str, Node]:
-        """`<<: *base`, or `<<: [*first, *second]` where the first wins."""
-        found: dict[str, Node] = {}
+        """Resolve `<<: *base`, or `<<: [*first, *second]`, where the first mapping has priority."""
+        merged: dict[str, Node] = {}
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):
-                raise DomainbertError(f"{self._where(part)}: '<<' merges what is not a mapping; expected a mapping")
+                raise DomainbertError(f"{self._where(part)}: the value of '<<' is not a mapping; expected a mapping")
             with self.size.inside(part.start_mark):
-                found = {**self._mapping(part), **found}
-        return found
+                merged = {**self._mapping(part), **merged}
+        return merged
 
     def _where(self, node: yaml.Node) -> str:
         return self.name if self.folder is None else f"{self.name}:{node.start_mark.line + 1}"

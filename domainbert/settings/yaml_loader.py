@@ -1,7 +1,7 @@
-"""PyYAML's safe loader, limited to plain values of YAML 1.2 and to a size that is ample for configurations.
+"""PyYAML's safe loader, limited to plain values of YAML 1.2 and to a maximum size.
 
-Only text, numbers, truth values and null are constructed. Values and levels are counted while the file is read, and
-again by the caller while aliases are expanded.
+Constructs only text, numbers, booleans and null. Counts values and levels while the file is parsed; the caller counts
+them again while aliases are expanded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAIN = {
 
 
 class LimitError(Exception):
-    """A file holds more than a configuration may; the message says what, and `line` where, counted from 1."""
+    """A file exceeds a size limit for configurations. `line` counts from 1."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -40,14 +40,14 @@ class LimitError(Exception):
 
 
 class Size:
-    """Counts values and levels of a file as a context manager around each value, and raises `LimitError`."""
+    """Counts the values and levels of a file, and raises `LimitError` above the limits."""
 
     def __init__(self, when: str = "") -> None:
         self.when, self.nodes, self.depth = when, 0, 0
 
     @contextmanager
     def inside(self, mark: yaml.Mark) -> Iterator[None]:
-        """Count one value, which begins at `mark`, and a level as long as the block runs."""
+        """Context manager for a value that begins at `mark`: count the value, and a level inside the block."""
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
         if self.nodes > MAX_NODES:
             raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
@@ -58,7 +58,7 @@ class Size:
 
 
 class Loader(yaml.SafeLoader):
-    """Composes nodes, as many as are allowed."""
+    """Composes nodes up to the size limits."""
 
     yaml_implicit_resolvers = copy.copy(yaml.SafeLoader.yaml_implicit_resolvers)
 
@@ -67,7 +67,7 @@ class Loader(yaml.SafeLoader):
         self.size = Size()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose and count one node with everything below it: a bomb is refused before all of it has been read."""
+        """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
         with self.size.inside(self.peek_event().start_mark):
             return super().compose_node(parent, index)
 
@@ -78,12 +78,12 @@ class Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = copy.copy(yaml.SafeDumper.yaml_implicit_resolvers)
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write every value out."""
+        """Write every value in full, without aliases."""
         return True
 
 
 def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
-    """Replace YAML 1.1 of PyYAML: there `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date, `=` an error."""
+    """Replace PyYAML's YAML 1.1 rules: `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date, `=` an error."""
     dropped = {_PREFIX + kind for kind in ("bool", "int", "float", "timestamp", "value")}
     kept = {
         first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]
@@ -100,7 +100,7 @@ _use_yaml_1_2_scalars(Dumper)
 
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-    """Write text; line separators other than a line feed survive only in double quotes, where they are escaped."""
+    """Represent text; line separators other than a line feed need double quotes, which escape them."""
     return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _SEPARATORS & set(text) else None)
 
 

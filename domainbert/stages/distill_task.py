@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,33 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.marks import TRAINED_MODEL
-from domainbert.base.paths import ModelPath, check_whole, model_name
+from domainbert.base.paths import ModelPath, check_whole
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
-from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
+from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, need_one_vocabulary
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.stages.inputs import Inputs
-from domainbert.stages.labelled_training import (
-    LabelledTraining,
-    Start,
-    fit_labelled,
-    save_seed,
-    train_seeds,
-    validation_batches,
-)
+from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import stage
 
 if TYPE_CHECKING:
-    from domainbert.data.examples import Example
     from domainbert.distillation.teachers import Teachers, TransferText
-    from domainbert.distillation.weighted import WeightedLosses
     from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.config import TaskConfig
-    from domainbert.tasks.task import Task
-    from domainbert.training.fit import TrainingData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,19 +115,14 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,
             by its place in the list; a student with another vocabulary and losses that compare pieces, or no cache.
     """
-    import torch
-
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
 
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
-    if any(isinstance(loss, SoftTargets) for loss in settings.losses):
-        nothing = torch.zeros(1, task.num_opinions)
-        task.opinion_divergence(nothing, nothing, torch.zeros(1, dtype=torch.int64))  # one that has none says so now
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
-    lesson = _Lesson(settings, inputs, task, teachers, text, validation)
+    lesson = _Lesson(settings, inputs, teachers, text, validation)
     return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, lesson.train_seed)
 
 
@@ -165,25 +147,7 @@ def _check_vocabularies(given: Given) -> None:
         with suppress(DomainbertError):  # one that cannot be read has been told
             found[-1] = None if folder is None else folder.tokenizer().fingerprint
     with given.under("model"):
-        _need_one_vocabulary(given["task"], given["losses"], given["model"] is not None, found)
-
-
-def _need_one_vocabulary(
-    task: TaskConfig, losses: Sequence[LossConfig], has_model: bool, fingerprints: Sequence[str | None]
-) -> None:
-    """Raise `DomainbertError` where a task that can be compared by one vocabulary alone has several; first that of the
-    student, if it has a model of its own, then those of the teachers, None for one that is not known yet."""
-    if not task.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
-        return
-    names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
-    known = [(name, one) for name, one in zip(names, fingerprints, strict=True) if one is not None]
-    for name, one in known[1:]:
-        if one != known[0][1]:
-            first = known[0][0]
-            raise DomainbertError(
-                f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, by which "
-                f"alone {task.name} can be compared"
-            )
+        need_one_vocabulary(given["task"], given["losses"], given["model"] is not None, found)
 
 
 @dataclass(frozen=True)
@@ -192,118 +156,44 @@ class _Lesson:
 
     settings: DistillTask
     inputs: Inputs
-    task: Task[Any, Any]
     teachers: Teachers
     text: TransferText
     validation: Labelled[Any]
 
     def train_seed(self, seed: int, folder: Path) -> dict[str, Any]:
         """Train a student, and write it to its folder."""
-        import torch
+        from domainbert.distillation.on_task import TaskDistillation, TransferData
 
-        from domainbert.data.examples import entry_ids
-        from domainbert.distillation.distilling import TaskDistillation
-        from domainbert.distillation.weighted import WeightedLosses
-        from domainbert.encoders.used_entries import UsedEntries
-        from domainbert.tasks.task import encode_file
-        from domainbert.training.callbacks import KeepBest
-        from domainbert.training.fit import Steps
-
-        settings, task, teachers = self.settings, self.task, self.teachers
-        start = _start(settings, self.inputs, teachers, task)
-        start.model.encoder.activation_checkpointing = settings.activation_checkpointing
-        weighted = WeightedLosses(settings.losses, start.model.encoder, teachers.predictors[0].model.encoder)
-        _check_losses(weighted, settings, start, teachers, teachers.kept(task) < task.num_opinions)
-        examples = self.text.encode(task, start.tokenizer, start.window)
-        held_out = encode_file(task, self.validation, start.tokenizer, start.window)
-        before = teachers.cache is not None and "predicted" in weighted.reads
-        data = self._data(seed, start, examples, held_out, before)
-        entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
-        steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(self.text.items))
-        while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
-        asked = [teacher.model for teacher in teachers.check(examples).predictors] if while_training else []
-        how = (settings.optim, settings.schedule, steps.total, self.validation.items, seed, settings.unfreeze_every)
-        module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
-        headline, label = settings.chosen_by, f"distill-task seed {seed}"
-        # Where no loss looks at what is predicted, the last epoch is kept.
-        best = KeepBest(headline, settings.patience) if weighted.reads else None
-        averages = settings.averages(steps.total)
-        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best, averages)
+        settings, inputs = self.settings, self.inputs
+        model = None if settings.model is None else inputs.model(settings.model)
+        module = TaskDistillation(
+            self.teachers,
+            settings.task,
+            settings.losses,
+            model=model,
+            student=settings.student,
+            unfreeze_every=settings.unfreeze_every,
+            optim=settings.optim,
+            schedule=settings.schedule,
+            seed=seed,
+            dropout=settings.dropout,
+            activation_checkpointing=settings.activation_checkpointing,
+        )
+        data = TransferData(
+            settings.task,
+            self.text.labelled,
+            self.validation,
+            unlabelled=self.text.sentences,
+            unlabelled_batch_size=settings.unlabelled_batch_size,
+            model=self.teachers.predictors[0].tokenizer if model is None else model,
+            batch_size=settings.batch_size,
+            max_length=settings.max_length,
+            num_workers=settings.num_workers,
+        )
+        data.resolve(module, "fit")
+        label, reads = f"distill-task seed {seed}", bool(module.losses.reads)  # else the last epoch is kept
+        result = fit_labelled(label, module, data, settings, folder, keeps_best=reads)
         facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}
         base = settings.model or settings.teachers[0]
-        save_seed(folder, start, entries, task, settings, "Distilled", facts, result, base)
+        save_seed(folder, module, settings, "Distilled", facts, result, base)
         return result
-
-    def _data(
-        self, seed: int, start: Start, examples: list[Example], held_out: list[Example], asked_before: bool
-    ) -> TrainingData:
-        """Batches of labelled and other text, with the teachers' logits if they are asked before the training."""
-        from domainbert.data.order import GlobalOrder
-        from domainbert.distillation.batches import DistillationBatches
-        from domainbert.training.fit import TrainingData
-
-        text, settings = self.text, self.settings
-        sizes = [example.num_outputs for example in examples]
-        logits = self.teachers.soft_labels(text, self.task, sizes) if asked_before else None
-        orders = [self.task.order(text.items, settings.batch_size, seed)]
-        if text.sentences:
-            orders.append(GlobalOrder(len(text.sentences), settings.unlabelled_batch_size, seed))
-        return TrainingData(
-            lambda share, steps: DistillationBatches(examples, start.tokenizer, orders, share, steps, logits),
-            [validation_batches(held_out, start.tokenizer)],
-            lambda step: {"lines": [text.labelled.where(i) for i in orders[0].batch(step)[1].tolist()]},
-        )
-
-
-def _start(settings: DistillTask, inputs: Inputs, teachers: Teachers, task: Task[Any, Any]) -> Start:
-    from domainbert.distillation.students import build_student, student_config
-    from domainbert.encoders.config import VocabularyFacts
-    from domainbert.models.added_tokens import add_tokens
-    from domainbert.models.folder import load_model
-
-    student, dropout, max_length = settings.student, settings.dropout, settings.max_length
-    if settings.model is not None:
-        opened = inputs.model(settings.model)
-        model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
-        config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
-        if not made:
-            task.begin(model.head)
-    else:
-        teacher = teachers.predictors[0]
-        config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
-        vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
-        outputs = task.head, len(task.labels), vocabulary, task.head_sizes
-        model, taken = build_student(config.as_trained(dropout), student, teacher.model, *outputs)
-        print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
-    if max_length is not None and max_length > config.max_length:
-        raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")
-    window = max_length or min(config.max_length, teachers.usual_length)
-    return Start(model, config, tokenizer, window, tuple(map(model_name, teachers.paths)))
-
-
-def _check_losses(
-    weighted: WeightedLosses, settings: DistillTask, start: Start, teachers: Teachers, some_labels: bool
-) -> None:
-    """Raise `DomainbertError` where the losses cannot compare student and teachers."""
-    from domainbert.encoders.crf import crf_of
-
-    cached, have_crf = teachers.cache is not None, teachers.have_crf or crf_of(start.model.head) is not None
-    if any(isinstance(loss, LogitMSE) for loss in settings.losses) and (have_crf or (cached and some_labels)):
-        found = "those of a CRF are log-probabilities" if have_crf else "the cache holds top_k of them"
-        raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")
-    own = [] if settings.model is None else [start.tokenizer.fingerprint]
-    fingerprints = [*own, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
-    _need_one_vocabulary(settings.task, settings.losses, settings.model is not None, fingerprints)
-    if not teachers.read_as(start.tokenizer):
-        if weighted.needs_hidden:
-            raise DomainbertError(
-                "losses: some compare hidden states or attention, but the student has another vocabulary than its "
-                "teacher; expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
-            )
-        if weighted.needs_teacher and not cached:
-            raise DomainbertError("cache: missing; a teacher with another vocabulary is asked before the training")
-    if (weighted.needs_hidden or (weighted.needs_teacher and not cached)) and start.window > teachers.max_length:
-        raise DomainbertError(
-            f"max_length: {start.window}; a teacher has positions for {teachers.max_length} tokens; expected no more, "
-            "or a cache and losses on predictions only"
-        )

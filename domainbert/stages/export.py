@@ -194,7 +194,7 @@ def _compare(
 
     from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, by_item, largest_difference
     from domainbert.serving.onnx.session import OnnxModel
-    from domainbert.serving.predictor import packed_logits
+    from domainbert.tasks.packed_logits import packed_logits
 
     wanted = dict(by_item(packed_logits(model, tokenizer, examples, torch.device("cpu"))))
     facts = {}

@@ -12,21 +12,13 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.stages.inputs import Inputs
-from domainbert.stages.labelled_training import (
-    LabelledTraining,
-    Start,
-    fit_labelled,
-    save_seed,
-    train_seeds,
-    validation_batches,
-)
+from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import stage
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +80,8 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
     """
     from domainbert.tasks.task import read_task
 
-    train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
-    train_seed = partial(_train_seed, settings, inputs, task, train, validation)
+    train, validation, _ = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
+    train_seed = partial(_train_seed, settings, inputs, train, validation)
     return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
 
 
@@ -128,68 +120,41 @@ def check_arguments(given: Given) -> None:
 def _train_seed(
     settings: Finetune,
     inputs: Inputs,
-    task: Task[Any, Any],
     train: Labelled[Any],
     validation: Labelled[Any],
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
-    import torch
-
-    from domainbert.data.batches import LabelledTrainBatches
-    from domainbert.data.examples import entry_ids
-    from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
-    from domainbert.tasks.task import encode_file
-    from domainbert.training.callbacks import KeepBest
-    from domainbert.training.fit import Steps, TrainingData
+    from domainbert.tasks.labelled_data import LabelledData
 
-    start = _start(settings, inputs, task)
-    start.model.encoder.activation_checkpointing = settings.activation_checkpointing
-    if settings.frozen_layers is not None:
-        start.model.encoder.freeze(settings.frozen_layers)
-    examples, held_out = (encode_file(task, file, start.tokenizer, start.window) for file in (train, validation))
-    entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
-    steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
-    order = task.order(train.items, settings.batch_size, seed)
-    how = (settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row)
-    module = FineTuning(start.model, task, *how, settings.adversarial, settings.r_drop)
-    data = TrainingData(
-        lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
-        [validation_batches(held_out, start.tokenizer)],
-        lambda step: {"lines": [train.where(i) for i in order.batch(step)[1].tolist()]},
+    random = settings.init == "random" and settings.encoder is not None
+    model = settings.model if random else inputs.model(settings.model)
+    module = FineTuning(
+        model,
+        settings.task,
+        optim=settings.optim,
+        schedule=settings.schedule,
+        seed=seed,
+        init=settings.init,
+        encoder=settings.encoder,
+        dropout=settings.dropout,
+        frozen_layers=settings.frozen_layers,
+        adversarial=settings.adversarial,
+        r_drop=settings.r_drop,
+        activation_checkpointing=settings.activation_checkpointing,
     )
-    headline = settings.chosen_by
-    best = KeepBest(headline, settings.patience)
-    watched = (settings.runtime(folder), headline, best, settings.averages(steps.total))
-    result = fit_labelled(f"finetune seed {seed}", module, data, steps, *watched)
+    data = LabelledData(
+        settings.task,
+        train,
+        validation,
+        model=inputs.tokenizer(settings.model) if random else model,
+        batch_size=settings.batch_size,
+        max_length=settings.max_length,
+        num_workers=settings.num_workers,
+    )
+    result = fit_labelled(f"finetune seed {seed}", module, data, settings, folder)
     facts = {"started from": f"{settings.init} weights, seed {seed}"}
     base = settings.model if settings.init == "pretrained" else None
-    save_seed(folder, start, entries, task, settings, "Fine-tuned", facts, result, base)
+    save_seed(folder, module, settings, "Fine-tuned", facts, result, base)
     return result
-
-
-def _start(settings: Finetune, inputs: Inputs, task: Task[Any, Any]) -> Start:
-    from domainbert.encoders.config import VocabularyFacts
-    from domainbert.encoders.families import build_model
-    from domainbert.models.added_tokens import add_tokens
-    from domainbert.models.folder import load_model
-
-    dropout = settings.dropout
-    if settings.init == "pretrained":
-        opened = inputs.model(settings.model)
-        model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
-        config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
-        if not made:
-            task.begin(model.head)
-    else:
-        path, encoder = settings.model, settings.encoder
-        if encoder is None:
-            folder = inputs.model(path)
-            encoder, path = folder.config, folder.path
-        config, tokenizer, teachers = encoder, inputs.tokenizer(path), ()
-        vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config.as_trained(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
-    check_length(settings.max_length, config)
-    tokenizer = add_tokens(model, tokenizer, task.added_tokens)
-    return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

@@ -15,29 +15,19 @@ from domainbert.base.freshness import Freshness, record_outputs
 from domainbert.base.marks import PARTS, SPEED_ONLY
 from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
-from domainbert.encoders.config import EncoderConfig
 from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
 from domainbert.stages.warnings import say
-from domainbert.tasks.config import TASK_KEY, TaskConfig
+from domainbert.tasks.config import TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_progress
-from domainbert.training.config import Runtime, Training
+from domainbert.training.config import Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from domainbert.data.examples import Example
-    from domainbert.data.types import ValidationBatches
-    from domainbert.encoders.heads import EncoderWithHead
-    from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
-    from domainbert.tasks.task import Task
-    from domainbert.tokenization.load import DomainTokenizer
+    from domainbert.tasks.labelled_data import LabelledData
     from domainbert.training.averaging import Averaging
-    from domainbert.training.callbacks import KeepBest
-    from domainbert.training.fit import Steps, TrainingData
-
-_VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,18 +111,6 @@ class LabelledTraining(Training):
         return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]
 
 
-@dataclass(frozen=True)
-class Start:
-    """A model to be trained, the architecture to save, its vocabulary, tokens of a window, and its teachers."""
-
-    model: EncoderWithHead
-    config: EncoderConfig
-    tokenizer: DomainTokenizer
-    window: int
-    teachers: tuple[str, ...] = ()
-    """The models that it learns from, or that the one it starts from has learnt from."""
-
-
 def train_seeds(
     out: Path,
     seeds: Sequence[int],
@@ -209,23 +187,26 @@ def _remove_others(out: Path, seeds: Sequence[int]) -> None:
 def fit_labelled(
     label: str,
     module: FineTuning,
-    data: TrainingData,
-    steps: Steps,
-    runtime: Runtime,
-    headline: Headline,
-    best: KeepBest | None,
-    averages: Sequence[Averaging] = (),
+    data: LabelledData,
+    settings: LabelledTraining,
+    out: Path,
+    keeps_best: bool = True,
 ) -> dict[str, Any]:
-    """Train as `fit` does, and leave the weights of the epoch that `best` keeps in the module; of the last where it is
-    None, as nothing is to be predicted. `TrainingFailed` if the model of that epoch says nothing finite.
+    """Train as `fit` does, and leave the weights of the best epoch on validation in the module; of the last one where
+    nothing is to be predicted. `TrainingFailed` if the model of that epoch says nothing finite.
 
     Returns:
         The facts of every training; `best_epoch`; `warnings`, if the training came to nothing.
     """
-    from domainbert.training.fit import fit
+    from domainbert.training.callbacks import KeepBest
+    from domainbert.training.fit import Steps, fit
 
+    headline = settings.chosen_by
     module.measures_loss = headline == LOSS
-    fitted = fit(label, module, data, steps, runtime, best, watch=averages)
+    data.resolve(module, "fit")
+    steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, data.num_items)
+    best = KeepBest(headline, settings.patience) if keeps_best else None
+    fitted = fit(label, module, data, steps, settings.runtime(out), best, watch=settings.averages(steps.total))
     row = fitted.validation
     if row["step"] in module.unusable:
         raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
@@ -238,18 +219,9 @@ def fit_labelled(
     return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
 
 
-def validation_batches(examples: Sequence[Example], tokenizer: DomainTokenizer) -> ValidationBatches:
-    """The batches of a labelled validation set for a rank."""
-    from domainbert.data.batches import LabelledBatches
-
-    return lambda share: LabelledBatches(examples, tokenizer, _VALIDATION_TOKENS, share)
-
-
 def save_seed(
     folder: Path,
-    start: Start,
-    entries: UsedEntries,
-    task: Task[Any, Any],
+    module: FineTuning,
     settings: LabelledTraining,
     kind: str,
     facts: dict[str, Any],
@@ -258,33 +230,21 @@ def save_seed(
 ) -> None:
     """Write the model folder of a seed; every process has to call it, the first one writes.
 
-    `entries` puts the embeddings of all entries back. `kind` ("Fine-tuned" or "Distilled") and `facts`, beside labels
-    and score, are for the model card, and so is `base`, the model that it started from; `result` is from
-    `fit_labelled`.
+    `kind` ("Fine-tuned" or "Distilled") and `facts`, beside labels and score, are for the model card, and so is `base`,
+    the model that it started from; `result` is from `fit_labelled`.
     """
-    from domainbert.models.folder import save_model
-    from domainbert.tokenization.splitting import SPLITTING_KEY
-    from domainbert.training.state import whole_weights
-
-    weights = whole_weights(start.model)
-    if process_rank() != 0:
-        return
-    headline, score = settings.chosen_by, result["validation"][settings.chosen_by.key]
+    headline, scores = settings.chosen_by, result["validation"]
+    score = scores[headline.key]
     known = {
-        "labels": ", ".join(task.labels),
+        "labels": ", ".join(module.task.labels),
         **facts,
         "best epoch": result["best_epoch"],
         f"validation {headline.name}": f"{score:.4f}",
         **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
-    usage = f"from domainbert import {task.predictor.loader}"
+    usage = f"from domainbert import {module.task.predictor.loader}"
     names = ", ".join(path_of(file).name for file in files_of(settings.validation))
     scored = Result(settings.task.title, names, "validation", headline.key, headline.name, score)
     title = f"{kind} domain model"
     head = card_head(title, settings.task.pipeline_tag, settings.card, base, results=[scored])
-    card = model_card(title, f"{kind} with domainbert.", known, usage, head)
-    trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
-    facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
-    if task.word_splitting is not None:
-        facts_of_task[SPLITTING_KEY] = task.word_splitting
-    save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)
+    module.save_pretrained(folder, model_card(title, f"{kind} with domainbert.", known, usage, head), scores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +10,6 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.marks import SPEED_ONLY, TRAINED_MODEL
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Items, Seed
-from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
@@ -23,12 +22,11 @@ from domainbert.training.config import CorpusTraining
 _STEPS_TO_COMPILE = 500  # from which on `compile: auto` pays
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from domainbert.data.splits import PreparedCorpus
-    from domainbert.pretraining.batches import PackedRowsReader
-    from domainbert.pretraining.objective import Built, Objective, ValidationText
+    from domainbert.pretraining.data_module import PretrainingData
+    from domainbert.pretraining.module import Pretraining
+    from domainbert.pretraining.objective import Built
     from domainbert.stages.early_checks import Given
+    from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.fit import Fitted
 
 
@@ -104,31 +102,35 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
 
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import Pretraining, fit_rows
-    from domainbert.pretraining.phases import plan_phases, tokens_seen
-    from domainbert.pretraining.start import Start
+    from domainbert.pretraining.phases import tokens_seen
     from domainbert.training.checkpoint_files import holds_progress
+    from domainbert.training.fit import Steps
 
     lightning.seed_everything(settings.seed, verbose=False)
-    corpus, learnt = _open(settings, inputs)
-    init_from = settings.init_from
-    begins = not holds_progress(out)  # else all weights are those of a checkpoint
-    vectors = _static_embeddings(corpus, settings.seed) if settings.static_embeddings and begins else None
-    built = learnt.build(Start(learnt.tokenizer, settings.encoder, init_from, settings.dropout, vectors))
-    for one in built.values():
-        one.model.encoder.activation_checkpointing = settings.activation_checkpointing
-        check_length(settings.row_length, one.config)
-    train, steps = plan_phases(corpus.train, learnt, settings, settings.seed, init_from is not None)
-    validations, texts = _validations(settings, corpus, learnt)
+    data, tokenizer = _open(settings, inputs)
+    module = Pretraining(
+        settings.encoder,
+        tokenizer,
+        settings.objective or MaskedLM(settings.masking),
+        init_from=settings.init_from,
+        optim=settings.optim,
+        schedule=settings.schedule,
+        seed=settings.seed,
+        dropout=settings.dropout,
+        static_embeddings=settings.static_embeddings and not holds_progress(out),  # else weights are a checkpoint's
+        embedding_steps=settings.embedding_steps,
+        activation_checkpointing=settings.activation_checkpointing,
+    )
+    data.resolve(module, "fit")
+    steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass, settings.init_from is not None)
+    if _compiles(settings, steps.total):
+        module.compile_losses()
+    train, learnt = data.plan(steps.total), module.objective
     languages, often = passes_by_language(train)
     say(often)
-    models = {name: one.model for name, one in built.items()}
-    how = (settings.optim, settings.schedule, steps.total)
-    module = Pretraining(
-        learnt, models, *how, texts, settings.seed, settings.embedding_steps, _compiles(settings, steps.total)
-    )
-    fitted, throughput = fit_rows("pretrain", module, train, validations, steps, settings.runtime(out))
+    fitted, throughput = fit_rows("pretrain", module, data, steps, settings.runtime(out))
     _say(fitted, list(settings.held_out or {}))
-    facts, warnings = learnt.judge(corpus, fitted.validation)
+    facts, warnings = learnt.judge(data.corpus, fitted.validation)
     say(warnings)
     warnings = often + warnings
     metrics = {
@@ -144,7 +146,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         "warnings": warnings,
         "tokens_seen": tokens_seen(train),
     }
-    _save(out, settings, learnt, built, metrics)
+    _save(out, settings, module, metrics)
     return metrics
 
 
@@ -153,7 +155,9 @@ def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     from domainbert.pretraining.phases import plan_phases
     from domainbert.pretraining.showing import shown_rows
 
-    corpus, learnt = _open(settings, inputs)
+    data, tokenizer = _open(settings, inputs)
+    corpus = data.open()
+    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(corpus)
     return shown_rows(plan_phases(corpus.train, learnt, settings, settings.seed)[0], count)
 
 
@@ -167,57 +171,23 @@ def check_arguments(given: Given) -> None:
             given["objective"].check(encoder)
 
 
-def _open(settings: Pretrain, inputs: Inputs) -> tuple[PreparedCorpus, Objective[Any]]:
-    """The corpus, and the objective for its tokenizer, which is that of the model to continue from."""
+def _open(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTokenizer]:
+    """The corpus, and its tokenizer, which is that of the model to continue from."""
     from domainbert.data.prepared import open_prepared
+    from domainbert.pretraining.data_module import PretrainingData
 
     init_from = settings.init_from
     fingerprint = inputs.model(init_from).tokenizer().fingerprint if init_from else None
     corpus = open_prepared(settings.prepared, fingerprint, settings.cache)
-    tokenizer = inputs.tokenizer(corpus.tokenizer_folder)
-    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
-    return corpus, learnt.for_training(corpus)
-
-
-def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
-    """Those of the vocabulary's entries (vocab_size, D), from the training side, or from enough of it."""
-    import torch
-
-    from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
-
-    contexts = count_contexts(corpus.vocab_size, corpus.train.documents(ENOUGH_TOKENS))
-    made = static_embeddings(contexts, torch.Generator().manual_seed(seed))
-    print(f"{int(made.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
-    return made
-
-
-def _validations(
-    settings: Pretrain, corpus: PreparedCorpus, learnt: Objective[Any]
-) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-    """The rows that are validated, and facts of each text: the corpus' own, which has no name and is read by language
-    if it has several, its languages, and the held-out ones."""
-    from domainbert.data.prepared import open_prepared
-    from domainbert.pretraining.batches import validation_rows
-    from domainbert.pretraining.objective import ValidationText
-
-    held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
-    cache = None if settings.cache is None else replace(settings.cache, url=None)  # which is that of the corpus
-    others = {name: open_prepared([path], fingerprint, cache) for name, path in held_out.items()}
-    own = validation_rows(corpus, learnt, settings.row_length)
-    languages = own.by_language()
-    if twice := sorted(languages.keys() & held_out.keys()):
-        raise DomainbertError(f"held_out: {twice[0]} is a language of the corpus; expected another name")
-    rows = [*(languages.values() or [own])]
-    for name, other in others.items():
-        try:
-            rows.append(validation_rows(other, learnt, settings.row_length))
-        except DomainbertError as error:
-            raise DomainbertError(f"held_out.{name}: {str(error).removeprefix('prepared: ')}") from error
-    density = corpus.validation.tokens_per_character_of
-    texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
-    texts += [ValidationText(name, density(name), {}, is_language=True) for name in languages]
-    texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
-    return rows, texts
+    data = PretrainingData(
+        corpus,
+        max_length=settings.phases,
+        batch_size=settings.batch_size,
+        held_out=settings.held_out,
+        cache=settings.cache,
+        num_workers=settings.num_workers,
+    )
+    return data, inputs.tokenizer(corpus.tokenizer_folder)
 
 
 def _say(fitted: Fitted, held_out: list[str]) -> None:
@@ -233,27 +203,24 @@ def _described(built: Built) -> str:
     return f"{built.config.model_type}, {count:,} parameters with its head"
 
 
-def _save(
-    out: Path, settings: Pretrain, learnt: Objective[Any], built: dict[str, Built], metrics: dict[str, Any]
-) -> None:
+def _save(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str, Any]) -> None:
     """Write the model to the folder of the stage, and the others to folders in it; every process has to call it."""
-    from domainbert.models.folder import save_model
     from domainbert.pretraining.objective import MODEL
-    from domainbert.training.state import whole_weights
 
+    learnt = module.objective
     facts = {
         "vocabulary": f"{learnt.tokenizer.vocab_size:,} entries",
         "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {learnt.config.name}",
         **learnt.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    models = {name: _described(one) for name, one in built.items()}
+    models = {name: _described(one) for name, one in module.built.items()}
     title = "Domain encoder"
-    for name, one in learnt.saved(built).items():
-        weights = whole_weights(one.model)
-        if process_rank() == 0:
-            folder, said = out if name == MODEL else out / name, learnt.presented(name)
-            head = card_head(title, said.pipeline_tag, settings.card, settings.init_from)
-            others = {other: told for other, told in models.items() if name == MODEL and other != MODEL}
-            card = model_card(title, said.summary, {"encoder": models[name], **others, **facts}, said.usage, head)
-            save_model(folder, one.model, one.config, learnt.tokenizer, one.head, card, one.labels, weights=weights)
+
+    def card(name: str) -> str:
+        said = learnt.presented(name)
+        head = card_head(title, said.pipeline_tag, settings.card, settings.init_from)
+        others = {other: told for other, told in models.items() if name == MODEL and other != MODEL}
+        return model_card(title, said.summary, {"encoder": models[name], **others, **facts}, said.usage, head)
+
+    module.save_pretrained(out, card)

@@ -2,67 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
 from torchmetrics import SumMetric
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import entry_ids
 from domainbert.data.types import SPARE
-from domainbert.encoders.crf import crf_of
-from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed
-from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import LOSS
+from domainbert.models.added_tokens import add_tokens
+from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
-from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task
-from domainbert.training.module import TrainedModule
+from domainbert.tasks.task_module import Start, TaskModule
+from domainbert.tokenization.load import load_tokenizer
+from domainbert.training.hparams import from_plain
+from domainbert.training.module import seeded
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
+if TYPE_CHECKING:
+    from domainbert.tasks.labelled_data import LabelledData
 
-class FineTuning(TrainedModule):
-    """Trains an encoder with a head on a task; see `TrainedModule`.
+_CHECKPOINT_KEY = "domainbert"  # of what a checkpoint says of the task and its model
+
+
+class FineTuning(TaskModule):
+    """Trains an encoder with a head on a labelled task; validates, tests and predicts with it.
+
+        data = LabelledData(Ner(), train="train.conll", validation="dev.conll", model="models/minilm")
+        module = FineTuning.from_pretrained("models/minilm", data.task)
+        lightning.Trainer(max_epochs=5).fit(module, data)
+        module.save_pretrained("runs/tagger")
+
+    >>> from domainbert import FineTuning, Ner
+    >>> module = FineTuning.from_pretrained("model", Ner(), seed=2)
+    >>> module.hparams["seed"], module.lr
+    (2, 0.0001)
+
+    The labels are those of the training set; `setup` builds the model with a head for them. A batch holds the windows
+    of whole examples, packed: `input_ids`, `position_ids` and `segment_ids` (rows, length); the head gives logits (N,
+    labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the global batch.
+
+    Logged: `train/loss`, `validation/NAME` of each metric of the task and `validation/loss`, `test/NAME` of each score
+    that `domainbert evaluate` reports.
+
+    Args:
+        model: model folder to start from, or with `init="random"` and an `encoder` a tokenizer folder.
+        task: the task, such as `Ner()`.
+        optim, schedule: see there; the schedule covers all steps of the Trainer.
+        seed: of a new head or encoder, and of the dropout; data without a seed of its own has its order by it.
+        init: `pretrained` starts from the weights of the folder, `random` from new ones.
+        encoder: architecture for `init="random"`; None takes the folder's.
+        dropout: of the encoder while it is trained; None leaves it.
+        frozen_layers: the embeddings and so many layers do not learn; None lets all learn.
+        adversarial, r_drop: further losses, see there.
+        activation_checkpointing: compute each layer again in the backward pass, which saves memory.
 
     Attributes:
         validation: the labelled items whose numbers the validation batches carry.
-        measures_loss: whether validation gives the task's loss, too; off unless set.
+        measures_loss: whether validation gives the task's loss, too.
+        entries: the vocabulary entries that occur in a training, while it runs.
         row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
+        scores: metrics of the last validation.
         unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
     """
 
+    measures_loss = True
+
     def __init__(
         self,
-        model: EncoderWithHead,
-        task: Task[Any, Any],
-        optim: OptimConfig,
-        schedule: ScheduleConfig,
-        num_steps: int,
-        validation: Sequence[Any],
-        seed: int = 0,
-        row: Tensor | None = None,
+        model: str | Path | ModelFolder,
+        task: TaskConfig,
+        *,
+        optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
+        schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
+        seed: int = 1,
+        init: Literal["pretrained", "random"] = "pretrained",
+        encoder: EncoderConfig | None = None,
+        dropout: float | None = None,
+        frozen_layers: int | None = None,
         adversarial: AdversarialConfig | None = None,
         r_drop: RDropConfig | None = None,
+        activation_checkpointing: bool = False,
     ) -> None:
-        super().__init__(model, optim, schedule, num_steps, seed)
-        self.task, self.validation = task, validation
-        self.adversarial, self.r_drop = adversarial, r_drop
-        if r_drop is not None:
-            check_r_drop(model, task)
-        self.metric, self.slices = task.metric(), SlicedMetric(task, validation)
+        super().__init__(task, optim, schedule, seed)
+        self.folder, self.init, self.dropout, self.frozen_layers = model, init, dropout, frozen_layers
+        self.encoder = cast("EncoderConfig | None", from_plain(EncoderConfig, encoder))
+        self.adversarial: AdversarialConfig | None = from_plain(AdversarialConfig, adversarial)
+        self.r_drop: RDropConfig | None = from_plain(RDropConfig, r_drop)
+        self.activation_checkpointing = activation_checkpointing
+        self.note_arguments(
+            model=model.path if isinstance(model, ModelFolder) else Path(model),
+            task=self.task_config,
+            optim=self.optim,
+            schedule=self.schedule,
+            seed=seed,
+            init=init,
+            encoder=self.encoder,
+            dropout=dropout,
+            frozen_layers=frozen_layers,
+            adversarial=self.adversarial,
+            r_drop=self.r_drop,
+            activation_checkpointing=activation_checkpointing,
+        )
         self.unusable: list[int] = []
         self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
-        self.measures_loss = False
         # not a MeanMetric, which forgets its weights where it does not look for NaN
         self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
-        self.row: Tensor | None
-        self.register_buffer("row", row, persistent=False)
-        if row is not None:
-            self.num_parked = int((row < 0).sum()) * model.encoder.input_embeddings.embedding_dim
-        task.bind(model.head)
+
+    @classmethod
+    def from_pretrained(cls, model: str | Path, task: TaskConfig, **arguments: Any) -> FineTuning:
+        """A module that starts from a model folder; the arguments are those of the constructor.
+
+        `DomainbertError` if there is no model folder.
+        """
+        open_model(Path(model))
+        return cls(model, task, **arguments)
+
+    def open(self) -> ModelFolder:
+        """The model folder, opened once."""
+        self.folder = self.folder if isinstance(self.folder, ModelFolder) else open_model(Path(self.folder))
+        return self.folder
+
+    def usual_window(self, task: Task[Any, Any]) -> int | None:
+        """Tokens of a window unless the data says it; None where the folder of its tokenizer does not."""
+        if self.encoder is not None:
+            return self.encoder.max_length
+        return self.open().config.max_length
+
+    def start(self, task: Task[Any, Any]) -> Start:
+        """The model to begin with, with a head for a task; `DomainbertError` if the folder has none to begin with."""
+        if self.init == "pretrained":
+            folder = self.open()
+            # a task that a folder tells does not know them
+            sizes = task.head_sizes or (folder.head_sizes if folder.head == task.head else {})
+            model, folder, made = load_model(folder, task.head, task.labels, self.dropout, sizes)
+            config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
+            if not made:
+                task.begin(model.head)
+        else:
+            encoder, path = self.encoder, self.folder
+            if encoder is None:
+                encoder, path = self.open().config, self.open().path
+            config, tokenizer, teachers, made = encoder, load_tokenizer(Path(cast(Path, path))), (), [task.head]
+            vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
+            model = build_model(
+                config.as_trained(self.dropout), vocabulary, task.head, len(task.labels), task.head_sizes
+            )
+        return Start(model, config, add_tokens(model, tokenizer, task.added_tokens), teachers, bool(made))
+
+    def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
+        """Build the model for the labels of the data unless it is there; see `TrainedModule.resolve`.
+
+        Raises:
+            DomainbertError: the data has another vocabulary; a model folder without a head is to be tested.
+        """
+        self.park(None)
+        if not self.is_built:
+            with seeded(self.seed):
+                start = self.start(data.resolved_task)
+                if start.has_new_head and stage != "fit":
+                    found = f"{self._name} has no trained head for {data.resolved_task.name}"
+                    raise DomainbertError(f"trainer.{stage}: {found}; expected a folder that finetune wrote, or fit")
+                self.begin(start, data.resolved_task, data.window)
+            if stage != "fit":
+                self._facts = dict(self.open().fields)
+        if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
+            raise DomainbertError(
+                f"model: {data.tokenizer_name} of the data has another vocabulary than {self._name}; expected the same"
+            )
+        if stage == "fit":
+            self.learn(data.resolved_task)
+            examples = [*data.examples("train"), *data.examples("validation")]
+            self.park(torch.from_numpy(entry_ids(examples, self.tokenizer)))
+        if stage in ("fit", "validate"):
+            self.validate_on(data.items("validation"))
+        self._tested.clear()
+        if stage in ("test", "predict"):
+            self._serve_anew()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
@@ -119,23 +244,11 @@ class FineTuning(TrainedModule):
         if self.not_finite.compute():
             self.unusable.append(self.global_step)
         self.not_finite.reset()
-        self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
+        self.scores = {name: float(value) for name, value in scores.items()}
+        self.log_dict({f"validation/{name}": value for name, value in self.scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:
         tokens = Packed.of(batch)
         if self.row is not None:
             tokens = tokens._replace(input_ids=self.row[tokens.input_ids])
         return self.model(tokens, batch["positions"])
-
-
-def check_r_drop(model: EncoderWithHead, task: Task[Any, Any]) -> None:
-    """`DomainbertError` where two predictions of a task cannot be compared output by output."""
-    if crf_of(model.head) is not None:
-        raise DomainbertError(f"r_drop: {OF_A_CRF}")
-    nothing = torch.zeros(1, len(task.labels))
-    try:
-        symmetric_divergence(task, nothing, nothing)
-    except DomainbertError as error:
-        raise DomainbertError(
-            f"r_drop: {task.name} says no divergence of its outputs, which are not those of a softmax; expected none"
-        ) from error

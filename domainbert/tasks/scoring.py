@@ -106,6 +106,15 @@ class Scoring(ABC):
         """The probability of all that is predicted of an item, and whether it is right."""
         return ()
 
+    def scores_of(self, predictions: Sequence[Any], known: Iterable[str]) -> dict[str, Any]:
+        """The scores of one model that knows some labels, from its prediction for each item: nested as in
+        `metrics.json`, without intervals and scores of parts of the set."""
+        self.labels = set(known)
+        self.predictions = {"model": {"model": list(predictions)}}
+        found = self.summary(Resampling(1, 0))["systems"]["model"]
+        apart = {"seeds", "errors", f"{self.headline.key}_by_seed"}
+        return {name: one for name, one in found.items() if name not in apart and not name.startswith("by_")}
+
     def write_mistakes(self, system: str, seed: str, path: Path) -> None:
         """The items that a model got wrong as JSONL, the worst first, equals in the order of the file.
 

@@ -298,13 +298,19 @@ def read_task(
     """
     learnt, checked = (read(config, one) for one in (train, validation))
     print(f"{learnt.describe()}\n{checked.describe()}")
-    config.check_labels(tuple(find_labels(learnt.items)))
-    task = task_class(type(config)).of_training(config, learnt)
-    task.headline = config.headline
-    if sentences := [content for content in learnt.contents if isinstance(content, list)]:
-        task.word_splitting = infer_splitting(sentences)
+    task = task_of_training(config, learnt)
     check_set_known(checked, config.known_labels(task.labels))
     return learnt, checked, task
+
+
+def task_of_training(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
+    """The task with the labels of a training set; `DomainbertError` if its settings name others."""
+    config.check_labels(tuple(find_labels(train.items)))
+    task = task_class(type(config)).of_training(config, train)
+    task.headline = config.headline
+    if sentences := [content for content in train.contents if isinstance(content, list)]:
+        task.word_splitting = infer_splitting(sentences)
+    return task
 
 
 def encode_file(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import lightning
 
-from domainbert.data.types import TrainBatches, ValidationBatches
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
-from domainbert.training.data_module import TrainAndValidation, share_of, told_by_workers
-from domainbert.training.length_phases import steps_of_phases
+from domainbert.training.data_module import TrainingData, share_of, told_by_workers
+from domainbert.training.length_phases import LengthPhase, steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
 from domainbert.training.processes import join_torchrun
@@ -34,6 +33,14 @@ class Phase:
     def items_seen(self) -> int:
         """Rows or examples of all its steps."""
         return len(self.steps) * self.batch_size
+
+
+def phases_of_training(
+    lengths: Sequence[LengthPhase], batch_size: int, num_steps: int, num_rows: Sequence[int]
+) -> list[Phase]:
+    """The phases of `num_steps`, with `num_rows` in the pass of each; all steps hold equally many tokens."""
+    sizes = [batch_size * (lengths[-1].length // phase.length) for phase in lengths]
+    return list(map(Phase, steps_of_phases(lengths, num_steps), sizes, num_rows))
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,7 @@ class Steps:
         unless told. `DomainbertError` where a phase has no step."""
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or -(-total // _VALIDATIONS)
-        sizes = map(settings.rows_of_step, settings.phases)
-        *earlier, last = map(Phase, steps_of_phases(settings.phases, total), sizes, num_rows)
+        *earlier, last = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
         return cls(total, last.batch_size, last.num_items, every, validate_first, tuple(earlier))
 
     @property
@@ -86,16 +92,6 @@ class Steps:
         if self.earlier:
             return f"{self.total:,} steps in {len(self.phases)} phases, {epochs:.2f} epochs"
         return f"{self.total:,} steps of {self.batch_size}, {epochs:.2f} epochs of {self.num_items:,}"
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """Batches of a training."""
-
-    train: TrainBatches  # the micro-batches of training for a rank and a range of optimiser steps
-    validations: Sequence[ValidationBatches]  # the batches of each validation set for a rank
-    describe: Callable[[int], Mapping[str, Any]]  # plain values that say what the global batch of a step (from 0) is
-    heaviest: Sequence[int] = (0,)  # steps that need the most memory: one of each shape of batches, the largest last
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,7 @@ def fit(
 
     Args:
         label: for the lines of progress.
-        module, data, steps, runtime: what is trained, on what, for how long, where.
+        module, data, steps, runtime: what is trained, on what, for how long, where; data and module are resolved.
         best: which validation is kept, and how soon to stop; None keeps the last one.
         monitor: see `Checkpoints`.
         watch: further callbacks.
@@ -137,6 +133,7 @@ def fit(
         TrainingFailed: the last validation loss is not finite, or three steps in a row were not.
         TrainingStopped: a signal ended it; the state is saved.
     """
+    data.steps_per_epoch = steps.total
     history, numbers = History(), NumberWatch(runtime.out, data.describe)
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
@@ -147,10 +144,9 @@ def fit(
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
-    batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with told_by_workers():
-        trainer.fit(module, datamodule=batches)
+        trainer.fit(module, datamodule=data)
     kept = history.last
     if best is not None:
         best.restore(module)

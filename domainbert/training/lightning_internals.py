@@ -54,6 +54,11 @@ def begin_at(trainer: lightning.Trainer, step: int) -> None:
     loop._batches_that_stepped = step
 
 
+def batches_of_epoch(trainer: lightning.Trainer) -> int:
+    """Return how many micro-batches of the current epoch have been handed out; all of them at its end."""
+    return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
+
 def is_logged_step(trainer: lightning.Trainer) -> bool:
     """Return whether loggers get the metrics of the current optimizer step; they always get those of the last one."""
     step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1

@@ -12,7 +12,7 @@ from torch.utils.data import default_convert
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import Share
-from domainbert.training.data_module import TrainAndValidation
+from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
 from domainbert.training.processes import highest
 
@@ -85,9 +85,9 @@ def _tried(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[
 
 def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int) -> Tensor:
     """Loss of the first of `accumulation` micro-batches of a step, as in training, but that it is not noted."""
-    data = cast(TrainAndValidation, trainer.datamodule)  # type: ignore[attr-defined]
+    data = cast(TrainingData, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
-    batch = default_convert(data.for_device(data.train(share, range(step, data.num_steps)))[0])
+    batch = default_convert(data.for_device(data.train_batches(share, range(step, data.num_steps)))[0])
     batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
     device = trainer.strategy.root_device
     generators = [device] if device.type == "cuda" else []

@@ -1,14 +1,18 @@
-"""The base of the LightningModules: optimiser, schedule, clipping, and the scale of a micro-batch's loss."""
+"""Base of the LightningModules: optimizer, schedule, clipping, and the scale of a micro-batch's loss."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning
 import torch
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -20,54 +24,108 @@ from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
+from domainbert.training.hparams import from_plain, plain
 from domainbert.training.logged_steps import log_step
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import build_optimizer
 from domainbert.training.schedules import build_schedule
 
+if TYPE_CHECKING:
+    from domainbert.training.data_module import TrainingData
+
 _DROPOUT = 1 << 20  # stream of random numbers, far from those of order and masking
+_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class TrainedModule(lightning.LightningModule):
-    """One or more models with their optimiser and schedule; subclasses add the steps.
+    """One or more models with their optimizer and schedule; subclasses build the models and add the steps.
+
+    The constructor takes plain arguments, which are the `hparams` of the module. The models exist once the data is
+    open: `trainer.fit` (`validate`, ...) calls `setup` of the data module, which calls `resolve` of the module. The
+    length of the schedule is `trainer.estimated_stepping_batches`.
 
     Args:
-        model: the encoder with its head.
         optim, schedule: see there.
-        num_steps: optimiser steps of the whole training.
-        seed: of the dropout.
-        others: further models that learn with it, by name; they may share its parameters.
+        seed: of new weights and of the dropout.
 
     Attributes:
-        step_loss: the loss of the last optimiser step over the whole global batch, on the device.
+        model: the encoder with its head.
+        others: further models that learn with it, by name; they may share its parameters.
+        step_loss: the loss of the last optimizer step over the whole global batch, on the device.
         step_parts: the terms that loss is a sum of, by name, where it has several, on the device.
         last_parts: the same of the last step that had each: steps may differ in their terms, and few are logged.
         step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
         num_parked: parameters of the whole model that are kept out of the training, as nothing reads them.
     """
 
+    model: EncoderWithHead
     num_parked: int = 0
+    data_class = "TrainingData"
+    """Name of the data module that it learns from, for messages."""
 
-    def __init__(
-        self,
-        model: EncoderWithHead,
-        optim: OptimConfig,
-        schedule: ScheduleConfig,
-        num_steps: int,
-        seed: int,
-        others: Mapping[str, EncoderWithHead] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__()
-        self.model, self.others = model, nn.ModuleDict(dict(others))
-        self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
+        self.optim = cast(OptimConfig, from_plain(OptimConfig, optim))
+        self.schedule = cast(ScheduleConfig, from_plain(ScheduleConfig, schedule))
+        self.seed, self.others = seed, nn.ModuleDict()
         self.step_loss = torch.zeros(())
         self.step_parts: dict[str, Tensor] = {}
         self.last_parts: dict[str, Tensor | float] = {}
         self.step_skipped = torch.zeros((), dtype=torch.bool)
-        self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
+        self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
         self._parts: list[Mapping[str, Tensor]] = []  # the terms of these losses, by name
         self._draws: TextDraws | None = None
         self._all_parameters: list[nn.Parameter] = []  # listing them takes a millisecond, so not in each step
+
+    def note_arguments(self, **arguments: Any) -> None:
+        """Make the arguments of a constructor the `hparams`, as plain values: checkpoints load without pickle."""
+        self.save_hyperparameters(plain(arguments))
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the models exist."""
+        return "model" in self._modules
+
+    def set_models(self, model: EncoderWithHead, others: Mapping[str, EncoderWithHead] = MappingProxyType({})) -> None:
+        """Take the models that are trained."""
+        self.model, self.others = model, nn.ModuleDict(dict(others))
+
+    def resolve(self, data: TrainingData, stage: str) -> None:
+        """Build the models unless they exist, now that the data is open. `stage` is as in `setup`.
+
+        Called by the data module, before the callbacks' `setup`: some of Lightning's copy the module there.
+        """
+        raise DomainbertError(f"{type(self).__name__}: learns from no data module; expected a method `resolve`")
+
+    def setup(self, stage: str) -> None:
+        """Check the data module and the arguments of the Trainer.
+
+        Raises:
+            DomainbertError: no data module, or an argument of the Trainer that has no meaning here.
+        """
+        if not self.is_built:
+            found = type(getattr(self.trainer, "datamodule", None)).__name__
+            found = "no data module" if found == "NoneType" else found
+            name = f"trainer.{TrainerFn(stage).value}"
+            raise DomainbertError(f"{name}: found {found}; expected datamodule={self.data_class}(...)")
+        if self.trainer.precision not in _PRECISIONS:
+            known = ", ".join(_PRECISIONS)
+            raise DomainbertError(f"trainer.precision: found {self.trainer.precision}; expected one of {known}")
+        strategy = self.trainer.strategy
+        if not isinstance(strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
+            found = type(strategy).__name__
+            raise DomainbertError(f"trainer.strategy: found {found}; expected auto, ddp or FullySharded()")
+
+    @property
+    def lr(self) -> float:
+        """Peak learning rate, `optim.lr`; Lightning's learning-rate finder sets it."""
+        return self.optim.lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self.optim = replace(self.optim, lr=value)
+        if "optim" in self.hparams:
+            self.hparams["optim"] = plain(self.optim)
 
     @property
     def models(self) -> dict[str, EncoderWithHead]:
@@ -77,7 +135,9 @@ class TrainedModule(lightning.LightningModule):
     def configure_model(self) -> None:
         """Spread each layer's weights over the processes where the strategy is `fsdp`; `DomainbertError` where models
         share parameters, which cannot be spread twice."""
-        if not isinstance(self.trainer.strategy, ModelParallelStrategy) or self.device_mesh is None:
+        if self._trainer is None or not self.is_built or self.device_mesh is None:  # None: load_from_checkpoint
+            return
+        if not isinstance(self.trainer.strategy, ModelParallelStrategy):
             return
         models, mesh = self.models.values(), self.device_mesh["data_parallel"]
         owned = [parameter for model in models for parameter in (*model.parameters(), *model.borrowed)]
@@ -89,7 +149,11 @@ class TrainedModule(lightning.LightningModule):
             fully_shard(model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Optimiser and schedule, the latter stepped after every optimiser step."""
+        """Optimizer and schedule, the latter stepped after every optimizer step, over all steps of the Trainer.
+
+        Raises:
+            DomainbertError: the Trainer has no end.
+        """
         # With 16-mixed a fused optimiser undoes the loss scale inside its step: too late for clipping.
         fused = self.trainer.precision != "16-mixed"
         models = list(self.models.values())
@@ -97,8 +161,20 @@ class TrainedModule(lightning.LightningModule):
         self._all_parameters = [*self.parameters()]
         extra = [parameter for parameter in self._all_parameters if parameter not in known]
         optimizer = build_optimizer(models, self.optim, fused, extra)
-        schedule = build_schedule(optimizer, self.schedule, self.num_steps)
+        schedule = build_schedule(optimizer, self.schedule, self._num_steps())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _num_steps(self) -> int:
+        """Optimizer steps of the schedule; those of a `fast_dev_run` do not have to hold the warm-up."""
+        steps = self.trainer.estimated_stepping_batches
+        if not math.isfinite(steps):
+            raise DomainbertError(
+                "trainer.max_epochs: found -1 without max_steps; expected one of the two, as the learning rate falls "
+                "over all steps"
+            )
+        if getattr(self.trainer, "fast_dev_run", False):
+            steps = max(steps, (self.schedule.warmup_steps or 0) + 1)
+        return int(steps)
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Make dropout a function of seed, step and text: resuming needs no generator's state, and how the global batch
@@ -178,6 +254,17 @@ class TrainedModule(lightning.LightningModule):
         if parts:
             self._parts.append({name: value.detach() for name, value in parts.items()})
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from a seed inside, and go on outside as if nothing had been drawn: for new weights."""
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
 
 
 def _skips_by_itself(optimizer: Optimizer) -> bool:

@@ -65,6 +65,7 @@ def build_trainer(
             enable_progress_bar=False,
             enable_model_summary=False,
             enable_checkpointing=False,
+            enable_autolog_hparams=False,
         )
     except (ValueError, TypeError, MisconfigurationException) as error:
         raise DomainbertError(f"trainer: {error}") from error

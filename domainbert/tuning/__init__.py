@@ -1,1 +1,1 @@
-"""Search over the settings of a stage: every trial a process of its own, any number of workers, one storage."""
+"""Search over the settings of a stage: each trial is a separate process, and several workers share one storage."""

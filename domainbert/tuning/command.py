@@ -1,4 +1,4 @@
-"""`domainbert tune`: runs a worker on a checked search and returns the results."""
+"""Run a worker on a validated search and print the results: the command `domainbert tune`."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from domainbert.labelled.sets import LabelledSet
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.command_line import Typed
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
+from domainbert.tuning.search import Search, limit_to_grid, read_search, warn_unfair_comparison
 
 FLAGS = {"extend": "none", "allow_import": "one"}
 
 
 def help_text() -> str:
-    """Text of `domainbert tune --help`."""
+    """Return the text of `domainbert tune --help`."""
     flags = {
-        "--extend": "resume a study whose space or settings have changed since",
-        "--vars.NAME TEXT": "set a variable of the YAML; so does the environment variable DOMAINBERT_NAME",
+        "--extend": "resume a study with another space or other settings",
+        "--vars.NAME TEXT": "set a variable of the YAML; the environment variable DOMAINBERT_NAME does the same",
     }
     return options_help(TuneConfig, "domainbert tune -c FILE [--extend] [--key value]...", flags)
 
 
 def perform(typed: Typed) -> int:
-    """Run the search of the command line; `DomainbertError` where no YAML is named, or as `run_search`."""
+    """Run the search of the command line; raise `DomainbertError` without a YAML, or the errors of `run_search`."""
     if typed.words or not typed.files:
-        raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
+        raise DomainbertError("tune: expected a YAML file: domainbert tune -c FILE")
     print(run_search(read_search([Path(file) for file in typed.files], typed.options), typed))
     return 0
 
 
 def run_search(search: Search, typed: Typed) -> str:
-    """Work on the study until it is complete, and return the lines to print at the end.
+    """Run trials until the study is complete, and return the lines to print at the end.
 
     Raises:
         DomainbertError: the study cannot be resumed, or no trial was completed.
-        TrainingStopped: a signal came; the running trials are queued again.
+        TrainingStopped: a signal stopped the worker; the running trials are queued again.
     """
     from domainbert.tuning.results import check_folder, closing_lines, draw_pictures, write_results
     from domainbert.tuning.storages import open_storage
     from domainbert.tuning.study import open_study
     from domainbert.tuning.worker import Worker
 
-    search = within_grid(search)
-    warn_of_unfairness(search)
+    search = limit_to_grid(search)
+    warn_unfair_comparison(search)
     config, out = search.config, search.out
-    with told_if_full(out), _told_how_to_go_on(search, typed):
+    with told_if_full(out), _add_resume_command(search, typed):
         contents, train = _folds(search)
         check_folder(config, out)
         with warnings.catch_warnings():
@@ -66,7 +66,7 @@ def run_search(search: Search, typed: Typed) -> str:
     summary = write_results(study, search)
     lines = [*closing_lines(summary, out), *draw_pictures(study, search)]
     if summary["best"] is None and summary["failed"]:
-        raise DomainbertError("\n  ".join([*lines, f"{out / 'trials.csv'} has the errors"]))
+        raise DomainbertError("\n  ".join([*lines, f"see the errors in {out / 'trials.csv'}"]))
     return "\n".join(lines)
 
 
@@ -80,21 +80,21 @@ def _folds(search: Search) -> tuple[list[Fold], LabelledSet]:
 
 
 @contextmanager
-def _told_how_to_go_on(search: Search, typed: Typed) -> Iterator[None]:
+def _add_resume_command(search: Search, typed: Typed) -> Iterator[None]:
     from optuna.exceptions import StorageInternalError
 
-    from domainbert.tuning.storages import loss
+    from domainbert.tuning.storages import failure_reason
 
-    again = _same_again(typed, search.variables)
+    command = _resume_command(typed, search.variables)
     try:
         yield
     except TrainingStopped as stop:
-        raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {again}") from stop
+        raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {command}") from stop
     except StorageInternalError as error:
-        raise DomainbertError(f"storage: was lost ({loss(error)}); to resume: {again}") from error
+        raise DomainbertError(f"storage: connection lost ({failure_reason(error)}); to resume: {command}") from error
 
 
-def _same_again(typed: Typed, variables: Mapping[str, str]) -> str:
+def _resume_command(typed: Typed, variables: Mapping[str, str]) -> str:
     words = [word for file in typed.files for word in ("-c", file)]
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]

@@ -1,4 +1,4 @@
-"""Settings of a search: the space, the objectives, the budget, the storage. Free of Optuna and torch."""
+"""Settings of a search: space, objectives, budget and storage. Imports neither Optuna nor torch."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ from domainbert.base.validation import check_fields
 
 Direction = Literal["maximize", "minimize"]
 COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "latency_1", "latency_32")
-"""The fields of `cost.Cost`, repeated here because that module needs torch."""
+"""Fields of `cost.Cost`, repeated here because its module imports torch."""
 _LOWER_IS_BETTER = (
     *("loss", "bits_per_character", "perplexity"),
-    *("ece", "nll", "brier"),  # how far probabilities are from what is right, also in front of calibration
+    *("ece", "nll", "brier"),  # calibration errors, also before calibration
     *(name for name in COSTS if name != "words_per_second"),
 )
 VALIDATION, COST = "validation/", "cost/"
 URL = "DOMAINBERT_STORAGE_URL"
-"""The environment variable with the URL of a database."""
+"""Environment variable with the URL of a database."""
 Seconds = Annotated[int, Range(1, 86_400)]
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """The values a setting may take: a range, or a list."""
+    """Possible values of a setting: a range, or a list of choices."""
 
     low: Finite | None = None
-    """Lowest value of a range; whole numbers only, where the setting is one."""
+    """Lowest value of a range. Only integers are drawn if the setting is an integer."""
 
     high: Finite | None = None
-    """Highest value of a range, included."""
+    """Highest value of a range, inclusive."""
 
     step: Annotated[float, Range(0, sys.float_info.max, above=True)] | None = None
-    """Distance between the values of a range, counted from `low`."""
+    """Distance between the values of a range, starting at `low`."""
 
     log: bool = False
-    """Draw from the range on a logarithmic scale."""
+    """Sample from the range on a logarithmic scale."""
 
     choices: tuple[Any, ...] | None = None
-    """The values of a list; mappings and lists may stand in it, too."""
+    """List of values, which may be mappings or lists."""
 
     when: dict[str, Any] | None = None
-    """Only vary this setting while other settings of the space have these values (a value or a list of them)."""
+    """Vary this setting only while other settings of the space have these values (a value or a list of values)."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.step is not None or self.log:
-                raise DomainbertError("choices: stands beside a range; expected either low and high, or choices")
-            if not self.choices or any(one in self.choices[:number] for number, one in enumerate(self.choices)):
+                raise DomainbertError("choices: found together with a range; expected either low and high, or choices")
+            if not self.choices or any(value in self.choices[:number] for number, value in enumerate(self.choices)):
                 raise DomainbertError("choices: expected one or more different values")
         elif self.low is None or self.high is None:
             raise DomainbertError("expected low and high, or choices")
         elif not self.low < self.high:
-            raise DomainbertError(f"high: found {self.high}; expected more than low, which is {self.low}")
+            raise DomainbertError(f"high: found {self.high}; expected a value above low, {self.low}")
         elif self.log and (self.low <= 0 or self.step is not None):
-            raise DomainbertError("log: a logarithmic range has no step and begins above 0; expected such a range")
+            raise DomainbertError("log: expected a range with low above 0 and without step")
 
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """The storage of the trials."""
+    """Database that records the trials."""
 
     url: str | None = None
-    """URL of a database (`postgresql://user@host/database`), for workers on several machines; None takes SQLite's
-    `study.db` in `out`, for the workers of one machine. It holds no password: that comes from PGPASSWORD or ~/.pgpass,
-    or with the whole URL from DOMAINBERT_STORAGE_URL."""
+    """URL of a database (`postgresql://user@host/database`) for workers on several machines; None uses the SQLite file
+    `study.db` in `out`, for workers on a single machine. The URL must not contain the password: set PGPASSWORD or
+    ~/.pgpass, or the whole URL in DOMAINBERT_STORAGE_URL."""
 
     heartbeat: Seconds = 15
-    """Seconds between the heartbeats of a trial."""
+    """Seconds between heartbeats of a trial."""
 
     grace: Seconds = 60
     """Seconds without a heartbeat after which a trial is considered dead and queued again."""
@@ -82,85 +82,85 @@ class StorageConfig:
         check_fields(self)
         if self.url is not None and redact(self.url) != self.url:
             raise DomainbertError(
-                "url: holds a password; expected it in PGPASSWORD, ~/.pgpass or DOMAINBERT_STORAGE_URL"
+                "url: contains a password; expected the password in PGPASSWORD, ~/.pgpass or DOMAINBERT_STORAGE_URL"
             )
         if not self.heartbeat < self.grace:
-            raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, which is {self.heartbeat}")
+            raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, {self.heartbeat}")
 
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """Search over the settings of a stage, and write the best as a YAML that the stage takes.
+    """Search over the settings of a stage, and write the best settings as a YAML file for the stage.
 
-    Every trial runs the stage as a process of its own. The same command resumes a study; several at a time, on any
-    number of machines, work on the same study. The test set has no place here: run `evaluate` on it afterwards.
+    Each trial runs the stage in a separate process. The same command resumes a study; several commands, also on
+    several machines, work on the same study in parallel. The test set is never used: run `evaluate` afterwards.
     """
 
     stage: str
-    """The stage: `finetune`, `pretrain`, ..."""
+    """Name of the stage: `finetune`, `pretrain`, ..."""
 
     settings: dict[str, Any]
-    """The settings of the stage, but for `out`; or a YAML file with them."""
+    """Settings of the stage without `out`, or a YAML file with the settings."""
 
     space: dict[str, Parameter]
-    """Dotted keys of the stage's settings to the values they may take."""
+    """Search space: dotted keys of the stage's settings to their possible values."""
 
     objective: tuple[str, ...] = ()
-    """`validation/NAME`, a validation metric of the stage. None at all takes the task's headline, or what `select_by`
-    names; where there is no task, `validation/loss`. Several are traded off against each other.
-    `cost/parameters`, `cost/folder_bytes`, `cost/pieces_per_word`, `cost/latency_1`, `cost/latency_32` and
-    `cost/words_per_second` work with `finetune` only, and are measured on the words of the validation set. With
-    several objectives nothing is pruned, and the best trial is the best by the first."""
+    """Metrics to optimise: `validation/NAME` is a validation metric of the stage. Default: the headline metric of the
+    task or the metric of `select_by`; without a task, `validation/loss`. `cost/parameters`, `cost/folder_bytes`,
+    `cost/pieces_per_word`, `cost/latency_1`, `cost/latency_32` and `cost/words_per_second` require `finetune` and are
+    measured on the validation set. Several objectives give a Pareto front: no trial is pruned, and the best trial is
+    the best by the first objective."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective. None takes the task's directions for its metrics, minimizes
-    losses (everything that `distill` measures), sizes and latencies, and maximizes others."""
+    """`maximize` or `minimize` for each objective. None uses the task's directions for its metrics, minimizes losses
+    (including all metrics of `distill`), sizes and latencies, and maximizes other metrics."""
 
     trials: Annotated[int, Range(1, 1_000_000)] = 20
-    """Number of trials in the study at the end, pruned and failed ones included; `grid` makes no more than it has
+    """Total number of trials in the study, including pruned and failed trials. `grid` is limited to the number of its
     points."""
 
     max_hours: Annotated[float, Range(0, 100_000, above=True)] | None = None
-    """Start no further trial after this time, counted from the start of each command; those that run are finished."""
+    """Start no new trial after this time, measured from the start of the command; running trials are finished."""
 
     sampler: Literal["tpe", "random", "grid", "cmaes", "gp"] = "tpe"
-    """Method that chooses values. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
+    """Method that samples values. `grid` requires a step or choices for each setting; `cmaes` supports numbers only."""
 
     seed: Seed = 0
-    """Seed of the sampler and of the folds. Trial number n draws from seed and n, whichever worker runs it. (Trials
-    that were queued again are not counted twice.)"""
+    """Seed of the sampler and of the folds. Trial number n is sampled from the seed and n, on any worker. (Retries of
+    a trial do not count.)"""
 
     pruner: Literal["asha", "hyperband", "median", "none"] = "asha"
-    """Method that ends a trial early if it is worse than others were after as many evaluations. Where the stage keeps
-    its best evaluation, the best so far is compared. With several seeds or folds the first one decides."""
+    """Method that stops a trial if it is worse than other trials after the same number of evaluations. If the stage
+    keeps its best evaluation, the best value so far is compared. With several seeds or folds, the first is compared."""
 
     min_evaluations: PositiveInt = 1
-    """Evaluations before a trial may be pruned."""
+    """Number of evaluations before a trial can be pruned."""
 
     reduction: Annotated[int, Range(2, 1000)] = 3
-    """`asha` and `hyperband` let the best one in this many continue."""
+    """Reduction factor of `asha` and `hyperband`: the best 1 / `reduction` of the trials continue."""
 
     enqueue: tuple[dict[str, Any], ...] = ()
-    """The first trials: dotted keys to values; other values are drawn."""
+    """First trials: dotted keys to values; missing values are sampled."""
 
     parallel: Annotated[int, Range(1, MOST_PROCESSES)] | None = None
-    """Trials at a time in this worker; None takes one for each of `gpus`, or one."""
+    """Number of parallel trials of this worker; None uses the number of `gpus`, or 1."""
 
     gpus: Annotated[tuple[Annotated[int, Range(0, 1023)], ...], Items()] | None = None
-    """Numbers of the GPUs, among those of CUDA_VISIBLE_DEVICES where it is set; each trial of this worker gets one.
-    None lets every trial see all of them."""
+    """Indices of the GPUs, relative to CUDA_VISIBLE_DEVICES if it is set; each trial of this worker uses one GPU. With
+    None, each trial can use all GPUs."""
 
     k_folds: Annotated[int, Range(2, 1000)] | None = None
-    """Split the training file of `finetune` into this many parts. Each part in turn validates training on the others,
-    and the value is the mean. Parts of a document stay together, and so do sentences that share an entity of three
-    words or more which no more than three have. Trials do not use the `validation` of the stage, which may be left
-    out; a training with the best settings needs it."""
+    """Cross-validate `finetune` with this number of folds of the training file; the value is the mean over the folds.
+    A document is never divided between folds, nor are sentences that share a rare entity (at least three words, in at
+    most three sentences). Trials ignore the `validation` of the stage, which may be omitted; a training with the best
+    settings needs it."""
 
     study: str | None = None
-    """Name of the study in the storage; None takes the name of the folder `out`."""
+    """Name of the study in the storage; None uses the name of the folder `out`."""
 
     storage: StorageConfig = StorageConfig()
-    """Place where trials are recorded."""
+    """Database that records the trials."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -169,39 +169,39 @@ class TuneConfig:
             raise DomainbertError("space: empty; expected at least one setting to vary")
 
     def _check_objectives(self) -> None:
-        kinds = (VALIDATION, COST)
-        wrong = [name for name in self.objective if not name.startswith(kinds) or name in kinds]
+        prefixes = (VALIDATION, COST)
+        wrong = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
         if wrong or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
                 f"objective: found {list(self.objective)}; expected different names such as validation/f1"
             )
         costs = [name for name in self.objective if name.startswith(COST) and name.removeprefix(COST) not in COSTS]
         if costs:
-            known_costs = [COST + one for one in COSTS]
-            raise DomainbertError(f"objective: {costs[0]} is not measured; {nearest(costs[0], known_costs)}")
+            hint = nearest(costs[0], [COST + cost for cost in COSTS])
+            raise DomainbertError(f"objective: {costs[0]} is not measured; {hint}")
         if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
-            raise DomainbertError("objective: none of them is a validation metric; expected validation/f1, say")
+            raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")
         if self.direction is not None and len(self.direction) != max(len(self.objective), 1):
-            raise DomainbertError("direction: expected one for each objective")
+            raise DomainbertError("direction: expected one direction for each objective")
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """One for each objective."""
+        """Direction of each objective."""
         if self.direction is not None:
             return self.direction
         lower = [self.stage == "distill" or name.endswith(_LOWER_IS_BETTER) for name in self.objective]
-        return tuple("minimize" if one else "maximize" for one in lower)
+        return tuple("minimize" if is_lower else "maximize" for is_lower in lower)
 
     @property
     def num_slots(self) -> int:
-        """Trials that this worker runs at a time."""
+        """Number of parallel trials of this worker."""
         return self.parallel or len(self.gpus or ()) or 1
 
     @property
     def prunes(self) -> bool:
-        """Whether trials are ended early: there is no order among trials with several objectives."""
+        """Whether trials are pruned; trials with several objectives cannot be ranked."""
         return self.pruner != "none" and len(self.objective) < 2
 
 
 Values = Mapping[str, Any]
-"""One point of a space: dotted keys to plain values."""
+"""A point of a space: dotted keys to plain values."""

@@ -1,6 +1,6 @@
 """Measure the cost of a trial's model: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
 
-It runs as a process of its own. The texts are those of the validation set.
+Runs in a separate process, on the texts of the validation set.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from domainbert.settings.yaml_files import load_yaml
 
 
 def measure(config: Path, result: Path) -> None:
-    """Measure the best model that `finetune` has written with these settings, and write the fields of `cost.Cost`.
+    """Measure the best model of a `finetune` run with the settings in `config`; write the fields of `cost.Cost`.
 
     Raises:
-        DomainbertError: the stage would refuse the settings, or there is no model.
+        DomainbertError: the settings are invalid, or there is no model.
     """
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
@@ -41,7 +41,7 @@ def measure(config: Path, result: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     try:
         allow_imports(arguments[3] if len(arguments) > 3 else None)
         measure(Path(arguments[0]), Path(arguments[1]))

@@ -1,4 +1,4 @@
-"""Samplers and pruners by name."""
+"""Build samplers and pruners by name."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from optuna.trial import FrozenTrial
 
 from domainbert.base.counter_random import random_bits
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.trials import lost, quiet
+from domainbert.tuning.trials import requeued_numbers, silence_optuna
 
 
 class _Asha(pruners.SuccessiveHalvingPruner):
-    """Optuna's pruner with one change: a trial that was queued again does not compete with its copy."""
+    """Optuna's pruner, but a trial that was queued again is not compared with its first attempt."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        among, left_out = copy.copy(study), lost(study.get_trials(deepcopy=False))
-        among.get_trials = lambda *how, **more: [  # type: ignore[method-assign]
-            one for one in study.get_trials(*how, **more) if one.number not in left_out
+        filtered, requeued = copy.copy(study), requeued_numbers(study.get_trials(deepcopy=False))
+        filtered.get_trials = lambda *args, **options: [  # type: ignore[method-assign]
+            other for other in study.get_trials(*args, **options) if other.number not in requeued
         ]
-        return super().prune(among, trial)
+        return super().prune(filtered, trial)
 
 
 def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
-    """The sampler for trial `number`, counted without those that were queued again.
+    """Build the sampler for trial `number`, which does not count attempts that were queued again.
 
-    Each trial has its own, seeded by its number: workers never draw the same, and the study of one worker comes out the
-    same whether it was interrupted or not (but for `hyperband`, which takes the bracket of a trial from the number that
-    it has in the storage). What samplers know of earlier trials, they read from there.
+    Each trial has a separate sampler with a seed from its number: two workers never sample the same sequence, and a
+    study of a single worker is reproducible after interruptions (except with `hyperband`, which derives the bracket
+    from the number in the storage). Samplers read earlier trials from the storage.
     """
-    seed = int(random_bits(config.seed, number)) % 2**32  # a sum would make seed 1 repeat all but the first of seed 0
-    with quiet():
+    seed = int(random_bits(config.seed, number)) % 2**32  # hashed: with a sum, seed 1 would repeat trials of seed 0
+    with silence_optuna():
         if config.sampler == "tpe":
             single = len(config.objective) == 1
             return samplers.TPESampler(seed=seed, multivariate=single, group=single, constant_liar=True)
-        kinds: dict[str, Callable[..., samplers.BaseSampler]] = {
+        sampler_types: dict[str, Callable[..., samplers.BaseSampler]] = {
             "random": samplers.RandomSampler,
             "grid": samplers.BruteForceSampler,
             "cmaes": samplers.CmaEsSampler,
             "gp": samplers.GPSampler,
         }
-        return kinds[config.sampler](seed=seed)
+        return sampler_types[config.sampler](seed=seed)
 
 
 def build_pruner(config: TuneConfig) -> pruners.BasePruner:
-    """The pruner; it counts evaluations, from 1."""
+    """Build the pruner; its steps are evaluations, starting at 1."""
     first, reduction = config.min_evaluations, config.reduction
     if not config.prunes:
         return pruners.NopPruner()

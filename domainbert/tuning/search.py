@@ -1,4 +1,4 @@
-"""A search as it is read from YAML, checked as a whole before its first trial."""
+"""Read a search from YAML and validate it completely before the first trial."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
 
-_DIGITS = 16  # of the hash of a file
-_OF_FOLDS = ("train", "validation")
+_DIGITS = 16  # recorded digits of a file hash
+_FOLD_SETTINGS = ("train", "validation")
 _LENGTHS, _TIMED = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
 
 
 @dataclass(frozen=True)
 class Search:
-    """A checked search."""
+    """A validated search."""
 
     config: TuneConfig
     space: Space
     out: Path
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Those that the environment has set."""
+    """Variables that were set by the environment."""
 
     @property
     def headline(self) -> Headline | None:
-        """The metric by which the stage keeps its best evaluation, where it trains on a task."""
+        """Metric that selects the best evaluation of a training on a task; None for other stages."""
         if "select_by" not in defaults_of(self.space.stage.settings):
             return None
-        chosen_by: Headline = self.space.settings(self.space.first()).instance.chosen_by
-        return chosen_by
+        metric: Headline = self.space.settings(self.space.first()).instance.chosen_by
+        return metric
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The terms of all trials of a study, the contents of the files that they read among them."""
+        """Settings and file hashes that all workers of a study have to share."""
         config, hashes = self.config, FileHashes()
         return {
             "stage": config.stage,
             "objective": dict(zip(config.objective, config.directions, strict=True)),
             "k_folds": None if config.k_folds is None else {"number": config.k_folds, "seed": config.seed},
-            "space": {one.key: {**as_plain(one.parameter), "integer": one.integer} for one in self.space.dimensions},
+            "space": {dim.key: {**as_plain(dim.parameter), "integer": dim.integer} for dim in self.space.dimensions},
             "enqueue": list(config.enqueue),
             "settings": redact(self.space.base.plain()),
             "inputs": {str(path): hashes.of(path)[:_DIGITS] for path in self.space.inputs},
@@ -70,15 +70,15 @@ class Search:
 
 
 def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Search:
-    """Read a search and check it: its own keys, the stage's settings, and every value that may be tried.
+    """Read a search and validate its keys, the stage's settings, and every value of the space.
 
     Args:
-        files: YAML files; later wins.
-        options: `(dotted.key, text)` that override them; `settings.optim.lr` and `vars.data`, too. Keys of the space
-            hold dots themselves, and stand in the YAML only.
+        files: YAML files; later files override earlier files.
+        options: `(dotted.key, text)` pairs that override the files, such as `settings.optim.lr` and `vars.data`. The
+            space cannot be overridden, because its keys contain dots.
 
     Raises:
-        DomainbertError: lists every problem.
+        DomainbertError: lists all problems.
     """
     problems = Problems(", ".join(map(str, files)) or "command line")
     tree = read_config(files, options, "command line")
@@ -102,19 +102,19 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
         raise DomainbertError(f"{tree.where}: {error}") from error
     folder = Path(out.value)
     config = replace(settings.instance, study=settings.instance.study or folder.name)
-    checked = _checked(config, folder, rest, problems)
-    return replace(checked, variables=of_environment(variables, options, os.environ))
+    search = _build_search(config, folder, rest, problems)
+    return replace(search, variables=of_environment(variables, options, os.environ))
 
 
-def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
+def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
     key = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
         raise DomainbertError(f"{key}: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}")
     stage, base = load_stage(config.stage), tree.value["settings"]
     if "test" in defaults_of(stage.settings):
-        raise DomainbertError(f"{key}: {stage.name} opens the test set; a search never does")
+        raise DomainbertError(f"{key}: {stage.name} reads the test set; expected a stage that does not")
     if "out" in base.value:
-        problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
+        problems.add(f"{base.value['out'].where}: settings.out: expected no out here, each trial has its folder")
     if config.k_folds and "train" in base.value:  # each fold replaces both sets
         base = replace(base, value={"validation": base.value["train"], **base.value})
     space = read_space(stage, base, config.space, tree.value["space"], problems)
@@ -127,118 +127,114 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
 
 
 def _with_objective(search: Search) -> Search:
-    """Take the objective and the directions of its metrics from the task, unless the YAML gives them."""
+    """Set objective and directions from the task, unless the YAML sets them."""
     config, headline = search.config, search.headline
     if not config.objective:
-        own = f"{VALIDATION}loss" if headline is None else headline.monitor
-        config = replace(config, objective=(own,))
+        default = f"{VALIDATION}loss" if headline is None else headline.monitor
+        config = replace(config, objective=(default,))
         search = replace(search, config=config)
     if headline not in (None, LOSS) and LOSS.monitor in config.objective:
         raise DomainbertError(
-            f"objective: {config.stage} measures {LOSS.monitor} where epochs are chosen by it; expected "
-            "settings.select_by: loss, or another objective"
+            f"objective: {config.stage} measures {LOSS.monitor} only with settings.select_by: loss; expected this "
+            "setting, or another objective"
         )
     if config.direction is not None or headline is None:
         return search
     task = search.space.settings(search.space.first()).arguments.get("task")
     further = task.further if isinstance(task, TaskConfig) else ()
-    known = {one.monitor: one.direction for one in (*further, headline)}
-    usual = zip(config.objective, config.directions, strict=True)
-    directions = [known.get(name, direction) for name, direction in usual]
+    task_directions = {metric.monitor: metric.direction for metric in (*further, headline)}
+    defaults = zip(config.objective, config.directions, strict=True)
+    directions = [task_directions.get(name, direction) for name, direction in defaults]
     return replace(search, config=replace(config, direction=tuple(directions)))
 
 
-def within_grid(search: Search) -> Search:
-    """Limit the trials of a grid to its number of points, and print that."""
+def limit_to_grid(search: Search) -> Search:
+    """Limit `trials` to the number of points of a grid, and print a note."""
     config = search.config
     if config.sampler != "grid" or (points := _grid_size(search.space)) >= config.trials:
         return search
-    print(f"sampler: the grid has {points} points, so trials: {points} in place of {config.trials}", flush=True)
+    print(f"sampler: the grid has {points} points; trials: {points} instead of {config.trials}", flush=True)
     return replace(search, config=replace(config, trials=points))
 
 
-def warn_of_unfairness(search: Search) -> None:
-    """Warn if trials early in a long schedule are compared with trials late in a short one, or speeds under load."""
+def warn_unfair_comparison(search: Search) -> None:
+    """Print a warning if pruning compares schedules of different lengths, or speed is measured under load."""
     config = search.config
-    lengths = [one.key for one in search.space.dimensions if one.key.split(".")[-1] in _LENGTHS]
+    keys = [dimension.key for dimension in search.space.dimensions]
+    lengths = [key for key in keys if key.split(".")[-1] in _LENGTHS]
     if lengths and config.prunes:
-        what = f"space.{lengths[0]}: {config.pruner} compares trials after equally many evaluations,"
-        print(f"{what} where those with a longer schedule are behind; expected one length, or pruner: none", flush=True)
+        what = f"space.{lengths[0]}: {config.pruner} compares trials after the same number of evaluations, when"
+        print(f"{what} trials with a longer schedule are worse; expected a fixed length, or pruner: none", flush=True)
     timed = [name for name in config.objective if name.startswith(_TIMED)]
     if timed and config.num_slots > 1:
         print(f"objective: {timed[0]} is measured while other trials run; expected parallel: 1", flush=True)
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
-    """Refuse a search that the stage does not support."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
-            f"{tree.at(['objective']).where}: objective: {costs[0]} works with finetune only; expected validation/..."
+            f"{tree.at(['objective']).where}: objective: {costs[0]} requires stage finetune; expected validation/..."
         )
     if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
         raise DomainbertError(
-            f"{tree.where}: pruner: {config.pruner} follows metrics.jsonl; expected jsonl among settings.loggers"
+            f"{tree.where}: pruner: {config.pruner} reads metrics.jsonl; expected jsonl in settings.loggers"
         )
-    if config.k_folds and config.stage != "finetune":  # the teachers of distill-task have seen what is held out
-        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: works with finetune only; found {config.stage}")
+    if config.k_folds and config.stage != "finetune":  # the teachers of distill-task were trained on held-out folds
+        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: requires stage finetune; found {config.stage}")
     for key in tree.value["space"].value if config.k_folds else ():
-        if key.partition(".")[0] in _OF_FOLDS:
+        if key.partition(".")[0] in _FOLD_SETTINGS:
             where = tree.at(["space", key]).where
             raise DomainbertError(
-                f"{where}: space.{key}: found beside k_folds, which divide one set; expected one of them"
+                f"{where}: space.{key}: found together with k_folds, which set it; expected only one of them"
             )
 
 
 def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:
-    dimensions = {one.key: one for one in space.dimensions}
+    dimensions = {dimension.key: dimension for dimension in space.dimensions}
     for number, point in enumerate(enqueue):
         for key, value in point.items():
-            place = f"{nodes.at([str(number), key]).where}: enqueue[{number}]"
+            location = f"{nodes.at([str(number), key]).where}: enqueue[{number}]"
             if key not in dimensions:
-                problems.add(f"{place}: '{key}' is not in the space; {nearest(key, list(dimensions))}")
+                problems.add(f"{location}: '{key}' is not in the space; {nearest(key, list(dimensions))}")
             elif (message := dimensions[key].problem_of(value)) is not None:
-                problems.add(f"{place}.{key}: {message}")
+                problems.add(f"{location}.{key}: {message}")
             elif (other := dimensions[key].excluded_by(point)) is not None:
-                problems.add(f"{place}.{key}: does not vary where {other} is {point[other]!r}")
+                problems.add(f"{location}.{key}: does not vary if {other} is {point[other]!r}; omit it")
 
 
 def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
-    """Check that the sampler can draw from the space, and that it is installed."""
     from domainbert.tuning.methods import build_sampler
 
-    for one in space.dimensions:
-        place, parameter = f"{one.node.where}: space.{one.key}", one.parameter
-        if config.sampler == "grid" and parameter.choices is None and not one.integer and parameter.step is None:
-            problems.add(f"{place}: is a range without steps; expected a step for sampler: grid")
+    for dimension in space.dimensions:
+        location, parameter = f"{dimension.node.where}: space.{dimension.key}", dimension.parameter
+        continuous = parameter.choices is None and not dimension.integer and parameter.step is None
+        if config.sampler == "grid" and continuous:
+            problems.add(f"{location}: is a range without step; expected a step for sampler: grid")
         if config.sampler == "cmaes" and parameter.choices is not None:
-            problems.add(f"{place}: has choices; expected ranges only for sampler: cmaes")
+            problems.add(f"{location}: has choices; expected a range for sampler: cmaes")
     if config.sampler == "cmaes" and len(config.objective) > 1:
-        problems.add(f"{where}: sampler: cmaes has one objective; expected another sampler, or one objective")
+        problems.add(f"{where}: sampler: cmaes supports one objective; expected another sampler, or one objective")
     try:
         build_sampler(config, 0)
     except ImportError as error:
-        what = f"{config.sampler} needs what is not installed ({error}); pip install 'domainbert[tune]'"
+        what = f"{config.sampler} needs a package that is not installed ({error}); pip install 'domainbert[tune]'"
         problems.add(f"{where}: sampler: {what}")
 
 
 def _grid_size(space: Space) -> int:
-    """Points of a grid over a space; settings that do not vary at a point do not multiply it.
-
-    More than a million are a `DomainbertError`: too many for a search.
-    """
+    """Return the number of points of a grid; a setting does not multiply the points at which it does not vary."""
     points: list[dict[str, Any]] = [{}]
-    for one in space.dimensions:
-        values = _grid_values(one)
-        wider = ([{**point, one.key: value} for value in values] if one.applies(point) else [point] for point in points)
-        points = [point for group in wider for point in group]
+    for dimension in space.dimensions:
+        axis = [{dimension.key: value} for value in _grid_values(dimension)]
+        points = [point | change for point in points for change in (axis if dimension.applies(point) else [{}])]
         if len(points) > 1_000_000:
-            raise DomainbertError("space: more than a million points; expected fewer for sampler: grid")
+            raise DomainbertError("space: has more than a million points; expected fewer for sampler: grid")
     return len(points)
 
 
-def _grid_values(one: Dimension) -> list[Any]:
-    parameter = one.parameter
+def _grid_values(dimension: Dimension) -> list[Any]:
+    parameter = dimension.parameter
     if parameter.choices is not None:
         return list(parameter.choices)
     assert parameter.low is not None and parameter.high is not None

@@ -1,4 +1,4 @@
-"""Progress of a study: a line for each trial that ends."""
+"""Print the progress of a study: a line for each trial that ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domainbert.tuning.trials import DIED, ERROR, SECONDS
 
 
 class TrialLog:
-    """Prints done, running, pruned and failed trials, the best so far and the time left."""
+    """Print finished, running, pruned and failed trials, the best value so far and the remaining time."""
 
     def __init__(self, config: TuneConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.config, self.clock = config, clock
@@ -24,10 +24,10 @@ class TrialLog:
         self._at_start: int | None = None
 
     def count(self, trials: Sequence[FrozenTrial]) -> None:
-        """Note the trials that count."""
+        """Record the trials that count towards the budget."""
         self._trials = trials
         if self._at_start is None:
-            self._at_start = sum(one.state.is_finished() for one in trials)
+            self._at_start = sum(trial.state.is_finished() for trial in trials)
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -38,9 +38,9 @@ class TrialLog:
         self.say(f"trial {trial.number}: {_outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
 
     def summary(self) -> str:
-        """The summary: `12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
-        states = [one.state.name for one in self._trials]
-        done, running = sum(one.state.is_finished() for one in self._trials), states.count("RUNNING")
+        """Return `12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
+        states = [trial.state.name for trial in self._trials]
+        done, running = sum(trial.state.is_finished() for trial in self._trials), states.count("RUNNING")
         text = f"{done}/{self.config.trials} done ({states.count('PRUNED')} pruned, {states.count('FAIL')} failed)"
         parts = [text, f"{running} running"]
         if (best := best_trial(self._trials, self.config)) is not None:
@@ -53,10 +53,10 @@ class TrialLog:
 
 
 def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial | None:
-    """The complete trial that is best by the first objective; of equal ones the first."""
+    """Return the complete trial with the best first objective; the earliest one if several are equal."""
     sign = 1 if config.directions[0] == "minimize" else -1
-    complete = [one for one in trials if one.state.name == "COMPLETE"]
-    return min(complete, key=lambda one: (sign * one.values[0], one.number), default=None)
+    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    return min(complete, key=lambda trial: (sign * trial.values[0], trial.number), default=None)
 
 
 def _outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
@@ -71,6 +71,6 @@ def _outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
 
 
 def describe_values(values: Mapping[str, Any]) -> str:
-    """Settings in one line: `optim.lr 0.0003, batch_size 16`."""
-    shown = {key: f"{one:.4g}" if isinstance(one, float) else json.dumps(one) for key, one in values.items()}
-    return ", ".join(f"{key} {text}" for key, text in shown.items())
+    """Format settings as a line: `optim.lr 0.0003, batch_size 16`."""
+    texts = {key: f"{value:.4g}" if isinstance(value, float) else json.dumps(value) for key, value in values.items()}
+    return ", ".join(f"{key} {text}" for key, text in texts.items())

@@ -1,8 +1,8 @@
-"""A trial: processes one after another, each a stage in its own folder, from a resolved YAML.
+"""Run a trial as a sequence of processes; each process runs the stage with a resolved YAML in a separate folder.
 
-trials/00007/run.yaml       the settings of the stage
-trials/00007/run/           what it writes; fold-1, fold-2, ... where there are folds
-trials/00007/output.log     what its processes print
+trials/00007/run.yaml       settings of the stage
+trials/00007/run/           output folder of the stage; fold-1, fold-2, ... with folds
+trials/00007/output.log     output of the processes
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.trial_values import MetricStream, read_value
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
-"""The command that runs a stage in a process of its own."""
+"""Command that runs a stage in a separate process."""
 
-_KILL_SECONDS = 60.0  # a training that has to stop finishes its step and writes a checkpoint
-_TO_BE_CONTINUED = 75
-_SHOWN = 500  # characters of an error
+_KILL_SECONDS = 60.0  # time for a training to finish its step and write a checkpoint
+_RESUMABLE = 75  # exit code
+_MAX_ERROR = 500  # characters of an error
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The processes of a trial, and the folders and files that they write."""
+    """Commands of a trial, and the folders and files that they write."""
 
     commands: list[list[str]]
-    """One for each process."""
+    """Command of each process."""
     stage_outs: list[Path]
-    """The folders of the stage."""
+    """Output folders of the stage."""
     cost_file: Path
     stream: MetricStream
-    """Follows the first folder."""
+    """Metrics in the first folder."""
     last: int | None
-    """The last evaluation of the trial, if it is known: after it there is nothing left to prune."""
+    """Number of the last evaluation, at which pruning would save no time; None if unknown."""
 
 
 def make_plan(
@@ -61,15 +61,15 @@ def make_plan(
     plain: Mapping[str, Any],
     folder: Path,
 ) -> TrialPlan:
-    """Write the YAMLs of a trial into its folder.
+    """Write the YAML files of a trial into its folder, and return its plan.
 
     Args:
         stage: the stage to run.
-        objectives: their names.
-        folds: the settings that change, by fold; without folds the stage runs once.
-        headline: the metric by which the stage keeps its best evaluation; None where it keeps the last.
-        plain: the stage's settings.
-        folder: the trial's.
+        objectives: names of the objectives.
+        folds: changed settings by fold; if empty, the stage runs once.
+        headline: metric that selects the best evaluation of the stage; None if the stage keeps the last.
+        plain: settings of the stage.
+        folder: folder of the trial.
     """
     changes = {folder / name: change for name, change in (folds or {"run": {}}).items()}
     commands = [stage_command(stage.name, {**plain, **change}, out) for out, change in changes.items()]
@@ -83,8 +83,7 @@ def make_plan(
 
 
 def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
-    """Write the YAML of a run of the stage, which resumes what an earlier process has left in its folder, or replaces
-    it if it was made from other settings or inputs, as after `--extend` or from a deleted study."""
+    """Write the YAML of a run of the stage; return its command, which resumes or replaces an earlier run."""
     out.parent.mkdir(parents=True, exist_ok=True)
     config = out.with_suffix(".yaml")
     config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
@@ -92,7 +91,7 @@ def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
 
 
 class TrialProcess:
-    """Runs the commands of a trial, one after another; what they print goes into its folder."""
+    """Run the commands of a trial one after another; their output is written to `output.log`."""
 
     def __init__(self, commands: Sequence[Sequence[str]], folder: Path, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -101,11 +100,11 @@ class TrialProcess:
         self._kill_at = float("inf")
         self._waiting = list(commands)
         self._log = folder / "output.log"
-        self._said = self._log.stat().st_size if self._log.exists() else 0  # by an earlier process of the same trial
+        self._log_start = self._log.stat().st_size if self._log.exists() else 0  # after output of earlier attempts
         self._process = self._start()
 
     def poll(self) -> int | None:
-        """Start the next process when one is done; return the exit code of the last or of a failed one, None before."""
+        """Start the next process if one has ended; return the exit code of the last or a failed process, else None."""
         code = self._process.poll()
         if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
             self.kill()
@@ -116,43 +115,43 @@ class TrialProcess:
         return code
 
     def stop(self) -> None:
-        """Ask the process to save its state and end; it is killed if it does not."""
+        """Send SIGTERM, so that the process saves its state and ends; `poll` kills it if it does not end in time."""
         if not self._stopping:
             self._stopping, self._kill_at = True, time.monotonic() + _KILL_SECONDS
             self._process.terminate()
 
     def kill(self) -> None:
-        """End the process at once, with the processes that it has started and may have left behind."""
+        """Kill the process and all its child processes."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for the end of a process that was told to stop."""
+        """Wait until a stopped process has ended."""
         while (code := self.poll()) is None:
             time.sleep(0.05)
         return code
 
     @property
     def finished(self) -> bool:
-        """Whether all processes have done their work."""
+        """Whether all processes have succeeded."""
         return not self._waiting and self._process.poll() == 0
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was told to stop from outside, before or after it could react: then it can be resumed."""
-        return self._process.poll() in (_TO_BE_CONTINUED, -signal.SIGTERM)
+        """Whether a signal stopped the process, so that it can be resumed."""
+        return self._process.poll() in (_RESUMABLE, -signal.SIGTERM)
 
     def error(self) -> str:
-        """The reason why the last process failed: its last output."""
+        """Return the reason for the failure of the last process: a signal, or its last output."""
         code = self._process.poll()
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (", perhaps out of memory" if name == "SIGKILL" else "")
-        lines = self._log.read_bytes()[self._said :].decode(errors="replace").splitlines()
-        said = [line for line in lines if line.strip()]
-        own = [number for number, line in enumerate(said) if line.startswith("domainbert: ")]
-        text = " ".join(said[own[-1] :]).removeprefix("domainbert: ") if own else "".join(said[-1:])
-        return str(redact(text[:_SHOWN])) or f"exit code {code}"
+        text = self._log.read_bytes()[self._log_start :].decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        errors = [number for number, line in enumerate(lines) if line.startswith("domainbert: ")]
+        text = " ".join(lines[errors[-1] :]).removeprefix("domainbert: ") if errors else "".join(lines[-1:])
+        return str(redact(text[:_MAX_ERROR])) or f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
         command, self._swept = self._waiting.pop(0), False
@@ -163,7 +162,7 @@ class TrialProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=dict(self.environment),
-                start_new_session=True,  # Ctrl-C is for the worker, which tells its trials
+                start_new_session=True,  # Ctrl-C reaches only the worker, which stops its trials
                 preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
             )
 
@@ -173,16 +172,16 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _end_with(worker: int) -> None:
-    """Have this process killed when the worker dies: another worker may resume the trial in the same folder."""
+    """Let the kernel kill this process if the worker dies: another worker may resume the trial in the same folder."""
     assert _LIBC is not None
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker:  # it died before this was set
+    if os.getppid() != worker:  # the worker died before the call
         os._exit(1)
 
 
 @dataclass
-class Running:
-    """A trial that this worker runs."""
+class RunningTrial:
+    """A running trial of this worker."""
 
     slot: int
     trial: Trial
@@ -195,16 +194,16 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """Seconds since its process was started."""
+        """Seconds since the start of the trial."""
         return round(time.monotonic() - self.process.started, 3)
 
     def report(self, single: bool, ended: bool) -> None:
-        """Report new values, and stop a trial that has to be pruned.
+        """Report new values to Optuna, and stop the trial if it has to be pruned.
 
-        A trial at its last evaluation is not pruned: no time would be saved, and its value would be lost.
+        A trial is not pruned at its last evaluation: this would save no time and lose its value.
 
         Args:
-            single: whether there is one objective; Optuna keeps no evaluations of trials with several.
+            single: whether the study has a single objective; Optuna supports intermediate values only then.
             ended: whether the process had ended before this call.
 
         Raises:
@@ -219,8 +218,8 @@ class Running:
             if not last and self.trial.should_prune():
                 self.pruned = True
                 self.process.stop()
-            self.reported = step  # only after the storage has it: a lost storage is asked again
+            self.reported = step  # last, so that the step is repeated if the storage was lost
 
     def measured(self, objectives: Sequence[str]) -> list[float]:
-        """The values of a finished trial; `NoSuchMetric` if the stage does not measure one of them."""
+        """Return the values of a finished trial; raise `NoSuchMetric` if the stage does not measure an objective."""
         return [read_value(name, self.plan.stage_outs, self.plan.cost_file) for name in objectives]

@@ -1,4 +1,4 @@
-"""The trials of a study: those that count, and those that are queued again."""
+"""Trials of a study: queue dead trials again, and count the trials without retries."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 WORKER, ERROR, SECONDS, SETTINGS, THREADS = "worker", "error", "seconds", "settings", "threads"
-"""User attributes of a trial: its worker; why it failed or was queued again; its seconds; the stage's settings, and the
-threads where they are set."""
+"""User attributes of a trial: worker, reason for a failure or retry, duration, settings of the stage, and number of
+threads if it is set."""
 
 DIED = "its worker died"
-_MOST_RETRIES = 3
+_MAX_RETRIES = 3
 _RUNG = "completed_rung_"  # system attributes of ASHA: the rungs that a trial has reached
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Optuna's warnings that a feature may change, and that heartbeats are not recorded by itself."""
+def silence_optuna() -> Iterator[None]:
+    """Silence Optuna's warnings about experimental features and about heartbeats, which the worker records."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         warnings.filterwarnings("ignore", message="Heartbeat of storage")
@@ -34,51 +34,51 @@ def quiet() -> Iterator[None]:
 
 
 class Retry(RetryHeartbeatStaleTrialCallback):
-    """Queues a trial again with the same values, without attributes of its run; ASHA starts it from the beginning."""
+    """Queue a trial again with the same values, but without user attributes and completed rungs of ASHA."""
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Add a waiting trial to the study."""
-        again = copy.deepcopy(trial)
-        again.user_attrs = {}
-        again.system_attrs = {key: one for key, one in trial.system_attrs.items() if not key.startswith(_RUNG)}
-        super().__call__(study, again)
+        retry = copy.deepcopy(trial)
+        retry.user_attrs = {}
+        retry.system_attrs = {key: value for key, value in trial.system_attrs.items() if not key.startswith(_RUNG)}
+        super().__call__(study, retry)
 
 
 def retry_of_stale_trials() -> Retry:
-    """Return the callback for trials whose heartbeat stops; the fourth death of a worker is a failure of the trial."""
-    with quiet():
-        return Retry(max_retry=_MOST_RETRIES)
+    """Return the callback for trials whose heartbeat stops; a trial fails when its worker dies for the fourth time."""
+    with silence_optuna():
+        return Retry(max_retry=_MAX_RETRIES)
 
 
 def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
-    """End a running trial, and add a waiting one with the same values."""
-    with quiet():
+    """Mark a running trial as failed, and add a waiting trial with the same values."""
+    with silence_optuna():
         if isinstance(trial, Trial):
             trial.set_user_attr(ERROR, reason)
         study.tell(trial.number, state=TrialState.FAIL)
         Retry()(study, study.get_trials(deepcopy=False)[trial.number])
 
 
-def lost(trials: Sequence[FrozenTrial]) -> set[int]:
-    """Numbers of the trials that were queued again."""
-    with quiet():
+def requeued_numbers(trials: Sequence[FrozenTrial]) -> set[int]:
+    """Return the numbers of the trials that were queued again."""
+    with silence_optuna():
         return {number for trial in trials for number in Retry.retry_history(trial)}
 
 
-def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that count towards `trials`: all that have begun and were not queued again."""
-    numbers = lost(trials)
+def counted_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials that count towards `trials`: started, and not queued again."""
+    numbers = requeued_numbers(trials)
     return [trial for trial in trials if trial.state != TrialState.WAITING and trial.number not in numbers]
 
 
-def place(study: Study, number: int) -> int:
-    """The number of a trial if none had been queued again."""
-    return number - sum(one < number for one in lost(study.get_trials(deepcopy=False)))
+def number_without_retries(study: Study, number: int) -> int:
+    """Return the number of a trial without earlier trials that were queued again."""
+    return number - sum(requeued < number for requeued in requeued_numbers(study.get_trials(deepcopy=False)))
 
 
-def origin(trial: FrozenTrial) -> int:
-    """The number of the trial that this one resumes, or its own."""
-    with quiet():
+def original_number(trial: FrozenTrial) -> int:
+    """Return the number of the first attempt of a trial."""
+    with silence_optuna():
         first = Retry.retried_trial_number(trial)
     return trial.number if first is None else first
 
@@ -89,7 +89,7 @@ def record_heartbeat(storage: RDBStorage, trial: Trial) -> None:
 
 
 def is_orphan(trial: FrozenTrial, grace: float) -> bool:
-    """Whether a worker was lost between the start of a trial and its first heartbeat."""
+    """Return whether a worker died between the start of a trial and its first heartbeat."""
     started = trial.datetime_start
     return (
         WORKER not in trial.user_attrs and started is not None and datetime.now() - started > timedelta(seconds=grace)
@@ -97,5 +97,5 @@ def is_orphan(trial: FrozenTrial, grace: float) -> bool:
 
 
 def worker_name() -> str:
-    """`machine:process` of this process."""
+    """Return `machine:process` of this process."""
     return f"{socket.gethostname()}:{os.getpid()}"

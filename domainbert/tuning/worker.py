@@ -1,6 +1,6 @@
-"""A worker: takes trials, runs each as a process, follows, prunes and records them, until the study is complete.
+"""Run, follow, prune and record trials until the study is complete; each trial is a separate process.
 
-Only the worker speaks to the storage, in a single thread.
+Only the worker connects to the storage, in a single thread.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search
 from domainbert.tuning.storages import Patience
 from domainbert.tuning.trial_log import TrialLog
-from domainbert.tuning.trial_process import Running, TrialPlan, TrialProcess, make_plan
+from domainbert.tuning.trial_process import RunningTrial, TrialPlan, TrialProcess, make_plan
 from domainbert.tuning.trial_values import NoSuchMetric
 
-_POLL_SECONDS, _ASK_SECONDS = 0.1, 2.0  # between looks at the trials, and between questions to the storage
+_POLL_SECONDS, _QUERY_SECONDS = 0.1, 2.0  # intervals between polls of the processes, and between storage queries
 
 
 class Worker:
-    """Runs trials until the study has the number that was asked for; `folds` are the settings that change, by fold."""
+    """Run trials until the study is complete; `folds` has the changed settings by fold."""
 
     def __init__(
         self, search: Search, study: Study, storage: RDBStorage, folds: Mapping[str, Mapping[str, Any]]
@@ -46,17 +46,18 @@ class Worker:
         self.search, self.config, self.space = search, search.config, search.space
         self.study, self.storage, self.log = study, storage, TrialLog(self.config)
         self._plan = partial(make_plan, self.space.stage, self.config.objective, folds, search.headline)
-        self._running: list[Running] = []
-        self._patience, self._lost = Patience(self.log.say), trials.lost(study.get_trials(deepcopy=False))
-        self._next_question = 0.0
+        self._running: list[RunningTrial] = []
+        self._patience = Patience(self.log.say)
+        self._requeued = trials.requeued_numbers(study.get_trials(deepcopy=False))
+        self._next_query = 0.0
         self._end = time.monotonic() + 3600 * (self.config.max_hours or float("inf"))
         self._signals = StopSignals()
 
     def run(self) -> None:
-        """Work until the study is complete, or the time is up.
+        """Run trials until the study is complete or `max_hours` is over.
 
         Raises:
-            TrainingStopped: a signal came; the running trials are queued again.
+            TrainingStopped: a signal stopped the worker; the running trials are queued again.
             DomainbertError: the stage does not measure an objective.
         """
         self._signals.install()
@@ -64,128 +65,127 @@ class Worker:
         try:
             while not done:
                 try:
-                    done = self._done()
+                    done = self._poll()
                 except StorageInternalError as error:  # unfinished work is repeated in the next round
                     self._patience.wait(error)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
-            self._give_back()
+            self._requeue_running()
             raise
         self.log.say(self.log.summary())
 
-    def _done(self) -> bool:
-        """One round."""
+    def _poll(self) -> bool:
+        """Update running trials, start new trials, and return whether the study is complete."""
         if self._signals.received:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
-        for one in list(self._running):
-            self._follow(one)
-        if time.monotonic() < self._next_question:
+        for running in list(self._running):
+            self._follow(running)
+        if time.monotonic() < self._next_query:
             return False
-        self._next_question = time.monotonic() + min(_ASK_SECONDS, self.config.storage.heartbeat)
+        self._next_query = time.monotonic() + min(_QUERY_SECONDS, self.config.storage.heartbeat)
         self._queue_dead_trials()
-        self._tell_lost()
+        self._report_requeued()
         late = time.monotonic() > self._end
-        while not late and len(self._running) < self.config.num_slots and self._take():
+        while not late and len(self._running) < self.config.num_slots and self._start_next():
             pass
-        found = trials.counted(self.study.get_trials(deepcopy=False))
-        self.log.count(found)
+        counted = trials.counted_trials(self.study.get_trials(deepcopy=False))
+        self.log.count(counted)
         self._patience.answered()
-        return not self._running and (late or sum(one.state.is_finished() for one in found) >= self.config.trials)
+        complete = sum(trial.state.is_finished() for trial in counted) >= self.config.trials
+        return not self._running and (late or complete)
 
-    def _take(self) -> bool:
-        """Begin a trial, if one more is wanted."""
-        found = self._next()
-        if found is None:
+    def _start_next(self) -> bool:
+        """Start the next trial; return False if there is none."""
+        if (drawn := self._next()) is None:
             return False
-        trial, values = found
+        trial, values = drawn
         try:
             plain = self.space.settings(values).plain
             plan = self._plan(plain, self._folder(trial.number))
-        except DomainbertError as error:  # values that do not go together
+        except DomainbertError as error:  # incompatible values
             self._record(trial, TrialState.FAIL, error=str(error))
             return True
-        except OSError:  # a full disk: nothing that the trial could help
+        except OSError:  # such as a full disk, which is not a failure of the trial
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                self._queue_again(trial, "its worker could not begin it")
+                self._queue_again(trial, "its worker could not start it")
             raise
-        trial.set_user_attr(trials.SETTINGS, redact(plain))  # those of the study may change later
-        self._begin(trial, values, plan)
+        trial.set_user_attr(trials.SETTINGS, redact(plain))  # the settings of the study may change later
+        self._start(trial, values, plan)
         return True
 
     def _next(self) -> tuple[Trial, dict[str, Any]] | None:
-        """The next trial and its values; None also while a process of a worker believed dead still writes there."""
-        with folder_lock(self.search.out):  # so that workers of one folder make no trial too many, and no point twice
-            known = self.study.get_trials(deepcopy=False)
-            waiting = [one for one in known if one.state == TrialState.WAITING]
-            if len(trials.counted(known)) >= self.config.trials or any(map(self._is_written, waiting)):
+        """Return the next trial and its values; None at the end, or while a lost worker still writes the folder."""
+        with folder_lock(self.search.out):  # prevents workers from starting too many trials, or a point twice
+            existing = self.study.get_trials(deepcopy=False)
+            waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
+            if len(trials.counted_trials(existing)) >= self.config.trials or any(map(self._is_written, waiting)):
                 return None
-            with trials.quiet():
+            with trials.silence_optuna():
                 trial = self.study.ask()
             trials.record_heartbeat(self.storage, trial)
             trial.set_user_attr(trials.WORKER, trials.worker_name())
-            with trials.quiet():
-                self.study.sampler = build_sampler(self.config, trials.place(self.study, trial.number))
+            with trials.silence_optuna():
+                self.study.sampler = build_sampler(self.config, trials.number_without_retries(self.study, trial.number))
                 return trial, self.space.draw(trial)
 
     def _is_written(self, trial: FrozenTrial) -> bool:
         return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
 
-    def _begin(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
-        slot = min(set(range(self.config.num_slots)) - {one.slot for one in self._running})
+    def _start(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
+        slot = min(set(range(self.config.num_slots)) - {running.slot for running in self._running})
         environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
         if slots.THREADS in environment:
             trial.set_user_attr(trials.THREADS, environment[slots.THREADS])
         process = TrialProcess(plan.commands, self._folder(trial.number), environment)
-        self._running.append(Running(slot, trial, values, plan, process))
+        self._running.append(RunningTrial(slot, trial, values, plan, process))
 
     def _folder(self, number: int) -> Path:
-        return self.search.out / "trials" / f"{trials.origin(self._recorded(number)):05d}"
+        return self.search.out / "trials" / f"{trials.original_number(self._recorded(number)):05d}"
 
     def _recorded(self, number: int) -> FrozenTrial:
         return self.study.get_trials(deepcopy=False)[number]
 
-    def _follow(self, one: Running) -> None:
+    def _follow(self, running: RunningTrial) -> None:
         """Report the new values of a trial, prune it, or record its end."""
-        code = one.process.poll()
+        code = running.process.poll()
         try:
-            if not one.pruned:
-                one.report(len(self.config.objective) == 1, code is not None)
+            if not running.pruned:
+                running.report(len(self.config.objective) == 1, code is not None)
             if code is not None:
-                self._end_of(one)
+                self._end_trial(running)
             else:
-                self._beat(one)
-        except NoSuchMetric as missing:  # the trial is given back
-            found = f"{self.config.stage} does not measure {missing.name}; {nearest(missing.name, missing.names)}"
-            raise DomainbertError(f"objective: {found}") from missing
-        except UpdateFinishedTrialError:  # by a worker that believed this one dead; or by this round
-            one.process.kill()
-            one.process.wait()
-            self._running.remove(one)
-            if one.trial.number in trials.lost(self.study.get_trials(deepcopy=False)):
-                self.log.say(f"trial {one.trial.number}: another worker has taken it over")
+                self._beat(running)
+        except NoSuchMetric as missing:
+            problem = f"{self.config.stage} does not measure {missing.name}; {nearest(missing.name, missing.names)}"
+            raise DomainbertError(f"objective: {problem}") from missing
+        except UpdateFinishedTrialError:  # finished in this round, or by a worker that considered this worker dead
+            running.process.kill()
+            running.process.wait()
+            self._running.remove(running)
+            if running.trial.number in trials.requeued_numbers(self.study.get_trials(deepcopy=False)):
+                self.log.say(f"trial {running.trial.number}: another worker has taken it over")
             else:
-                self.log.ended(self._recorded(one.trial.number))
+                self.log.ended(self._recorded(running.trial.number))
 
-    def _beat(self, one: Running) -> None:
-        """Record the heartbeat of a trial, if it is time."""
-        if time.monotonic() - one.last_heartbeat > self.config.storage.heartbeat:
-            trials.record_heartbeat(self.storage, one.trial)
-            one.last_heartbeat = time.monotonic()
+    def _beat(self, running: RunningTrial) -> None:
+        if time.monotonic() - running.last_heartbeat > self.config.storage.heartbeat:
+            trials.record_heartbeat(self.storage, running.trial)
+            running.last_heartbeat = time.monotonic()
 
-    def _end_of(self, one: Running) -> None:
-        self._next_question = 0.0
-        seconds: dict[str, Any] = {trials.SECONDS: one.seconds}
-        if one.process.finished and not one.pruned:
-            self._record(one.trial, TrialState.COMPLETE, one.measured(self.config.objective), **seconds)
-        elif one.pruned:  # even if it has finished meanwhile: timing must not change a study
-            self._record(one.trial, TrialState.PRUNED, **seconds)
-            for out in filter(Path.is_dir, one.plan.stage_outs):
+    def _end_trial(self, running: RunningTrial) -> None:
+        self._next_query = 0.0
+        seconds: dict[str, Any] = {trials.SECONDS: running.seconds}
+        if running.process.finished and not running.pruned:
+            self._record(running.trial, TrialState.COMPLETE, running.measured(self.config.objective), **seconds)
+        elif running.pruned:  # even if it has finished in the meantime: results must not depend on timing
+            self._record(running.trial, TrialState.PRUNED, **seconds)
+            for out in filter(Path.is_dir, running.plan.stage_outs):
                 remove_progress(out)
-        elif one.process.interrupted:
-            self._stopped(one, "it was stopped by a signal")
+        elif running.process.interrupted:
+            self._requeue_stopped(running, "it was stopped by a signal")
         else:
-            self._record(one.trial, TrialState.FAIL, error=one.process.error(), **seconds)
-        self._running.remove(one)
+            self._record(running.trial, TrialState.FAIL, error=running.process.error(), **seconds)
+        self._running.remove(running)
 
     def _record(
         self, trial: Trial, state: TrialState, values: Sequence[float] | None = None, **attributes: Any
@@ -195,53 +195,52 @@ class Worker:
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with trials.quiet(), _suppress_stop():
+        with trials.silence_optuna(), _suppress_stop():
             self.study.tell(trial, list(values) if values is not None else None, state)
         self.log.ended(self._recorded(trial.number))
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
-        with trials.quiet():
+        with trials.silence_optuna():
             fail_stale_trials(self.study)
-        own = {one.trial.number for one in self._running}
+        running_numbers = {running.trial.number for running in self._running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.number not in own and trials.is_orphan(trial, self.config.storage.grace):
+            if trial.number not in running_numbers and trials.is_orphan(trial, self.config.storage.grace):
                 trials.queue_again(self.study, trial, trials.DIED)
 
-    def _tell_lost(self) -> None:
-        lost = trials.lost(self.study.get_trials(deepcopy=False))
-        for number in sorted(lost - self._lost):
+    def _report_requeued(self) -> None:
+        requeued = trials.requeued_numbers(self.study.get_trials(deepcopy=False))
+        for number in sorted(requeued - self._requeued):
             reason = self._recorded(number).user_attrs.get(trials.ERROR, trials.DIED)
             self.log.say(f"trial {number}: {reason}; queued again")
-        self._lost = lost
+        self._requeued = requeued
 
-    def _stopped(self, one: Running, reason: str) -> None:
-        one.trial.set_user_attr(trials.SECONDS, one.seconds)
-        self._queue_again(one.trial, reason)
+    def _requeue_stopped(self, running: RunningTrial, reason: str) -> None:
+        running.trial.set_user_attr(trials.SECONDS, running.seconds)
+        self._queue_again(running.trial, reason)
 
     def _queue_again(self, trial: Trial, reason: str) -> None:
         trials.queue_again(self.study, trial, reason)
-        self._tell_lost()
+        self._report_requeued()
 
-    def _give_back(self) -> None:
-        """End the running trials, and queue them again; if the storage cannot be reached, other workers find them."""
-        for one in self._running:
-            one.process.stop()
-        while any([one.process.poll() is None for one in self._running]):  # of all of them: each has its time
+    def _requeue_running(self) -> None:
+        """Stop the running trials and queue them again; if the storage cannot be reached, other workers do it later."""
+        for running in self._running:
+            running.process.stop()
+        while any([running.process.poll() is None for running in self._running]):  # a list: `poll` kills late processes
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                for one in self._running:
-                    self._beat(one)
+                for running in self._running:
+                    self._beat(running)
             time.sleep(_POLL_SECONDS)
-        for one in self._running:
+        for running in self._running:
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                self._stopped(one, "its worker stopped")
+                self._requeue_stopped(running, "its worker stopped")
         self._running.clear()
 
 
 @contextmanager
 def _suppress_stop() -> Iterator[None]:
-    """Suppress the error of a grid sampler that has seen all its points: it calls the study's `stop`, which is for
-    Optuna's own loop."""
+    """Suppress the error of an exhausted grid sampler: it calls `Study.stop`, which works only in `Study.optimize`."""
     try:
         yield
     except RuntimeError as error:

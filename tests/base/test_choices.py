@@ -89,7 +89,7 @@ RING = "shape: {class_path: mypkg.shapes.Ring, hole: 3}\n"
 def test_a_class_of_a_package_of_ones_own_is_imported_only_if_the_command_line_allows_it() -> None:
     message = (
         "0.yaml:2: shape.class_path: 'mypkg.shapes.Ring' is not allowed; expected one of Circle, Square "
-        "(a package of your own is allowed by --allow-import mypkg on the command line)"
+        "(to use your package, add --allow-import mypkg to the command line)"
     )
     assert read(RING)[1] == [message]
     allow_imports("mypkgs")
@@ -159,10 +159,10 @@ def test_only_what_lies_below_the_allowed_module() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mypkg.shapes.Nothing", "mypkg.shapes.Nothing is not a class that inherits fake_stages.Shape"),
-        ("mypkg.shapes.function", "mypkg.shapes.function is not a class that inherits fake_stages.Shape"),
-        ("mypkg.shapes.Other", "mypkg.shapes.Other is not a class that inherits fake_stages.Shape"),
-        ("mypkg.shapes.Abstract", "mypkg.shapes.Abstract is not a class that inherits fake_stages.Shape and has all"),
+        ("mypkg.shapes.Nothing", "mypkg.shapes.Nothing is not a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.function", "mypkg.shapes.function is not a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.Other", "mypkg.shapes.Other is not a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.Abstract", "mypkg.shapes.Abstract is not a subclass of fake_stages.Shape with all"),
         ("mypkg.shapes.Bare", "mypkg.shapes.Bare is not a dataclass; expected @dataclass(frozen=True) above it"),
         ("mypkg.shapes.Unknown", "mypkg.shapes.Unknown: a type in it is unknown (name 'Nowhere' is not defined)"),
         ("mypkg.broken.Ring", "mypkg.broken cannot be imported: ZeroDivisionError: division by zero"),
@@ -196,7 +196,7 @@ def test_what_cannot_be_allowed(names: str) -> None:
 
 def test_a_module_that_cannot_be_imported_is_told_at_once() -> None:
     with pytest.raises(
-        DomainbertError, match=r"--allow-import: nowhere cannot be imported.*installed, or on PYTHONPATH"
+        DomainbertError, match=r"--allow-import: nowhere cannot be imported.*install it or add its folder to PYTHONPATH"
     ):
         allow_imports("nowhere")
     with pytest.raises(DomainbertError, match=r"--allow-import: mypkg\.broken cannot be imported: ZeroDivisionError"):

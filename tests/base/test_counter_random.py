@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from domainbert.base.counter_random import permutation, permuted, random_bits, skipped, streams, uniform
+from domainbert.base.counter_random import advance, permutation, permuted, random_bits, streams, uniform
 
 
 def test_golden_values():
@@ -66,13 +66,13 @@ def test_permuted_places_stay_the_same_in_every_version():
 
 
 def test_generators_one_after_the_other():
-    """As their numbers one by one; those skipped are the first."""
+    """As their numbers one by one; the skipped numbers are the first."""
     states = random_bits(np.arange(4), 7)
     counts = np.array([5, 0, 1, 3])
     found = np.split(streams(states, counts), np.cumsum(counts)[:-1])
     golden = np.uint64(0x9E3779B97F4A7C15)
     assert streams(np.array([golden]), np.array([6])).tolist() == random_bits(np.arange(6)).tolist()
     for state, count, one in zip(states, counts, found, strict=True):
-        alone = [streams(skipped(np.array([state]), np.array([n])), np.array([1]))[0] for n in range(count)]
+        alone = [streams(advance(np.array([state]), np.array([n])), np.array([1]))[0] for n in range(count)]
         assert one.tolist() == alone
     assert len(set(np.concatenate(found).tolist())) == 9

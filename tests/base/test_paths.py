@@ -58,7 +58,7 @@ def test_what_a_model_is_called() -> None:
 
 
 def test_a_hub_that_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DomainbertError, match=r"hub:: is no name on the Hugging Face hub; expected hub:NAME or"):
+    with pytest.raises(DomainbertError, match=r"hub:: not a valid name on the Hugging Face hub; expected hub:NAME or"):
         resolve_path("hub:")
 
     def refuse(*_: object, **__: object) -> str:
@@ -106,14 +106,14 @@ def test_what_is_no_name_of_the_hub_is_refused_before_the_hub_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
-    with pytest.raises(DomainbertError, match="is no name on the Hugging Face hub; expected hub:NAME or"):
+    with pytest.raises(DomainbertError, match="not a valid name on the Hugging Face hub; expected hub:NAME or"):
         resolve_path(f"hub:{name}")
 
 
 def test_a_name_of_the_hub_without_hub_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    assert hub_advice(Path("bert-base-uncased")) == (", or hub:bert-base-uncased for a model of the Hugging Face hub")
+    assert hub_advice(Path("bert-base-uncased")) == (", or hub:bert-base-uncased for a model on the Hugging Face hub")
     assert hub_advice(Path("google-bert/bert-base")).startswith(", or hub:google-bert/bert-base ")
     for local in ("runs/x", "/a", "../a", "./../a/b", "a/b/c", "a b"):
         assert hub_advice(Path(local)) == "", local

@@ -257,4 +257,4 @@ def test_no_secret_is_in_what_a_crash_leaves(secrets: Path) -> None:
 def test_another_password_is_no_other_work(secrets: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["use", "--note", URL, "--out", "one"]) == 0
     assert main(["use", "--note", URL.replace("user:", "user:new-"), "--out", "one"]) == 0
-    assert "is done already" in capfd.readouterr().out
+    assert "is already done" in capfd.readouterr().out

@@ -92,8 +92,8 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
     with pytest.raises(DomainbertError) as caught:
         check_sealed(folder / "seed-1", "config.json")
     assert str(caught.value) == (
-        f"{folder}: not as stage make left it: seed-1/config.json has changed (2 bytes; it had 29); expected it as it "
-        "was: run the stage again with --force (in a recipe: --force stage)"
+        f"{folder}: changed since stage make finished: seed-1/config.json has changed (2 bytes; it had 29); expected "
+        "unchanged files: run the stage again with --force (in a recipe: --force stage)"
     )
     with pytest.raises(DomainbertError, match=r"config\.json has changed"):
         check_sealed(folder, "seed-*/config.json")
@@ -130,12 +130,12 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
         (b"\xff\xfe{}", "not valid JSON"),
         (b'{"stage": "\xe9"}', "not valid JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
-        (json.dumps({**FACTS, "made_from": "text"}).encode(), "made_from is missing, or not what a stage writes there"),
+        (json.dumps({**FACTS, "made_from": "text"}).encode(), "made_from is missing or has an invalid value"),
         (json.dumps({"stage": "make", "key": "", "made_from": {}}).encode(), "config is missing"),
-        (json.dumps({**FACTS, "key": 7}).encode(), "key is missing, or not what a stage writes there"),
-        (json.dumps({**FACTS, "metrics": []}).encode(), "metrics is missing, or not what a stage writes there"),
+        (json.dumps({**FACTS, "key": 7}).encode(), "key is missing or has an invalid value"),
+        (json.dumps({**FACTS, "metrics": []}).encode(), "metrics is missing or has an invalid value"),
         (json.dumps({**FACTS, "made_from": 1, "seal": {}}).encode(), "made_from is missing"),
-        (json.dumps({**FACTS, "made_from": None, "seal": {"stages": []}}).encode(), "made_from is missing, or"),
+        (json.dumps({**FACTS, "made_from": None, "seal": {"stages": []}}).encode(), "made_from is missing or"),
     ],
 )
 def test_an_odd_manifest_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:
@@ -217,7 +217,7 @@ def test_readers_refuse_what_a_stage_did_not_write(
     with pytest.raises(DomainbertError) as caught:
         read(folder)
     change = "is missing" if damage is Path.unlink else "has changed"
-    assert str(caught.value).startswith(f"{folder}: not as stage make left it: {file} {change}")
+    assert str(caught.value).startswith(f"{folder}: changed since stage make finished: {file} {change}")
     (folder / MANIFEST).unlink()  # whoever means the change takes the seal off
 
 

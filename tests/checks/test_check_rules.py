@@ -75,9 +75,9 @@ def test_a_leak_is_an_error_where_it_is_more_than_a_twentieth(tmp_path: Path) ->
     result, report = looked_at(tmp_path / "a", rows, "Classification")
     one = report["findings"][0]
     assert (one["severity"], one["count"], one["threshold"]) == ("error", 4, 0.05)
-    assert one["message"] == "4 of 60 texts of test stand in train, too, 1 of them labelled otherwise there"
+    assert one["message"] == "4 of 60 texts of test are also in train, 1 of them with other labels"
     assert result["errors"] == [
-        "same-text-in-train-and-test: 4 of 60 texts of test stand in train, too, 1 of them labelled otherwise there; "
+        "same-text-in-train-and-test: 4 of 60 texts of test are also in train, 1 of them with other labels; "
         "mend it, or ignore the rule with a reason: ignore: {same-text-in-train-and-test: ...}"
     ]
     assert result["warnings"] == [one["message"]]
@@ -213,7 +213,5 @@ def test_an_empty_file_is_told_with_its_name_once(tmp_path: Path, capsys: pytest
     train = tmp_path / "train.jsonl"
     train.write_text("")
     check(tmp_path / "out", labelled={"train": str(train)}, task="Classification")
-    said = (
-        f"  {train}, of train, has 1 problem of reading\n    {train}: no texts; expected at least one with 'text' and "
-    )
+    said = f"  {train} (train) cannot be read: 1 problem\n    {train}: no texts; expected at least one with 'text' and "
     assert said in capsys.readouterr().out

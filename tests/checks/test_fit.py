@@ -149,7 +149,7 @@ def test_what_is_printed() -> None:
         "far": {"bits_per_word": 11.451, **shares, "above_nearest": above},
     }
     assert fit_lines({"words": 2_775_328, "task_words": 114_429, "task_texts": 4_632, "corpora": corpora}) == [
-        "the task's 114,429 words, as 2,775,328 words of each corpus predict them:",
+        "the task's 114,429 words, predicted from 2,775,328 words of each corpus:",
         "bits a word  unknown  pairs seen  corpus",
         "       9.03   4.76 %    100.00 %  near",
         "      11.45   4.76 %    100.00 %  far  +0.42 [0.36, 0.49]",
@@ -184,9 +184,9 @@ def test_a_selected_corpus_fits_better(tmp_path: Path) -> None:
 
 def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     fine, empty = corpus(tmp_path, "a", ["Some words."] * 50, deduplicate=False), corpus(tmp_path, "b", ["…!"] * 3)
-    with pytest.raises(DomainbertError, match="fit: no words in the text of the task; expected some"):
+    with pytest.raises(DomainbertError, match="fit: the text of the task has no words; expected at least one"):
         fit({"a": fine}, ["", "…"])
-    with pytest.raises(DomainbertError, match="fit: no words in the training documents of empty; expected some"):
+    with pytest.raises(DomainbertError, match="fit: the training documents of empty have no words; expected"):
         fit({"a": fine, "empty": empty}, ["text"])
 
 

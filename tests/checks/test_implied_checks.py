@@ -197,7 +197,7 @@ def test_the_same_check_runs_again_after_files_or_settings_have_changed(
     assert main([*words, "--strict", "true"]) == 1
     (out / "notes.txt").write_text("mine")
     assert main(words) == 2 and (out / "notes.txt").read_text() == "mine"
-    assert "holds other work (strict was True, is now False)" in capsys.readouterr().err
+    assert "holds other output (strict was True, is now False)" in capsys.readouterr().err
     (out / "notes.txt").unlink()
     (out / "check.json").write_text("{}")
     assert main(words) == 2 and (out / "check.json").read_text() == "{}"
@@ -269,7 +269,7 @@ def test_a_check_that_cannot_be_run_says_how_to_go_on_without(
     assert main(["run", str(path), "--only", "sample,vocab,prepare"]) == 0
     shutil.rmtree(tmp_path / "run/vocab")
     assert main(["run", str(path), "--only", "pretrain"]) == 2
-    advice = "needs @vocab, which is not up to date (never run); run it too, or train unchecked: --check false"
+    advice = "needs @vocab, which is not up to date (never run); run it too, or skip all checks: --check false"
     assert f"check: {advice}" in capsys.readouterr().err
 
 
@@ -282,7 +282,7 @@ def test_a_process_that_is_not_the_first_ends_where_errors_stop_the_first(
     monkeypatch.setattr("domainbert.runner.jobs._CLAIM_SECONDS", 0.0)  # it waits for no training
     monkeypatch.setenv("RANK", "1")
     assert main(["run", str(path)]) == 1
-    said = f"domainbert: {tmp_path}/run/check: the first process found errors in the data, and says which\n"
+    said = f"domainbert: {tmp_path}/run/check: the first process found errors in the data and prints them\n"
     assert capsys.readouterr().err == said
 
 
@@ -292,6 +292,6 @@ def test_settings_of_a_check_of_the_recipe_itself_stand_under_check(
 ) -> None:
     path = recipe(tmp_path)
     assert main(["run", str(path), "--dry-run", f"--stages.{name}.ignore.duplicates", "old"]) == 2
-    said = f"--stages.{name}.ignore.duplicates: the recipe has no stage '{name}' of its own; expected "
-    assert f"{said}--check.ignore.duplicates for the checks that it runs by itself" in capsys.readouterr().err
+    said = f"--stages.{name}.ignore.duplicates: the recipe lists no stage '{name}'; expected "
+    assert f"{said}--check.ignore.duplicates for the automatic checks" in capsys.readouterr().err
     assert plan(path, capsys, "--check.ignore.duplicates", "old") == [*USUAL[:3], "check", *USUAL[3:]]

@@ -132,7 +132,7 @@ def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
 
 
 def test_what_it_means_nothing_for_is_refused(tmp_path: Path, capsys: Any) -> None:
-    with pytest.raises(DomainbertError, match=r"exclude\[0\]\.weight: found 2; expected 1, or none"):
+    with pytest.raises(DomainbertError, match=r"exclude\[0\]\.weight: found 2; expected no weight"):
         CorpusConfig([Source("a.txt")], exclude=[Source("b.txt", weight=2)])
     words = ["prepare", "--out", str(tmp_path / "out"), "--tokenizer", str(tmp_path), "--corpus.sources", "a.txt"]
     jsonl(tmp_path / "corpus.jsonl", ["a b c"])
@@ -178,7 +178,8 @@ def test_lines_of_plain_text_are_looked_for_and_files_of_other_kinds_are_counted
     assert [one.text for one in documents] == ["Before it. Behind it all."]
     assert report.exclusion == {"texts": [known], "looked_for": 2, "too_short": 1, "files_ignored": 2}
     assert (
-        f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 of fewer than 8 words" in report.lines()[-1]
+        f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 texts of fewer than 8 words"
+        in report.lines()[-1]
     )
     whole = Source(known, documents="blank_line")
     _, report = read(CorpusConfig([Source(str(corpus))], 1, exclude=[whole]))
@@ -213,12 +214,12 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
     )
     config = CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))])
     _, report = read(config)
-    assert f"exclude: 1 texts of {test}; 1 of fewer than 8 words are not looked for" in report.lines()
+    assert f"exclude: 1 texts of {test}; 1 texts of fewer than 8 words are ignored" in report.lines()
     assert report.sources[0].changed == {}, "nothing was left out, and nothing is said"
     assert report.as_dict()["exclusion"] == {"texts": [str(test)], "looked_for": 1, "too_short": 1}
     jsonl(test, ["too short"])
     with pytest.raises(
-        DomainbertError, match=r"exclude: found .* with 1 texts, all too short .*; expected some of 8 words"
+        DomainbertError, match=r"exclude: found .* with 1 texts, all too short; expected texts of 8 words"
     ):
         read(config)
     treebank = tmp_path / "test.conll"

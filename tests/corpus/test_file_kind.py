@@ -61,10 +61,10 @@ def test_what_a_file_is_read_as(name, content, expected, said):
     [
         ("a.txt", "1\tOne\n2\tTwo\n", TEXT, "a.txt: 2 columns separated by tabs in every line, and no tags; expected"),
         ("a.tsv", "text\tlabel\na b\tup\n", TEXT, "a.tsv: 2 columns separated by tabs in every line, and no tags"),
-        ("a.csv", "text\na\n", TEXT, "a.csv: unknown suffix '.csv', and its first lines do not tell; expected lines"),
-        ("a.xml", "<a>\n", NER, "unknown suffix '.xml', and its first lines do not tell; expected CoNLL, JSONL, or `f"),
+        ("a.csv", "text\na\n", TEXT, "a.csv: unknown suffix '.csv' and unknown content; expected lines"),
+        ("a.xml", "<a>\n", NER, "unknown suffix '.xml' and unknown content; expected CoNLL, JSONL, or `f"),
         ("a.txt", TAGGED, CLASSES, "a.txt: looks like CoNLL; expected JSONL, CSV with a header, TSV with a header, or"),
-        ("a.txt", "some text\n", CLASSES, "unknown suffix '.txt', and its first lines do not tell"),
+        ("a.txt", "some text\n", CLASSES, "unknown suffix '.txt' and unknown content"),
     ],
 )
 def test_doubt_is_an_error(name, content, expected, message):
@@ -93,7 +93,7 @@ def test_a_corpus_reads_the_words_of_conll_called_txt_and_counts_it(tmp_path):
     counts = SourceReport("x")
     found = [text for _, text in read_source(Source(str(tmp_path)), counts)]
     assert found == ["The drug .", "The drug .", "One.", "Two.", PROSE.removesuffix("\n")]
-    assert "3 files, 1 called .txt read as CoNLL, 1 called .txt read as JSONL" in counts.lines()[0]
+    assert "3 files, 1 .txt read as CoNLL, 1 .txt read as JSONL" in counts.lines()[0]
 
 
 def test_the_format_of_a_source_holds_for_all_its_files(tmp_path):

@@ -19,7 +19,7 @@ def test_shares_are_those_of_the_formula() -> None:
     """0.9^0.3 = 0.96888, 0.09^0.3 = 0.48559, 0.01^0.3 = 0.25119; their sum is 1.70566."""
     shares = Languages(0.3).shares({"en": 900, "fr": 90, "sw": 10})
     assert shares.read == pytest.approx({"en": 0.56804, "fr": 0.28469, "sw": 0.14727}, abs=5e-5)
-    assert shares.lines("tokens")[2] == "language sw: 10 tokens, 1.00% of the text, 14.73% of what is read"
+    assert shares.lines("tokens")[2] == "language sw: 10 tokens, 1.00% of the corpus, 14.73% after sampling"
     assert shares.as_dict("bytes")["fr"] == {"bytes": 90, "share_read": shares.read["fr"]}
 
 
@@ -37,7 +37,7 @@ def test_alpha_lies_between_the_text_and_equality(sizes: list[int], alpha: float
 
 
 def test_a_language_without_text_and_an_alpha_out_of_range_are_refused() -> None:
-    with pytest.raises(DomainbertError, match="languages: no training text of sw, yo; expected some of each"):
+    with pytest.raises(DomainbertError, match="languages: no training text of sw, yo; expected text of each"):
         Languages(0.3).shares({"en": 5, "sw": 0, "yo": 0})
     for alpha in (-0.1, 1.5, math.nan):
         with pytest.raises(DomainbertError, match=r"alpha: found .*; expected a number from 0 to 1"):
@@ -49,12 +49,12 @@ def test_languages_and_sources_have_to_fit() -> None:
     CorpusConfig([french], languages=Languages(1.0))
     with pytest.raises(DomainbertError, match=r"sources\[0\].language: found fr without languages; expected lang"):
         CorpusConfig([french])
-    with pytest.raises(DomainbertError, match=r"sources\[1\].language: found none beside .* language of en.txt"):
+    with pytest.raises(DomainbertError, match=r"sources\[1\].language: missing with languages; .* of en.txt"):
         CorpusConfig([french, Source("en.txt")], languages=Languages(0.3))
     heavy = Source("en.txt", language="en", weight=2.0)
-    with pytest.raises(DomainbertError, match=r"sources\[1\].weight: found 2 beside languages, which say how often"):
+    with pytest.raises(DomainbertError, match=r"sources\[1\].weight: found 2 with languages, which set"):
         CorpusConfig([french, heavy], languages=Languages(0.3))
-    with pytest.raises(DomainbertError, match=r"like\[0\].language: found fr; expected none"):
+    with pytest.raises(DomainbertError, match=r"like\[0\].language: found fr; expected no language"):
         Select([french], 0.5)
     for name in ("", "fr/ca", "a b"):
         with pytest.raises(DomainbertError, match=r"language: found .*; expected letters, digits, - and _"):

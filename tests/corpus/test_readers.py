@@ -84,7 +84,7 @@ def test_nulls_are_empty_texts(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2: not JSON .*; expected an object per line"),
         ("a.jsonl", b'{"txt": "x"}\n', r"a\.jsonl:1: no key 'text' \(keys found: 'txt'\)"),
         ("a.jsonl", b'["text"]\n', r"a\.jsonl:1: a JSON list; expected an object"),
-        ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: 'text' holds a int; expected a string"),
+        ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: 'text' is of type int; expected a string"),
         ("a.csv", b"id,txt\n1,x\n", r"a\.csv: no column 'text' \(columns found: 'id', 'txt'\)"),
         ("a.csv", b"id,text\n1,x\n2,x,y\n", r"a\.csv:3: 3 columns; expected 2 as in the header"),
         ("a.csv", b'id,text\n1,"x\n', r"a\.csv:2: broken CSV \(unexpected end of data\)"),
@@ -94,7 +94,7 @@ def test_nulls_are_empty_texts(tmp_path: Path) -> None:
             r"a\.jsonl:1: JSON that cannot be read \(the key 'text' more than",
         ),
         ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}", r"a\.jsonl:1: JSON that cannot be read \(Exceeds"),
-        ("a.csv", b"text,text\n1,x\n", r"a\.csv: 2 columns 'text'; expected one that holds the text"),
+        ("a.csv", b"text,text\n1,x\n", r"a\.csv: 2 columns 'text'; expected a single column with the text"),
         ("a.jsonl.gz", b"", r"a\.jsonl\.gz: cannot be read \(it is empty\); expected a whole \.gz file"),
         ("a.txt.zst", b"", r"a\.txt\.zst: cannot be read \(it is empty\); expected a whole \.zst file"),
         ("a.csv", b"", r"a\.csv: no column 'text' \(columns found: none\)"),
@@ -119,7 +119,7 @@ def test_broken_input_is_told_with_its_place(tmp_path: Path, name: str, content:
 def test_broken_lines_are_told_together(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x"}\n' + "{}\n" * 30)
-    with pytest.raises(DomainbertError, match=r"a\.jsonl, read no further: 20 problems\n.*:2: no key") as error:
+    with pytest.raises(DomainbertError, match=r"a\.jsonl, stopped reading: 20 problems\n.*:2: no key") as error:
         list(read_jsonl(path, Source(str(path))))
     assert len(error.value.problems) == 20 and "a.jsonl:21: no key" in error.value.problems[-1]
     assert str(error.value).splitlines()[-1] == "  ... and 17 more like this"
@@ -141,7 +141,7 @@ def test_a_flipped_bit_in_parquet_never_loses_rows(tmp_path: Path) -> None:
 
 def test_parquet_column_that_is_no_text_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.raises(DomainbertError, match=r"a\.parquet: the column 'text' holds int64; expected strings"):
+    with pytest.raises(DomainbertError, match=r"a\.parquet: the column 'text' is of type int64; expected strings"):
         list(read_parquet(tmp_path / "a.parquet", Source("a")))
 
 

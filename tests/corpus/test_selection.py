@@ -95,7 +95,7 @@ def test_how_many_are_kept_and_that_the_first_of_equal_ones_are(keep: float, cou
 
 
 def test_nothing_to_be_like_is_an_error_and_nothing_to_choose_from_is_not() -> None:
-    with pytest.raises(DomainbertError, match=r"select\.like: no words; expected text of the task"):
+    with pytest.raises(DomainbertError, match=r"select\.like: found no words; expected text of the task"):
         select(["…", ""], lambda: OTHER, 0.5)
     assert len(select(TASK, lambda: [], 0.5).kept) == 0
 
@@ -138,7 +138,7 @@ def test_the_report_tells_what_was_kept(tmp_path: Path) -> None:
     means = facts["mean_log_weight"]
     assert facts["like"] == [str(tmp_path / "task.conll")] and means["kept"] > means["dropped"] > 0
     assert report.lines()[-1] == (
-        f"select: kept {facts['kept']} of {facts['documents']} training documents, those most like "
+        f"select: kept {facts['kept']} of {facts['documents']} training documents, most similar to "
         f"{tmp_path / 'task.conll'}; mean log weight of an n-gram {means['kept']:+.3f} kept, "
         f"{means['dropped']:+.3f} dropped"
     )
@@ -169,7 +169,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     source, _ = numbered(tmp_path)
     with pytest.raises(DomainbertError, match=r"keep: found 0; expected a number above 0 and up to 1"):
         Select([source], 0)
-    with pytest.raises(DomainbertError, match=r"like\[0\]\.weight: found 2; expected 1, or none"):
+    with pytest.raises(DomainbertError, match=r"like\[0\]\.weight: found 2; expected no weight"):
         Select([Source("a.txt", weight=2)], 0.5)
     with pytest.raises(DomainbertError, match=r"select\.like\[0\]\.path: absent\.conll: no such file or folder"):
         read(CorpusConfig([source], select=Select([Source("absent.conll")], 0.5)))
@@ -184,7 +184,7 @@ def test_files_that_grow_while_they_are_read_are_noticed(tmp_path: Path, monkeyp
         return type(found)(found.weights[:-1], found.kept[:-1])
 
     monkeypatch.setattr("domainbert.corpus.selection.select", grown)
-    with pytest.raises(DomainbertError, match="more documents than when they were weighed"):
+    with pytest.raises(DomainbertError, match="files have changed since their documents were weighed"):
         read(CorpusConfig([source], select=wanted))
 
 

@@ -57,7 +57,7 @@ def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> Non
         "no such",
         "no file",
         "no reader for this kind of file",
-        "no reader for 1 files that it has, such",
+        "no reader for its 1 files, such",
     ]
     for line, number, reason in zip(lines[1:], range(5), reasons, strict=True):
         assert f"sources[{number}].path: {folder}/{names[number]}: {reason}" in line
@@ -87,11 +87,11 @@ def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest
         *(
             (
                 {"path": f"hub:{name}"},
-                f"hub:{re.escape(name)}: is no name on the Hugging Face hub; expected hub:NAME or",
+                f"hub:{re.escape(name)}: not a valid name on the Hugging Face hub; expected hub:NAME or",
             )
             for name in NO_NAMES
         ),
-        ({"path": "hub:me/data@v1"}, "path: found hub:me/data@v1; expected hub:me/data, which is read as it is now"),
+        ({"path": "hub:me/data@v1"}, "path: found hub:me/data@v1; expected hub:me/data .revisions are not supported"),
     ],
 )
 def test_a_wrong_source_is_refused(arguments: dict[str, object], message: str) -> None:

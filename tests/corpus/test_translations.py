@@ -57,10 +57,10 @@ def test_files_with_unequal_lines_are_refused_with_both_counts(tmp_path: Path) -
     source = aligned(tmp_path, PAIRS)
     with open(tmp_path / "fr.txt", "a") as file:
         file.write("Une ligne de trop.\nEt une autre.\n")
-    with pytest.raises(DomainbertError, match=r"en.txt: 5 lines, and 7 in .*fr.txt; expected the translation of each"):
+    with pytest.raises(DomainbertError, match=r"en.txt: found 5 lines, and 7 lines in .*fr.txt; expected the same"):
         documents(source)
     (tmp_path / "fr.txt").write_text("Une seule ligne.\n")
-    with pytest.raises(DomainbertError, match=r"en.txt: 5 lines, and 1 in .*fr.txt"):
+    with pytest.raises(DomainbertError, match=r"en.txt: found 5 lines, and 1 lines in .*fr.txt"):
         documents(source)
 
 
@@ -73,13 +73,13 @@ def test_both_files_are_inputs_and_have_to_be_there(tmp_path: Path) -> None:
 
 
 def test_settings_that_say_it_twice_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DomainbertError, match="translation: found beside translation_key; expected documents: line"):
+    with pytest.raises(DomainbertError, match="translation: found with translation_key; expected documents: line"):
         Source("a.txt", documents="line", translation=Path("b.txt"), translation_key="translation")
-    with pytest.raises(DomainbertError, match="translation: found beside documents: file; expected documents: line"):
+    with pytest.raises(DomainbertError, match="translation: found with documents: file; expected documents: line"):
         Source("a.txt", translation=Path("b.txt"))
     (tmp_path / "a.txt").write_text("A text of one line, without keys.\n")
     with pytest.raises(
-        DomainbertError, match=r"a.txt: no file with keys or columns; expected one beside translation_k"
+        DomainbertError, match=r"a.txt: has no keys or columns; expected JSONL, CSV or Parquet with translation_k"
     ):
         documents(Source(str(tmp_path / "a.txt"), translation_key="translation"))
     (tmp_path / "b.jsonl").write_text('{"text": "A text that lacks the other key."}\n')

@@ -5,20 +5,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.distillation.attention_config import AttentionMSE
 from domainbert.distillation.batches import CountedRows, batch_counts
-from domainbert.distillation.distilling import CorpusDistillation, frozen_parameters
+from domainbert.distillation.distilling import frozen_parameters
 from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
 from domainbert.distillation.losses import Outputs
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs
 from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import CorpusDistillation
 
 CONFIGS = [SoftTargets(), SoftTargets(positions="all"), HardTargets(), HiddenMSE(), AttentionMSE(), PatientCLS()]
 
@@ -34,7 +35,7 @@ def make_module(make_model, configs=CONFIGS) -> CorpusDistillation:
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
     torch.manual_seed(2)
     losses = WeightedLosses(configs, student.encoder, teacher.encoder)
-    return CorpusDistillation(student, [teacher.train()], losses, OptimConfig(), ScheduleConfig(), 10)
+    return CorpusDistillation(student, [teacher.train()], losses)
 
 
 def test_counts_of_the_global_batch_are_those_of_its_parts(reader):
@@ -160,7 +161,8 @@ def test_the_encoder_thaws_from_the_top(make_model):
 
 def test_teachers_go_where_the_training_is(make_model):
     module = make_module(make_model)
-    module.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta")))
+    strategy = SingleDeviceStrategy(torch.device("meta"))
+    module.trainer = SimpleNamespace(precision="32-true", strategy=strategy)
     module.setup("fit")
     assert {parameter.device.type for parameter in module.teachers[0].parameters()} == {"meta"}
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}

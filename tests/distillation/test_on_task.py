@@ -13,7 +13,6 @@ from domainbert.data.examples import encode_words, text_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.distillation.batches import DistillationBatches
-from domainbert.distillation.distilling import TaskDistillation
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed
@@ -22,7 +21,7 @@ from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tokenization.align import align_text
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import task_distillation
 
 CLASSES, TAGS = ("x", "y", "z"), ("O", "B-p", "I-p")
 LETTERS = "abcdefgh"
@@ -137,7 +136,7 @@ def make_module(case, make_model):
         for parameter in teacher.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
     losses = WeightedLosses(LOSSES, student.encoder, teacher.encoder)
-    module = TaskDistillation(student, [teacher], losses, case.task, OptimConfig(), ScheduleConfig(), 10, [])
+    module = task_distillation(student, [teacher], losses, case.task)
     return module.eval()
 
 
@@ -207,7 +206,7 @@ def test_a_student_with_a_random_field_learns_marginals(tokenizer, make_model):
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.4)
     teacher.head.crf.constrain(TAGS)
     losses = WeightedLosses([SoftTargets(temperature=1.0)], student.encoder, teacher.encoder)
-    module = TaskDistillation(student, [teacher], losses, task, OptimConfig(), ScheduleConfig(), 10, []).eval()
+    module = task_distillation(student, [teacher], losses, task).eval()
     module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1)
     both = [GlobalOrder(1, 1, seed=0), GlobalOrder(3, 3, seed=0)]
     batch = tensors(DistillationBatches(examples, tokenizer, both, Share(), range(1))[0])

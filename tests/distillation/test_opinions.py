@@ -13,7 +13,6 @@ from domainbert.data.examples import Example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
 from domainbert.distillation.batches import DistillationBatches
-from domainbert.distillation.distilling import TaskDistillation
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.heads import EncoderWithHead
@@ -30,7 +29,7 @@ from domainbert.tasks.relations.outputs import outputs_at_starts
 from domainbert.tasks.relations.reading import Reading
 from domainbert.tasks.relations.task import StartsRelationsTask
 from domainbert.tasks.task import Task
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import task_distillation
 from tests.tasks.test_parsing import LABELS, tree
 
 TEMPERATURE = 2.0
@@ -73,7 +72,7 @@ def trained(task: Task[Any, Any], models: list[EncoderWithHead], batch: dict[str
     """The losses of a step, after its gradients, which reach all of the student's head but for a bias of all scores."""
     student, teacher = models
     losses = WeightedLosses([SoftTargets(temperature=TEMPERATURE)], student.encoder, teacher.encoder)
-    module = TaskDistillation(student, [teacher], losses, task, OptimConfig(), ScheduleConfig(), 10, []).eval()
+    module = task_distillation(student, [teacher], losses, task).eval()
     module.trainer = type("One", (), {"world_size": 1, "accumulate_grad_batches": 1})()
     module.training_step(batch, 0).backward()
     moved = {name: float(value.grad.abs().sum()) for name, value in student.head.named_parameters()}

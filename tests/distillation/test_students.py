@@ -282,7 +282,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
         (lambda: StudentConfig(layers=(3, 3)), r"layers: found \[3, 3\]; expected each layer once"),
         (
             lambda: student_config(StudentConfig(layers=(1, 3)), CONVOLVED),
-            "layers: found 1, 3; expected layer 0 first, and only there: no other has a convolution beside it",
+            "layers: found 1, 3; expected layer 0 first, and only there: it alone has a convolution",
         ),
         (
             lambda: student_config(StudentConfig(encoder=TEACHER, first=2), TEACHER),

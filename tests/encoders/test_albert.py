@@ -106,7 +106,7 @@ def test_a_folder_with_both_heads_of_pretraining(tmp_path, capsys):
     theirs.config.net_structure_type, theirs.config.gap_size = 0, 0
     theirs.save_pretrained(tmp_path)
     model, folder, made = load_model(tmp_path, "masked_lm")
-    assert made == [] and folder.head == "pretraining" and folder.config.others["gap_size"] == 0
+    assert made == [] and folder.head == "pretraining" and folder.config.extra_fields["gap_size"] == 0
     printed = capsys.readouterr().out
     assert "not used here: albert.pooler.bias, albert.pooler.weight, sop_classifier.classifier.bias" in printed
     with torch.inference_mode():

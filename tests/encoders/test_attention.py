@@ -176,7 +176,7 @@ def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
     inputs += [] if bias is None else [bias.requires_grad_()]
     by_mask = Segments(segment_mask(SEGMENTS), None, segment_mask(SEGMENTS, window))
     if kernel == "in blocks":
-        by_mask = by_mask._replace(near=block_mask(SEGMENTS, 0 if window is None else window))
+        by_mask = by_mask._replace(window_mask=block_mask(SEGMENTS, 0 if window is None else window))
     by_boundaries = Segments(None, segment_boundaries(SEGMENTS))
     segments = by_boundaries if kernel == "text by text" else by_mask
     found = attend(*inputs[:3], segments, bias=bias, window=window, scale=scale)

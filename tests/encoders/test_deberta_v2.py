@@ -294,11 +294,11 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
         (
             {**RELATIVE, "position_buckets": 256, "max_relative_positions": 64},
-            "max_relative_positions: found 64; expected more than 129 with position_buckets=256, or fewer positions",
+            "max_relative_positions: found 64; expected more than 129 with position_buckets=256, or a smaller",
         ),
         (
             {**RELATIVE, "embedding_size": 128},
-            "embedding_size: found 128; expected hidden_size=1536, as another is supported with legacy: true and",
+            "embedding_size: found 128; expected hidden_size=1536: another size needs legacy: true and",
         ),
         ({"type_vocab_size": -1}, "type_vocab_size: found -1; expected an integer from 0 to"),
     ],

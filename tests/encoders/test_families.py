@@ -90,13 +90,13 @@ def test_values_of_a_config_json_have_the_types_of_the_fields(changes, message):
 def test_a_config_goes_to_another_process_with_all_it_was_read_from():
     config = config_class("bert").from_json({"new_in_2030": [1]}).replaced(hidden_size=24)
     again = pickle.loads(pickle.dumps(config))
-    assert again.to_json() == config.to_json() and again.others == {"new_in_2030": [1]}
+    assert again.to_json() == config.to_json() and again.extra_fields == {"new_in_2030": [1]}
 
 
 def test_a_head_that_a_family_does_not_have(reference):
     own = {"electra": "replaced, ", "bert": "pretraining, ", "albert": "pretraining, "}
     more = own.get(reference.config.model_type, "")
-    wanted = f"no head of kind 'poem'; it has masked_lm, tokens, sequence, span, {more}crf"
+    wanted = f"no head of kind 'poem'; expected one of masked_lm, tokens, sequence, span, {more}crf"
     with pytest.raises(DomainbertError, match=wanted):
         build_model(reference.config, reference.vocabulary, "poem")
 
@@ -273,7 +273,7 @@ def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):
     module = importlib.import_module("mypkg.wrong.config")
     with pytest.raises(DomainbertError, match=r"mypkg\.wrong\.config: model_type is 'right'; expected the name of the"):
         family(module.WrongConfig())
-    with pytest.raises(DomainbertError, match=r"mypkg\.wrong: no model\.py; expected one beside mypkg\.wrong\.config"):
+    with pytest.raises(DomainbertError, match=r"mypkg\.wrong: no model\.py; expected one next to mypkg\.wrong\.config"):
         family(module.LoneConfig())
 
 

@@ -77,7 +77,7 @@ def test_long_texts(kind, window, pooling):
     config = dataclasses.replace(BIASED, local_attention=window, classifier_pooling=pooling)
     model, theirs = both(config, kind)
     tokens = rows([[203], [131]], 203)
-    assert (model.encoder.context(tokens).segments.near.ndim == 3) == (window == 16)
+    assert (model.encoder.context(tokens).segments.window_mask.ndim == 3) == (window == 16)
     real = tokens.segment_ids > 0
     read = torch.tensor([0, 203]) if kind == "sequence" else real.flatten().nonzero().flatten()
     output = theirs(tokens.input_ids, attention_mask=tokens.segment_ids, output_hidden_states=True)

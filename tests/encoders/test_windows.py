@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from domainbert.encoders.attention import Segments, attend, choose_kernel, segment_mask
 from domainbert.encoders.packed import Packed
-from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
+from domainbert.encoders.windows import attend_in_blocks, block_mask, blocks_are_faster
 
 
 @st.composite
@@ -64,9 +64,9 @@ def test_nothing_outside_of_the_blocks_is_computed():
 def test_blocks_are_chosen_where_they_are_faster_and_can_be(length, rate, biased, in_blocks):
     ids = torch.ones(1, length, dtype=torch.int64)
     segments = choose_kernel(Packed(ids, ids, ids), 64, rate, biased=biased, window=64)
-    assert segments.near.shape == ((6, 64, 192) if in_blocks else (1, 1, length, length))
-    assert segments.mask.shape == (1, 1, length, length) and gains(length, 64) == (length >= 384)
-    assert choose_kernel(Packed(ids, ids, ids), 64, rate, biased=biased).near is None
+    assert segments.window_mask.shape == ((6, 64, 192) if in_blocks else (1, 1, length, length))
+    assert segments.mask.shape == (1, 1, length, length) and blocks_are_faster(length, 64) == (length >= 384)
+    assert choose_kernel(Packed(ids, ids, ids), 64, rate, biased=biased).window_mask is None
 
 
 def test_a_window_is_closed_on_both_sides():

@@ -200,7 +200,7 @@ def test_a_pandas_table_comes_by_way_of_datasets() -> None:
         ),
         (Classification(), [], "rows: no texts; expected at least one with 'text' and 'label'"),
         (Ner(), [], "rows: no sentences; expected words with tags"),
-        (Ner(), [{"tokens": ["a"], "tags": ["O", "O"]}], "rows:1: 1 tokens but 2 tags; expected as many"),
+        (Ner(), [{"tokens": ["a"], "tags": ["O", "O"]}], "rows:1: 1 tokens but 2 tags; expected equal numbers"),
         (
             Ner(NerFormat(scheme="IOB2")),
             [{"tokens": ["a"], "tags": ["I-x"]}],
@@ -281,7 +281,7 @@ def test_slices_of_a_data_set(hub: str) -> None:
         ("up", "tweets"),
         ("down", "tweets"),
     ]
-    assert problem_of(Ner(), files[0]) == "hub:hub: is said to be in slices by source; expected keys of format.by"
+    assert problem_of(Ner(), files[0]) == "hub:hub: `by` has slices by source; expected keys of format.by"
 
 
 def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
@@ -323,7 +323,7 @@ def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
     [
         ("hub:../a", "train: hub:../a: is no name on the Hugging Face hub"),
         ("me/data", "train: me/data does not exist; expected a file or folder, or hub:me/data for a data set of the"),
-        ({"path": "rows.jsonl", "hub_config": "a"}, "train.hub_config: found 'a' beside rows.jsonl; expected hub:NAME"),
+        ({"path": "rows.jsonl", "hub_config": "a"}, "train.hub_config: found 'a' with rows.jsonl; expected hub:NAME"),
     ],
 )
 def test_settings_that_name_no_data_set(train: Any, problem: str) -> None:
@@ -336,7 +336,7 @@ def test_settings_that_name_no_data_set(train: Any, problem: str) -> None:
 def test_a_split_beside_a_file_is_refused() -> None:
     Path("rows.jsonl").write_text('{"text": "a", "label": "x"}\n')
     assert problem_of(Classification(), "rows.jsonl", hub_split="train").startswith(
-        "rows.jsonl: hub_split: found 'train' beside a file; expected hub:NAME, or"
+        "rows.jsonl: hub_split: found 'train' with a file; expected hub:NAME, or"
     )
 
 

@@ -119,8 +119,8 @@ def test_a_head_that_is_kept_stays_as_it_is_but_for_the_scores() -> None:
     ("values", "told"),
     [
         ({"license": "Apache 2.0"}, "license: found 'Apache 2.0'; expected a name such as apache-2.0, or other"),
-        ({"language": ("English",)}, "language: found 'English'; expected codes of ISO 639, such as en"),
-        ({"datasets": ("../etc",)}, "is no name on the Hugging Face hub"),
+        ({"language": ("English",)}, "language: found 'English'; expected ISO 639 codes such as en"),
+        ({"datasets": ("../etc",)}, "not a valid name on the Hugging Face hub"),
     ],
 )
 def test_what_the_hub_would_refuse_is_refused(values: dict, told: str) -> None:

@@ -204,7 +204,7 @@ def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
         ({"vocab_size": -32}, r"vocab_size: found -32; expected"),
         ({"pad_token_id": 32}, r"pad_token_id: found 32; expected an entry below vocab_size, 32"),
         ({"is_decoder": True}, r"is_decoder: found True; expected an encoder"),
-        ({"id2label": {"0": "O", "2": "B-a"}}, r"not the config\.json of a model: .*number its labels from 0 on"),
+        ({"id2label": {"0": "O", "2": "B-a"}}, r"not the config\.json of a model: .*number its labels 0, 1, 2"),
         ({"id2label": ["O"]}, r"not the config\.json of a model"),
         ({"hidden_size": 13}, r"hidden_size: 13 is not divisible by num_attention_heads=3"),
         ({"num_attention_heads": 0}, r"num_attention_heads: found 0; expected an integer from 1 to 1,000"),

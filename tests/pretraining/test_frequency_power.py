@@ -72,7 +72,7 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     assert validation.objective.masker.weights is None
     plain = MaskedLM().build(toy_tokenizer)
     assert plain.for_training(toy_corpus) is plain
-    with pytest.raises(DomainbertError, match=r"frequency_power: 0\.5; this objective does not count tokens"):
+    with pytest.raises(DomainbertError, match=r"frequency_power: 0\.5; expected 0, because this objective does not"):
         rows_of_corpus(toy_corpus, config.build(toy_tokenizer), 24)[0].batch(Key(0, 0, rows[:1], rows[:1]))
 
 

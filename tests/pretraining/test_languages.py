@@ -203,5 +203,5 @@ def test_an_objective_that_mixes_languages_in_a_row_is_refused(readers: list[Pac
     mixed = type(split)(split.files, split.sampling)
     mixed.languages = None
     plan = objective.lay_out(mixed, LENGTH)
-    with pytest.raises(DomainbertError, match="with languages; this objective puts several of them into a row"):
+    with pytest.raises(DomainbertError, match="with languages, but this objective mixes languages in a row"):
         RowLanguages.of(split, plan)

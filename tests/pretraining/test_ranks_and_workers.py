@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import word_example
@@ -17,7 +15,7 @@ from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_words
-from domainbert.training.data_module import TrainAndValidation
+from tests.ready_made import ReadyBatches, rank_of_trainer
 
 STEPS, BATCH = 8, 16
 LAYOUTS = list(itertools.product((1, 2, 4), (0, 1, 4)))
@@ -46,14 +44,9 @@ def examples(toy_tokenizer):
 def batches_of_ranks(train, validation, world_size, num_workers, first=0):
     """For each rank its batches, from a loader with worker processes."""
     for rank in range(world_size):
-        data = TrainAndValidation(train, validation, STEPS, num_workers)
-        data.trainer = SimpleNamespace(
-            global_step=first,
-            global_rank=rank,
-            world_size=world_size,
-            accumulate_grad_batches=1,
-            strategy=SimpleNamespace(root_device=torch.device("cpu")),
-        )
+        data = ReadyBatches(train, validation, STEPS, num_workers, BATCH)
+        how = {"global_step": first, "estimated_stepping_batches": STEPS}
+        data.trainer = rank_of_trainer(global_rank=rank, world_size=world_size, **how)
         yield Share(rank, world_size), list(data.train_dataloader())
 
 

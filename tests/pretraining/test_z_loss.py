@@ -27,9 +27,9 @@ from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTok
 from domainbert.pretraining.softmax import squared_normaliser
 from domainbert.pretraining.start import Start
 from domainbert.training.config import Runtime
-from domainbert.training.data_module import TrainAndValidation
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
+from tests.ready_made import ReadyBatches, pretraining
 from tests.tiny_training import Losses
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -67,7 +67,7 @@ def batch_of(reader: PackedRowsReader, step: int, share: Share = WHOLE, micro_ba
 def stepping(
     reader: PackedRowsReader, models: Any, monkeypatch: pytest.MonkeyPatch, world_size: int = 1, accumulation: int = 1
 ) -> Pretraining:
-    module = Pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), 10, [ValidationText("", 1.0, {})])
+    module = pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), [ValidationText("", 1.0, {})])
     module.trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
     monkeypatch.setattr(Pretraining, "log", lambda *_, **__: None)
     return module
@@ -77,15 +77,15 @@ def trained(
     reader: PackedRowsReader, validation: PackedRowsReader, models: Any, out: Path, num_steps: int
 ) -> tuple[list[float], float]:
     """The losses of all steps, and the last validation's."""
-    how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), num_steps, [ValidationText("", 0.5, {})]
-    module = Pretraining(reader.objective, models, *how)
+    how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), [ValidationText("", 0.5, {})]
+    module = pretraining(reader.objective, models, *how)
     losses = Losses()
     runtime = Runtime(out, "32-true", None, 0, [], {"accelerator": "cpu", "devices": 1})
     trainer = build_trainer(runtime, num_steps, BATCH, num_steps, [losses])
     order = GlobalOrder(reader.plan.num_rows, BATCH, seed=0)
     train = lambda share, steps: TrainRows(reader, order, share, steps)  # noqa: E731
     held_out = lambda share: ValidationRows(validation, BATCH, share)  # noqa: E731
-    trainer.fit(module, datamodule=TrainAndValidation(train, [held_out], num_steps, num_workers=0))
+    trainer.fit(module, datamodule=ReadyBatches(train, [held_out], num_steps))
     return losses.values, float(trainer.callback_metrics["validation/loss"])
 
 

@@ -71,11 +71,11 @@ def test_what_the_page_lacks_is_said_on_it(
 ) -> None:
     make("classification")
     text, lacking = written(tmp_path / "classification", ", " * 62, tmp_path / "page.html")
-    assert lacking == [] and text.index("Which words made it") < text.index("Where heads look")
+    assert lacking == [] and text.index("Word attributions") < text.index("Attention maps")
     pretrained = folder_of(tmp_path / "pretrained", REFERENCES["bert"]("gelu"))
     text, lacking = written(pretrained, CROOKED, tmp_path / "page.html")
-    assert lacking == ["attributions: the model has no head for a task; expected one that finetune wrote"]
-    assert lacking[0] in text and text.index("Where heads look") < text.index("Which words made it")
+    assert lacking == ["attributions: the model has no task head; expected a model trained by finetune"]
+    assert lacking[0] in text and text.index("Attention maps") < text.index("Word attributions")
     make("parsing")
     assert attend([str(tmp_path / "parsing")], CROOKED, str(tmp_path)).splitlines() == [
         "not on the page: attributions: the model is for parsing; expected one that tags words, or labels a text",
@@ -96,9 +96,9 @@ def test_a_page_of_nothing_is_not_written(make: Make, tmp_path: Path) -> None:  
     ) as error:
         attend([folder], ", " * 63, str(path))
     assert "attention: the text has 65 pieces; expected at most 64" in str(error.value)
-    with pytest.raises(DomainbertError, match="found an empty text; expected words"):
+    with pytest.raises(DomainbertError, match="found an empty text; expected the text to explain"):
         attend([folder], " \n", str(path))
-    with pytest.raises(DomainbertError, match="found 2 folders; expected one, of a model"):
+    with pytest.raises(DomainbertError, match="found 2 folders; expected one model folder"):
         attend([folder, folder], CROOKED, str(path))
     assert not path.exists()
 

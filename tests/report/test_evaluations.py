@@ -58,8 +58,8 @@ def test_without_the_same_draws_the_difference_has_no_interval_and_says_why(tmp_
     (one,) = found(tmp_path / "a", tmp_path / "b")
     assert one.pairs[0].interval is None and one.title == ""
     assert verdicts(one) == [
-        "model (a) is ahead of model (b) by 25.0 points of entity F1; whether that is chance cannot be told, for the "
-        "two were evaluated apart and without draws of the same documents."
+        "model (a) is ahead of model (b) by 25.0 points of entity F1; the significance is unknown, because they were "
+        "not evaluated on the same resamples."
     ]
 
 
@@ -95,4 +95,4 @@ def test_equal_scores_put_nobody_ahead(tmp_path: Path) -> None:
         evaluated(tmp_path / name / "ner", {"a": 0.5})
     (one,) = found(tmp_path / "one", tmp_path / "two")
     (told,) = verdicts(one)
-    assert told.startswith("a (one) and a (two) score the same; whether that is chance")
+    assert told.startswith("a (one) and a (two) score the same; the significance is unknown")

@@ -51,5 +51,5 @@ def test_the_contents_lead_to_every_section_and_pages_are_the_same_twice() -> No
     ids = [found["id"] for _, found in read.tags if found.get("id")]
     assert links == ["#content", "#where-it-goes-wrong", "#détails"]
     assert {str(link)[1:] for link in links} <= set(ids) and len(ids) == len(set(ids))
-    with pytest.raises(ValueError, match="titles that differ"):
+    with pytest.raises(ValueError, match="section titles must be different"):
         page_text("One", [sections[0], sections[0]])

@@ -49,7 +49,7 @@ def test_the_report_of_a_whole_run() -> None:
     assert "init pretrained random" in text, "settings that differ between the trainings"
     assert "ours: 3 of 3 texts with mistakes" in text and "2 of 2 seeds" in text
     assert "domainbert finetune -c runs/law/ours/config.yaml --force" in text
-    assert "What is missing here" not in text
+    assert "Missing from this report" not in text
 
 
 def test_a_stage_that_the_recipe_has_no_more_is_left_out_and_named() -> None:
@@ -59,7 +59,7 @@ def test_a_stage_that_the_recipe_has_no_more_is_left_out_and_named() -> None:
     put(Path("run/recipe.json"), {"command": "domainbert run law.yaml", "stages": {"new": "evaluate"}})
     text = page("run").within("body")
     assert "old system" not in text and "new system" in text
-    assert "run/old: not a stage of the recipe that was run last; it is left out" in text
+    assert "run/old: not a stage of the last recipe of this run; it is left out" in text
 
 
 def test_a_stage_is_made_again_by_its_recipe_or_by_its_own_settings() -> None:
@@ -100,7 +100,7 @@ def test_texts_of_data_stay_texts_and_two_reports_are_the_same_bytes() -> None:
 def test_no_difference_is_told_where_the_interval_holds_0() -> None:
     evaluated(Path("run/result"), {"a": 0.5, "b": 0.52, "c": 0.4})
     assert (
-        "No difference can be told between a and b: a minus b is -2.0 points of entity F1 [-7.0, +3.0]. "
+        "No significant difference between a and b: a minus b is -2.0 points of entity F1 [-7.0, +3.0]. "
         "a is better than c by 10.0 points of entity F1 [5.0, 15.0]."
     ) in page("run").within("p")
 
@@ -116,7 +116,7 @@ def test_a_run_without_evaluation_shows_its_curves_and_says_that_nothing_was_eva
     with open("run/ours/seed-1/logs/metrics.jsonl", "a") as file:
         file.write('{"step": 40, "valid')  # the run was killed here
     read = page("run")
-    assert "Nothing has been evaluated on a test set yet." in read.within("p")
+    assert "No system has been evaluated on a test set yet." in read.within("p")
     (curves,) = read.pictures()
     assert ">validation f1</text>" in curves
     assert "ours seed-1: 1 values of validation/f1 are not finite" in read.within("p")
@@ -151,7 +151,7 @@ def test_a_page_of_huge_mistakes_stays_small_and_says_what_it_left_out() -> None
         put(Path(f"run/result/mistakes/{name}/seed-1.jsonl"), rows)
     text = page("run").within("p")
     assert Path("page.html").stat().st_size <= MOST_BYTES
-    assert "The worst 5 of each system (fewer than 50, for the page would be larger than 2 MB)" in text
+    assert "The 5 worst mistakes of each system (5 instead of 50, because the page would be larger than 2 MB)" in text
 
 
 def test_a_long_table_says_how_many_rows_it_has() -> None:
@@ -164,9 +164,9 @@ def test_a_long_table_says_how_many_rows_it_has() -> None:
     ("words", "message"),
     [
         ([], "report: expected the folder of a run"),
-        (["nowhere"], "nowhere: no such folder; expected one of domainbert run"),
-        (["empty"], "empty: holds no stage; expected a folder of domainbert run"),
-        (["a", "b"], "report: expected --out FILE, for the page is of several runs"),
+        (["nowhere"], "nowhere: no such folder; expected an output folder of domainbert run"),
+        (["empty"], "empty: contains no stage; expected an output folder of domainbert run"),
+        (["a", "b"], "report: found 2 runs without --out; expected --out FILE"),
         (["a", "--deep", "1"], "--deep: no such option of report"),
     ],
 )

@@ -47,8 +47,8 @@ def test_a_damaged_folder_is_named_and_made_again_by_force(
     capsys.readouterr()
     assert main(["run", "recipe.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: stage make: runs/make: not as the stage left it: words.txt has changed; expected it as it was, or "
-        "--force make to make it again, and what depends on it\n"
+        "domainbert: stage make: runs/make: was changed after the stage finished: words.txt has changed; "
+        "restore the files, or use --force make to run the stage and its dependents again\n"
     )
     assert fake_stages.CALLS == []
     assert main(["run", "recipe.yaml", "--dry-run"]) == 2, "a run would end with 2, too"
@@ -71,7 +71,7 @@ def test_all_damaged_folders_come_at_once(capsys: pytest.CaptureFixture[str]) ->
     assert main(["run", "recipe.yaml"]) == 2
     said = capsys.readouterr().err
     assert "2 problems" in said and "stage make: runs/make" in said
-    assert "stage again: runs/again: not as the stage left it: words.txt is missing" in said
+    assert "stage again: runs/again: was changed after the stage finished: words.txt is missing" in said
 
 
 def test_a_stage_that_needs_a_damaged_one_does_not_run(
@@ -90,8 +90,8 @@ def test_a_single_stage_says_the_same(fake_stages: ModuleType, capsys: pytest.Ca
     Path("one/words.txt").write_text("a b")
     assert main(words) == 2
     assert capsys.readouterr().err == (
-        "domainbert: one: not as the stage left it: words.txt has changed; expected it as it was, or --force to make "
-        "it again\n"
+        "domainbert: one: was changed after the stage finished: words.txt has changed; restore the files, or "
+        "use --force to run the stage again\n"
     )
     assert main([*words, "--force"]) == 0
     assert Path("one/words.txt").read_text() == "a a"
@@ -116,7 +116,9 @@ def test_verify_hashes_what_a_quick_look_clears(
     )
     assert main(["run", "recipe.yaml"]) == 0
     assert main(["run", "recipe.yaml", "--verify"]) == 2
-    assert "stage make: runs/make: not as the stage left it: words.txt has changed" in capsys.readouterr().err
+    assert (
+        "stage make: runs/make: was changed after the stage finished: words.txt has changed" in capsys.readouterr().err
+    )
 
 
 def test_verify_hashes_inputs_again(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,7 @@ def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.Capt
     [
         ("[1]", "runs/make/manifest.json: expected a manifest of domainbert, with the keys stage, key and made_from"),
         ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
-        ('{"stage": "make", "key": 7, "seal": "x"}', "runs/make/manifest.json: key is missing, or not what a stage"),
+        ('{"stage": "make", "key": 7, "seal": "x"}', "runs/make/manifest.json: key is missing or has an invalid value"),
     ],
 )
 def test_an_odd_manifest_stops_a_run_with_a_sentence(
@@ -168,7 +170,10 @@ def test_a_changed_number_in_a_manifest_is_damage(capsys: pytest.CaptureFixture[
     file = Path("runs/score/manifest.json")
     file.write_text(file.read_text().replace("0.5", "0.9"))
     assert main(["run", "recipe.yaml"]) == 2
-    assert "stage score: runs/score: not as the stage left it: manifest.json has changed" in capsys.readouterr().err
+    assert (
+        "stage score: runs/score: was changed after the stage finished: manifest.json has changed"
+        in capsys.readouterr().err
+    )
     assert main(["run", "recipe.yaml", "--force", "score"]) == 0
     assert (
         json.loads(Path("runs/results.json").read_text())["stages"]["score"]["metrics"]["systems"]["ours"]["f1"] == 0.5
@@ -186,14 +191,14 @@ def test_a_folder_whose_seal_was_removed_is_replaced_by_force_alone(
     assert capsys.readouterr().out.splitlines()[0] == "stop  make (its manifest.json was removed) -> runs/make"
     assert main(["run", "recipe.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: stage make: runs/make: not as the stage left it: its manifest.json was removed; expected it as it "
-        "was, or --force make to make it again, and what depends on it\n"
+        "domainbert: stage make: runs/make: was changed after the stage finished: its manifest.json was removed; "
+        "restore the files, or use --force make to run the stage and its dependents again\n"
     )
     assert main(["run", "recipe.yaml", "--only", "again"]) == 0
     assert main(["make", "-c", "runs/make/config.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: runs/make: not as the stage left it: its manifest.json was removed; expected it as it was, or "
-        "--force to make it again\n"
+        "domainbert: runs/make: was changed after the stage finished: its manifest.json was removed; restore the "
+        "files, or use --force to run the stage again\n"
     )
     assert Path("runs/make/words.txt").read_text() == "a b a c" and fake_stages.CALLS == []
     assert main(["run", "recipe.yaml", "--force", "make"]) == 0

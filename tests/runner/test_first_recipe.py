@@ -157,9 +157,9 @@ def test_the_same_data_give_the_same_bytes_and_nothing_is_replaced_unasked(sampl
     first = [Path(file).read_bytes() for file in files]
     capsys.readouterr()
     said = refused(capsys, *words)
-    assert said == "a.yaml: is there already; expected another --out, or --force to replace it"
+    assert said == "a.yaml: already exists; expected another --out, or --force to replace it"
     Path("a.yaml").unlink()
-    assert refused(capsys, *words).startswith("a-data: is there already; expected another --out")
+    assert refused(capsys, *words).startswith("a-data: already exists; expected another --out")
     init(*words, "--force")
     assert [Path(file).read_bytes() for file in files] == first
 
@@ -171,7 +171,7 @@ def test_no_data_are_replaced_even_when_asked(capsys):
     before = file.read_bytes()
     for source in (file, data):
         said = refused(capsys, "--labelled", source, "--model", "m", "--out", "own.yaml", "--force")
-        assert said == "--out: own.yaml: its sets would go to own-data, where --labelled is; expected another name"
+        assert said.startswith("--out: own.yaml: the split sets would be written to own-data, which contains --label")
     said = refused(capsys, "--labelled", file, "--model", "m", "--out", file, "--force")
     assert said == "--out: own-data/train.jsonl: expected a file that ends in .yaml"
     assert file.read_bytes() == before and sorted(data.iterdir()) == [file]
@@ -181,7 +181,7 @@ def test_one_file_alone_is_divided_by_documents_and_nothing_is_lost(sample, caps
     whole = read_ner(sample / "ner/train.conll")
     init("--labelled", sample / "ner/train.conll", "--corpus", sample / "corpus.jsonl")
     said = capsys.readouterr().out
-    assert "one set alone is divided by documents into train (81 %), validation (9 %) and test (10 %), in " in said
+    assert "the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in " in said
     assert "texts in test give wide intervals" in said
     parts = [read_ner(Path(f"recipe-data/{split}.conll")) for split in ("train", "validation", "test")]
     texts = [{" ".join(sentence.words) for sentence in part.items} for part in parts]
@@ -204,7 +204,7 @@ def test_a_single_held_out_set_is_the_test_set(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "labelled  " in said and "train 90, validation 10, test 30" in said
     assert "dev.jsonl is the only held-out set, so it is the test set; a tenth of training becomes validation" in said
-    assert "left aside in the folder: README.md" in said
+    assert "not used in the folder: README.md" in said
     made = stages()
     assert made["result"]["test"] == str(dev)
     assert made["finetune-scratch"]["validation"] == "recipe-data/validation.jsonl"
@@ -245,11 +245,14 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path):
     assert said(tmp_path) == f"{tmp_path}: no training set among 'a.jsonl'; {expected}"
     (tmp_path / "french").mkdir()
     (tmp_path / "french/train.conll").write_text("")
-    assert said(tmp_path).startswith(f"{tmp_path}: sets stand in 'french' of it, which are learnt one by one")
+    assert said(tmp_path).startswith(
+        f"{tmp_path}: no training set, but sets in its subfolders 'french': name one of them"
+    )
     (tmp_path / "train.jsonl").write_text("")
     (tmp_path / "train.csv").write_text("")
     assert said(tmp_path) == (
-        f"{tmp_path}: 'train.csv', 'train.jsonl' for train; expected one file, or one with texts and one with labels"
+        f"{tmp_path}: train has 'train.csv', 'train.jsonl'; "
+        "expected one file, or a file with texts and a file with labels"
     )
 
 
@@ -260,7 +263,9 @@ def test_what_is_missing_is_asked_for(tmp_path, capsys):
     assert refused(capsys, "--labelled", file).startswith("init: neither --corpus nor --model; expected raw text to ")
     said = refused(capsys, "--labeled", file)
     assert said == "--labeled: unknown to init; did you mean 'labelled'?"
-    assert "means something else in a recipe" in refused(capsys, "--labelled", file, "--corpus", "${data}/a.txt")
+    assert "is a variable or a reference in a recipe" in refused(
+        capsys, "--labelled", file, "--corpus", "${data}/a.txt"
+    )
     model = ("--labelled", file, "--model", "m")
     assert refused(capsys, *model, "--out", "") == "--out: found ''; expected a file that ends in .yaml"
     assert refused(capsys, *model, "--out", ".") == "--out: found '.'; expected a file that ends in .yaml"
@@ -282,7 +287,7 @@ def test_tags_that_a_scheme_forbids_are_mended_and_told(tmp_path, sample, capsys
     init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
     said = capsys.readouterr().out
     found = f"{folder}/test.conll:61: I-x begins the sentence, which IOB2 forbids"
-    assert f"mended while it is read, and counted, such as {found}\n" in said
+    assert f"repaired while reading, and counted, such as {found}\n" in said
     task = {"class_path": "Ner", "init_args": {"format": {"repair": True}}}
     assert [stages()[name]["task"] for name in ("finetune-scratch", "result")] == [task, task]
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
@@ -329,7 +334,9 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     assert {main(["run", f"{name}.yaml", "--dry-run"]) for name in asked} == {0}
     capsys.readouterr()
     error = refused(capsys, "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
-    assert error == f"--teacher: {runs / 'pretrain'}: without --model; expected the small model that it teaches"
+    assert (
+        error == f"--teacher: {runs / 'pretrain'}: --model is missing; expected the small model that the teacher trains"
+    )
     shutil.copytree(runs / "pretrain", "other")
     tokenizer = Path("other/tokenizer.json")
     tokenizer.write_text(tokenizer.read_text().replace('"##a"', '"##0a"', 1))
@@ -412,7 +419,7 @@ def test_fine_tuning_follows_the_items_and_the_encoder():
 def test_a_window_takes_99_of_100_texts():
     assert sizes.window([*[100] * 99, 4000], True, 512).value == 128
     assert sizes.window([*[100] * 90, *[140] * 10], True, 512) == (256, "99 % of the texts have at most 140 tokens")
-    assert sizes.window([900], True, 512).reason.endswith("900 tokens; longer texts are read in windows")
+    assert sizes.window([900], True, 512).reason.endswith("900 tokens; longer texts are split into windows")
     assert sizes.window([200], False, 192).value == 192
     assert sizes.window([*[100] * 99, 300], True, 512, whole=True) == (
         512,
@@ -521,7 +528,10 @@ def test_a_folder_of_any_name_is_found_again(sample, name):
 def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
     corpus = ("--corpus", sample / "corpus.jsonl")
     said = refused(capsys, "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
-    assert said == "v/${x}-train.jsonl: means something else in a recipe; expected another path"
+    assert (
+        said
+        == "v/${x}-train.jsonl: is a variable or a reference in a recipe; expected a path without '${' and initial '@'"
+    )
     said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
     assert said == r"'s\udcff': a name that is not UTF-8; expected UTF-8: rename the file or folder"
     assert not Path("recipe.yaml").exists()
@@ -546,7 +556,7 @@ def test_a_folder_of_several_seeds_is_not_pretrained_further(runs, capsys):
     model = runs / "ner-pretrained"
     words = ("--labelled", runs / "sample/ner", "--model", model)
     said = refused(capsys, *words, "--corpus", runs / "sample/corpus.jsonl")
-    assert said.startswith(f"--model: {model}: holds a fine-tuned model for each seed; beside --corpus expected a ")
+    assert said.startswith(f"--model: {model}: holds a fine-tuned model for each seed; expected a single model to ")
     best = said.rpartition(" ")[2]
     assert Path(best).parent == model
     init("--labelled", runs / "sample/ner", "--model", best, "--corpus", runs / "sample/corpus.jsonl")

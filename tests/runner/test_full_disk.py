@@ -85,7 +85,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         assert disk.full
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device: stage {stage} had written ")
-    assert said.endswith(" were free; nothing of it is kept: make room, and run it again")
+    assert said.endswith(" were free; no output was kept: free some space and run the stage again")
     assert list(tmp_path.iterdir()) == []
     assert main(words) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"manifest.json", "status.json"}
@@ -127,7 +127,7 @@ def test_a_training_keeps_its_checkpoints_and_goes_on(
         assert work.run("pretrain", "out", training) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device: stage pretrain had written ")
-    assert "were free; what it has done is kept: make room; to resume: domainbert pretrain -c " in said
+    assert "were free; its progress was kept: free some space; to resume: domainbert pretrain -c " in said
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left == {"checkpoints", "config.yaml", "logs", "running.lock", "status.json"}
     assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"

@@ -54,14 +54,15 @@ def test_the_resolved_yaml_gives_the_same_result(fake_stages: ModuleType, capsys
     assert one["key"] == two["key"]
     assert Path("one/arguments.txt").read_text() == Path("two/arguments.txt").read_text()
     assert main(["use", "-c", "one/config.yaml"]) == 0
-    assert "is done already" in capsys.readouterr().out
+    assert "is already done" in capsys.readouterr().out
 
 
 def test_other_work_is_replaced_only_by_force(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
     assert main(["make", "--words", "[b]", "--out", "out"]) == 2
     assert (
-        "out: holds other work (words: new b; dropped a); expected a new folder, or --force" in capsys.readouterr().err
+        "out: holds other output (words: new b; dropped a); expected a new folder, or --force"
+        in capsys.readouterr().err
     )
     assert Path("out/words.txt").read_text() == "a a"
     assert main(["make", "--words", "[b]", "--out", "out", "--force"]) == 0
@@ -181,7 +182,7 @@ def test_what_another_process_finishes_after_the_look_is_not_cleared(
     monkeypatch.setattr(jobs, "dump_yaml", meanwhile)
     assert main([*words, *(["--force"] if force else [])]) == (2 if force else 0)
     assert ("another process has just finished this folder" in capsys.readouterr().err) == force
-    assert main(words) == 0 and "is done already" in capsys.readouterr().out
+    assert main(words) == 0 and "is already done" in capsys.readouterr().out
     assert fake_stages.CALLS.count("out") == 1 and not Path("out/running.lock").exists()
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from domainbert.base.freshness import write_record
 from domainbert.cli import main
-from domainbert.runner.listing import Run, StageSeen, list_runs, look_at
+from domainbert.runner.listing import Run, StageSeen, inspect_stage, list_runs
 from domainbert.runner.listing_table import table
 from domainbert.runner.results_table import SystemScore
 
@@ -66,7 +66,7 @@ def test_a_run_began_with_its_first_stage_and_a_check_with_errors_is_not_done() 
     write_record(Path("runs/law/use/manifest.json"), check)
     ((run,), _) = list_runs(Path("runs"))
     assert run.started == datetime(2026, 11, 1, 10, tzinfo=timezone.utc)
-    seen = look_at(Path("runs/law/use"))
+    seen = inspect_stage(Path("runs/law/use"))
     why = "errors in the data: train.conll:3: café is labelled twice, test.conll:1: no text"
     assert (seen.state, seen.why) == ("failed", why)
 
@@ -177,7 +177,7 @@ def test_a_running_stage_tells_its_last_step(capsys: pytest.CaptureFixture[str])
         "running",
         "seed-2, step 1,250",
     )
-    assert look_at(folder).state == "killed", "the process has ended"
+    assert inspect_stage(folder).state == "killed", "the process has ended"
 
 
 def test_what_is_damaged_is_told_and_nothing_is_hashed(
@@ -204,7 +204,7 @@ def test_what_is_damaged_is_told_and_nothing_is_hashed(
     whys = [run["stages"][0]["why"] for run in found["runs"]]
     assert whys[1:3] == ["manifest.json has changed", "words.txt is missing"]
     assert whys[0].startswith("runs/broken/manifest.json: not valid JSON (")
-    assert whys[3].startswith("runs/nonsense/manifest.json: key is missing, or not what a stage writes there")
+    assert whys[3].startswith("runs/nonsense/manifest.json: key is missing or has an invalid value")
     assert whys[5] == "its manifest.json was removed"
 
 
@@ -281,9 +281,9 @@ def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in {
-        ("none",): "none: no such folder; expected one with runs in it, or a run",
-        ("a", "b"): "runs: expected at most one folder, and --json: domainbert runs FOLDER",
-        ("--sort", "time"): "runs: expected at most one folder, and --json: domainbert runs FOLDER",
+        ("none",): "none: no such folder; expected a run, or a folder that contains runs",
+        ("a", "b"): "runs: expected at most one folder and --json, such as: domainbert runs FOLDER",
+        ("--sort", "time"): "runs: expected at most one folder and --json, such as: domainbert runs FOLDER",
     }.items():
         assert main(["runs", *words]) == 2
         assert capsys.readouterr().err == f"domainbert: {told}\n"

@@ -248,7 +248,9 @@ def test_a_stage_that_is_not_needed_may_lack_its_files(
         assert capsys.readouterr().err == f"domainbert: {lacks}\n"
     assert main(["run", "recipe.yaml", "--only", "make,use"]) == 0
     assert fake_stages.CALLS == ["make", "use"]
-    assert capsys.readouterr().out.startswith(f"{lacks}; the stage is not asked for, and left out\nmake: running")
+    assert capsys.readouterr().out.startswith(
+        f"{lacks}; the stage is left out, because it is not selected\nmake: running"
+    )
     Path("texts/no.txt").write_text("text")
     Path("texts/a.txt").rename("a.txt")  # a file that a configuration names, not a setting
     assert main(["run", "recipe.yaml", "--only", "make"]) == 0
@@ -292,7 +294,7 @@ def test_what_depends_on_a_forced_stage_and_was_not_asked_for_is_forced_next(
     run()
     capsys.readouterr()
     run(selection=Selection(only=("make",), force=("make",)))
-    assert capsys.readouterr().out.startswith("made again by the next command without --only: use, score\n")
+    assert capsys.readouterr().out.startswith("the next command without --only will run: use, score\n")
     assert to_run() == {"use": "forced", "score": "forced"}
     run(selection=Selection(only=("use",)))
     assert to_run() == {"score": "forced"}
@@ -435,7 +437,7 @@ def test_the_command_that_resumes_has_the_variables_of_the_environment(
     [
         (["--force="], "--force: found ''; expected names of stages"),
         (["--only", ","], "--only: found ','; expected names of stages"),
-        (["--only", "make", "--force", "use"], "--force: 'use' is not among the stages of --only or --from"),
+        (["--only", "make", "--force", "use"], "--force: 'use' is not selected by --only or --from"),
     ],
 )
 def test_names_of_stages_that_mean_nothing_are_refused(
@@ -469,9 +471,9 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     assert word(read(("vars.words", "${folder} of ${made}"), ("vars.made", "${by} us"), ("vars.by", "by"))) == (
         "texts of by us"
     )
-    with pytest.raises(DomainbertError, match=r"vars\.words: names itself, by way of .*; expected text in the end"):
+    with pytest.raises(DomainbertError, match=r"vars\.words: refers to itself through .*; expected text"):
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
-    with pytest.raises(DomainbertError, match=r"--vars\.wrds: nothing reads \$\{wrds\}; did you mean 'words'"):
+    with pytest.raises(DomainbertError, match=r"--vars\.wrds: \$\{wrds\} is not used; did you mean 'words'"):
         read(("vars.wrds", "typed"))
     for typed in ([("out", "~/runs")], [("out", "${folder}"), ("vars.folder", "~/runs")]):
         with pytest.raises(DomainbertError, match=r"out: found '~/runs'; expected the whole path"):
@@ -499,7 +501,7 @@ stages:
     assert str(caught.value).splitlines() == [
         "recipe.yaml: 2 problems",
         "  recipe.yaml:2: vars.folder: found null; expected text, here, from --vars.folder or from DOMAINBERT_FOLDER",
-        "  recipe.yaml:7: ${foldr} is not among vars; did you mean 'folder'?",
+        "  recipe.yaml:7: ${foldr} is not defined in vars; did you mean 'folder'?",
     ]
     Path("recipe.yaml").write_text(Path("recipe.yaml").read_text().replace("foldr", "folder"))
     with pytest.raises(DomainbertError) as caught:

@@ -29,7 +29,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_ends_with_a_page_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "recipe.yaml"]) == 0
     file = Path("runs/test/report.html")
-    assert capsys.readouterr().out.endswith(f"{file} shows the run in a browser.\n")
+    assert capsys.readouterr().out.endswith(f"report: {file} (open it in a browser)\n")
     written = file.stat().st_mtime_ns
     assert "Report: test" in file.read_text()
     assert cli.main(["run", "recipe.yaml"]) == 0

@@ -15,7 +15,7 @@ from typing import Any
 from domainbert.samples.datasets import SPLITS, Abstract, SampleData
 from domainbert.samples.files import write_conll, write_jsonl, write_text
 from domainbert.samples.vocabulary import Vocabulary
-from domainbert.samples.writer import DIRECTIONS, Sentence, Token, Writer, laid_out
+from domainbert.samples.writer import DIRECTIONS, Sentence, Token, Writer, text_with_offsets
 from tests.samples.trees import treebank, write_conllu
 
 Row = dict[str, Any]
@@ -104,11 +104,11 @@ def _relation(writer: Writer, rng: Random) -> Row:
 
 def _pair(writer: Writer, rng: Random) -> Row:
     found, concluded = rng.choice(DIRECTIONS), rng.choice(DIRECTIONS)
-    text = laid_out(writer.sentence(f"finding_{found}"))[0]
+    text = text_with_offsets(writer.sentence(f"finding_{found}"))[0]
     if rng.random() < _UNRELATED:
-        return {"text": text, "text_pair": laid_out(writer.sentence("context"))[0], "label": "neutral"}
+        return {"text": text, "text_pair": text_with_offsets(writer.sentence("context"))[0], "label": "neutral"}
     label = "entailment" if found == concluded else "contradiction"
-    return {"text": text, "text_pair": laid_out(writer.sentence(f"conclusion_{concluded}"))[0], "label": label}
+    return {"text": text, "text_pair": text_with_offsets(writer.sentence(f"conclusion_{concluded}"))[0], "label": label}
 
 
 def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
@@ -119,7 +119,7 @@ def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
         sentence = writer.sentence(rule)
         begin = len(context) + 1 if context else 0
         found = _one_of_each(sentence)
-        context = f"{context} {laid_out(sentence)[0]}" if context else laid_out(sentence)[0]
+        context = f"{context} {text_with_offsets(sentence)[0]}" if context else text_with_offsets(sentence)[0]
         if found is not None:
             asked.append([(begin + start, begin + end) for start, end in found[1:]])
     questions = []
@@ -138,7 +138,7 @@ def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
 
 def _one_of_each(sentence: Sentence) -> tuple[str, tuple[int, int], tuple[int, int]] | None:
     """The text of a sentence, and where its intervention and its outcome stand; None unless it has one of each."""
-    text, offsets = laid_out(sentence)
+    text, offsets = text_with_offsets(sentence)
     places: dict[str, list[tuple[int, int]]] = {"intervention": [], "outcome": []}
     for (start, end), token in zip(offsets, sentence, strict=True):
         if token.tag[2:] in places:

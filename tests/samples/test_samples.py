@@ -11,7 +11,7 @@ from domainbert.samples.datasets import SPLITS, SampleData, entity_strings, unse
 from domainbert.samples.grammar import LABELS, MAIN, PHRASES, SENTENCES
 from domainbert.samples.lexicons import DOMAINS, GENERAL
 from domainbert.samples.vocabulary import NAME_COUNTS, Vocabulary
-from domainbert.samples.writer import Token, Writer, laid_out, natural_text
+from domainbert.samples.writer import Token, Writer, natural_text, text_with_offsets
 from tests.samples.task_data import RELATIONS, WORD_LABELS, TaskData, word_labels
 from tests.samples.trees import treebank
 
@@ -128,7 +128,7 @@ def test_natural_text():
 
 def test_places_of_words_are_those_of_the_natural_text(corpus):
     for sentence in (sentence for abstract in corpus[:100] for sentence in abstract):
-        text, offsets = laid_out(sentence)
+        text, offsets = text_with_offsets(sentence)
         assert text == re.sub(r" (?=[,.;:)%'])|(?<=\() ", "", " ".join(token.word for token in sentence))
         assert [text[start:end] for start, end in offsets] == [token.word for token in sentence]
 

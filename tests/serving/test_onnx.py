@@ -170,7 +170,7 @@ def test_logits_are_those_of_transformers_for_any_batch_and_length(exported, siz
 
 def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
     """The way of `predict` in ONNX Runtime and in torch: other rows, the same numbers, whatever the batch."""
-    from domainbert.serving.predictor import packed_logits
+    from domainbert.tasks.packed_logits import packed_logits
 
     _, head, folder = exported
     model, opened, _ = load_model(folder, head)
@@ -339,7 +339,7 @@ def test_a_random_field_is_written_to_the_bit(tmp_path):
     assert torch.equal(found.transitions, torch.where(crf.allowed, crf.transitions, -1e4))
     fields = json.loads((tmp_path / "crf.json").read_text())
     assert fields["labels"] == LABELS and fields["transitions"][0][2] == -10000 and "Viterbi" in fields["how"]
-    with pytest.raises(DomainbertError, match=r"crf\.json: labels are not those of config\.json; expected O, B-x"):
+    with pytest.raises(DomainbertError, match=r"crf\.json: labels differ from config\.json; expected O, B-x"):
         CrfDecoder(head, ["O", "B-x"]).read(tmp_path)
 
 

@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from domainbert.serving.parts import compute_in_parts
 
 import domainbert
 from domainbert.base.errors import DomainbertError
@@ -22,7 +23,6 @@ from domainbert.labelled.tag_schemes import to_iob2
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
-from domainbert.serving.parts import compute_in_parts
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.words import TaggedWords
@@ -197,9 +197,7 @@ def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
         for texts in (loaded[0].predict_entities(natural), tagger.predict_entities(natural))
     )
     assert len(wanted) > 100 and len(found & wanted) > 0.95 * max(len(found), len(wanted))
-    with pytest.raises(
-        DomainbertError, match="loaded with 16 bits; expected a model in torch, loaded with precision 32"
-    ):
+    with pytest.raises(DomainbertError, match="loaded with 16 bits; expected a torch model, loaded with precision 32"):
         domainbert.attributions(loaded[0], natural[0])
     assert domainbert.attributions(runs / "ner-pretrained", natural[0]) is not None
 
@@ -363,7 +361,7 @@ def test_words_are_lists_and_pairs_are_strings(tagger):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize(
-    ("precision", "advice"), [("32-true", "train or export it again"), ("bf16-mixed", "try precision: 32-true")]
+    ("precision", "advice"), [("32-true", "train or export the model again"), ("bf16-mixed", "try precision: 32-true")]
 )
 def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, value, precision, advice):
     """They would be decoded into no entities, or into a class."""
@@ -376,9 +374,13 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
 
 
 def test_the_wrong_folder_is_named(runs):
-    with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
+    with pytest.raises(
+        DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load it with load_classifier"
+    ):
         load_tagger(runs / "classification-pretrained", "32-true")
-    with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load_tagger reads it"):
+    with pytest.raises(
+        DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load it with load_tagger"
+    ):
         load_classifier(runs / "ner-pretrained", "32-true")
     for load in (load_tagger, load_classifier, load_predictor):
         with pytest.raises(DomainbertError, match="the model has no head for a task; expected one that finetune wrote"):

@@ -204,7 +204,7 @@ def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.
     _, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}], strategy: {evil}}}\n")
     words = ", ".join(WORDS["strategy"])
     assert problems == [
-        "0.yaml:2: trainer.plugins: domainbert sets it; there is nothing to set",
+        "0.yaml:2: trainer.plugins: domainbert sets it; its value cannot be changed",
         f"0.yaml:2: trainer.strategy: found a mapping; expected one of {words}",
     ]
     assert not Path("canary").exists() and "canary_module" not in sys.modules
@@ -220,7 +220,7 @@ def test_real_encoders_are_found_by_their_short_name() -> None:
 
 def test_arguments_that_domainbert_sets_are_refused(fake_stages: ModuleType) -> None:
     _, problems = read(fake_stages.use, "source: source.txt\ntrainer:\n  precision: 32\n  devices: 2\n")
-    assert problems == ["0.yaml:3: trainer.precision: domainbert sets it; write precision beside trainer"]
+    assert problems == ["0.yaml:3: trainer.precision: domainbert sets it; set precision, outside of trainer"]
 
 
 def test_a_huge_value_is_cut_in_the_message(fake_stages: ModuleType) -> None:

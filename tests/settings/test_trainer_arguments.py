@@ -86,7 +86,7 @@ def test_what_would_end_a_training_early_or_leave_out_batches_is_refused(name: s
     """The steps, the order and the learning rate are those of the budget, and the last step is validated."""
     (problem,) = problems(name, 1)
     assert problem == f"t.yaml:2: trainer.{name}: {REFUSED[name]}" and (
-        " ends " in problem or " leaves out " in problem
+        " ends " in problem or " skips batches" in problem
     )
 
 

@@ -56,7 +56,7 @@ def test_a_corpus_is_looked_at_and_compared(
     corpora = found["fit"]["corpora"]
     assert list(corpora) == ["corpus", "proteins"] and corpora["proteins"]["above_nearest"]["bits_per_word"] > 0
     assert found["fit"]["task_texts"] == 60 and found["metrics"]["fit"] == found["fit"]
-    assert "words of each corpus predict them:" in capsys.readouterr().out
+    assert "words of each corpus:" in capsys.readouterr().out
     assert checked(tmp_path, **given, other_corpora=others) == found
 
 

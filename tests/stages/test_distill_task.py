@@ -224,7 +224,7 @@ def test_another_vocabulary_of_a_parser_is_told_before_anything_runs(runs, tmp_p
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
-    from domainbert.distillation.distilling import TaskDistillation
+    from domainbert.distillation.on_task import TaskDistillation
 
     losses = [SoftTargets(), HardTargets(), HiddenMSE()]
     changes = {"unlabelled": runs.corpus, "checkpoint_every": 100}

@@ -281,7 +281,8 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
     ):
         load_teachers([tagger_folder], task, "32-true", None, 0)
     with pytest.raises(
-        DomainbertError, match=r"precision: bf16-mixed; .*model\.onnx has its own, expected 32-true or au"
+        DomainbertError,
+        match=r"precision: found bf16-mixed; .*model\.onnx has a fixed precision, expected 32-true or au",
     ):
         load_predictor(tagger_folder, "bf16-mixed")
     assert open_model(tagger_folder).onnx == tagger_folder / "model.onnx"

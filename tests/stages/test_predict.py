@@ -142,7 +142,7 @@ def test_a_file_of_empty_texts(run, tmp_path):
         ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
         ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
         ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
-        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix '.csv', and its first lines do not tell; expected lines of"),
+        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix '.csv' and unknown content; expected lines of"),
         ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
         ("a.conll", "a O\n", {"token_column": 5}, "a.conll: no column 5"),
     ],

@@ -68,7 +68,7 @@ def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, f
 
 
 def test_a_corpus_without_validation_is_refused_before_it_is_read() -> None:
-    with pytest.raises(DomainbertError, match=r"corpus\.validation_fraction: found 0; expected more, as a model is"):
+    with pytest.raises(DomainbertError, match=r"corpus\.validation_fraction: found 0; expected a positive value"):
         Prepare(corpus=CorpusConfig([Source("a.txt")], validation_fraction=0), tokenizer=Path("vocab"))
 
 

@@ -105,7 +105,7 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}
     assert work.run("pretrain", "wrong", further | {"objective": other}) == (2 if kind == "electra" else 0)
     if kind == "electra":
-        assert "not the generator that `generator` describes" in capsys.readouterr().err
+        assert "differs from the setting `generator`; expected the same" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,6 +169,6 @@ def test_rows_are_shown_with_what_the_generator_sees(runs: Any, work: Work, caps
     """15 % of the tokens, 85 of a hundred of them hidden from it."""
     settings = settings_of(runs, "electra", batch_size=1, micro_batch_size=None)
     assert work.run("pretrain", "out", settings, "--show", "6") == 0
-    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "to the generator, a sample" in line]
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "the generator, whose sample" in line]
     assert len(shown) > 40 and 0.75 < sum(line[3] == "hidden" for line in shown) / len(shown) < 0.95
     assert all(line[2] == line[-1] for line in shown), "each line names the text's own token"

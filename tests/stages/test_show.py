@@ -130,7 +130,7 @@ def test_an_objective_that_says_nothing_has_notes_of_what_it_replaced(runs):
     written = learnt.tokenizer.tokens[changed[1, 3]]
     changed[1, 3] += 1
     notes = learnt.notes(rows, {"input_ids": changed})
-    assert notes[1][3] == f"stands for {written}" and sum(bool(note) for row in notes for note in row) == 1
+    assert notes[1][3] == f"replaces {written}" and sum(bool(note) for row in notes for note in row) == 1
 
 
 def test_pretrain_shows_rows_and_writes_nothing(runs, in_folder, capsys):

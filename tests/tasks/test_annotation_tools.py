@@ -119,7 +119,7 @@ def test_json_of_spacy(tmp_path, value, indent):
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
     assert read_ner(path).describe().startswith(f"{path}: 1 sentences, 2 words; JSON, texts in 'text'")
-    with pytest.raises(DomainbertError, match="JSON is not divided into folds; expected CoNLL or JSONL"):
+    with pytest.raises(DomainbertError, match="JSON cannot be divided into folds; expected CoNLL or JSONL"):
         read_ner(path).units()
 
 
@@ -183,11 +183,11 @@ SMILING = "\U0001f600 A loan"
     [
         (
             [task(by(1, result(5, 9, "x", text="loan")), text=SMILING)],
-            "result[0]: 'loan' (5-9) is there by UTF-16 code",
+            "result[0]: the offsets 5-9 of 'loan' count UTF-16 code",
         ),
         ([task(by(1, result(2, 6, "x", "y")))], "result[0]: labels a JSON list; expected a list of one"),
         ([task(by(1, result("/p[1]", "/p[1]", "x")))], 'entities[0]: start "/p[1]", end "/p[1]"; expected numbers'),
-        ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not on the borders of words"),
+        ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not at word boundaries"),
         ([{"data": {"body": ""}, "annotations": []}], "no key 'text'; found 'body'"),
         ([{"data": {"text": "a"}, "completions": []}], "no key 'annotations'; found 'data', 'completions'"),
         ([{"data": 3}], "no object under 'data'; expected a task of Label Studio's JSON export"),
@@ -244,7 +244,7 @@ def test_brat_counts_what_it_leaves_out(tmp_path):
         ("\nT1\tloan 2 6\tloans\n", "one.ann:2: characters 2-6 are 'loan', its text is 'loans'"),
         ("T1 loan 2 6 loan\n", "one.ann:1: 'T1 loan 2 6 loan'; expected a line of brat"),
         (f"T1\tloan {5000 * '9'} 6\tloan\n", "one.ann:1: 'T1\\tloan 999...99999 6\\tloan'; expected a line of brat"),
-        ("R1\ta Arg1:T1\nT1\tloan 2 5\tloa\n", "one.ann:2: 'loa' (2-5) is not on the borders of words"),
+        ("R1\ta Arg1:T1\nT1\tloan 2 5\tloa\n", "one.ann:2: 'loa' (2-5) is not at word boundaries"),
         (
             "T1\tplace 10 19\tS\u00e3o Paulo\nT2\tname 10 13\tS\u00e3o\n",
             "one.ann:2: name 'S\u00e3o' (10-13) and place 'S\u00e3o Paulo' (10-19) overlap",
@@ -261,7 +261,7 @@ def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, mes
 def test_documents_of_brat_have_two_files(tmp_path):
     folder = brat(tmp_path / "b", one="")
     (folder / "more.txt").write_text("A")
-    with pytest.raises(DomainbertError, match=r"more.txt: no more.ann beside it"):
+    with pytest.raises(DomainbertError, match=r"more.txt: the folder has no more.ann"):
         read_ner(folder)
     (tmp_path / "c").mkdir()
     with pytest.raises(DomainbertError, match=r"is a folder without .ann files"):

@@ -78,7 +78,7 @@ def test_columns_by_number(write):
     assert list(read_words(path, token_column=1)) == [["A", "cat"]]
     with pytest.raises(DomainbertError, match="no column 3; the file has 3"):
         read_conll(path, tag_column=3)
-    with pytest.raises(DomainbertError, match="column 2 would hold both"):
+    with pytest.raises(DomainbertError, match="column 2 is set for both"):
         read_conll(path, token_column=2)
 
 
@@ -94,13 +94,13 @@ def test_columns_by_number(write):
         ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
         ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
         ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
-        ("A\u00a0O\n", ": column 0 would hold both words and tags; expected two columns"),
+        ("A\u00a0O\n", ": column 0 is set for both words and tags; expected two columns"),
         ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
         ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
-        ("A O\n\ufeffb O\n", ":2: a byte order mark; expected none but the one that may begin the file"),
+        ("A O\n\ufeffb O\n", ":2: a byte order mark; expected it only at the beginning of the file"),
         ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected none but"),
-        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D behind -DOCSTART-; expected lines that end in"),
-        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 behind -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D after -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 after -DOCSTART-; expected lines that end in"),
         ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
         ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters without white space"),
         ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
@@ -198,7 +198,7 @@ def test_tags_without_types_are_entities_of_one_type(write, tags):
 def test_a_tag_that_leaves_its_entity_open_is_named_itself(write):
     with pytest.raises(DomainbertError) as error:
         read_conll(write("A S-x\nb B-x\nc O\nd S-x\n"))
-    said = ":2: B-x stands before O, which BIOES forbids; expected S-x (`repair: true` reads it so)"
+    said = ":2: B-x is followed by O, which BIOES forbids; expected S-x (`repair: true` rewrites it)"
     assert str(error.value).endswith(said)
     assert read_conll(write("A S-x\nb B-x\nc O\n"), repair=True).repairs[0].endswith("BIOES forbids; read as S-x")
 
@@ -234,7 +234,7 @@ def test_ncbi_disease(bio_data):
 
 def test_the_numbers_of_a_treebank_are_not_taken_for_words(write):
     path = write("".join(f"{n}\t{word}" + "\t_" * 8 + "\n" for n, word in enumerate(("Cash", "helped"), 1)))
-    with pytest.raises(DomainbertError, match=r":1: column 0 numbers the words, .* expected token_column: 1"):
+    with pytest.raises(DomainbertError, match=r":1: column 0 holds word numbers, .* expected token_column: 1"):
         list(read_words(path))
     assert list(read_words(path, token_column=1)) == [["Cash", "helped"]]
     assert list(read_words(write("1 O\n2 O\n"))) == [["1", "2"]]
@@ -248,7 +248,7 @@ def test_the_words_of_a_treebank_are_read_without_what_stands_beside_them(tmp_pa
     kind, items = read_texts(path, "auto", "text", 1)
     assert str(kind) == "CoNLL"
     assert [content for _, content in items] == [["de", "le", "#"], ["Là"]]
-    with pytest.raises(DomainbertError, match=r":4: column 0 numbers the words, .* expected token_column: 1"):
+    with pytest.raises(DomainbertError, match=r":4: column 0 holds word numbers, .* expected token_column: 1"):
         list(read_words(path))
 
 

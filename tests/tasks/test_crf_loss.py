@@ -13,9 +13,8 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.entities import Sentence
-from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import fine_tuning
 
 LABELS = ("O", "B-cell", "I-cell", "B-part", "I-part")
 SENTENCES = [
@@ -166,11 +165,10 @@ def test_fine_tuning_binds_the_head_and_keeps_its_table_of_entries_out_of_checkp
     """A model that has the embeddings of some entries alone reads them where they are."""
     task, model = CrfNerTask(LABELS), make_model("crf", 5)
     row = torch.arange(tokenizer.vocab_size).flip(0)
-    settings = OptimConfig(), ScheduleConfig(), 10, []
-    module = FineTuning(model, task, *settings, row=row).eval()
+    module = fine_tuning(model, task, row=row).eval()
     assert task.crf is model.head.crf and not any("row" in name for name in module.state_dict())
     (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
-    plain = FineTuning(model, CrfNerTask(LABELS), *settings).eval()
+    plain = fine_tuning(model, CrfNerTask(LABELS)).eval()
     flipped = batch | {"input_ids": tokenizer.vocab_size - 1 - batch["input_ids"]}
     with torch.no_grad():
         found, wanted = module._logits(batch), plain._logits(flipped)

@@ -28,7 +28,6 @@ from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
-from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.ner.config import Ner
@@ -36,7 +35,7 @@ from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.task import Task
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import fine_tuning
 from tests.tiny_training import CONFIG, logs_each_step
 
 EPSILON, ALPHA = 0.7, 0.4
@@ -81,7 +80,7 @@ def batches(case, size: int, accumulation: int = 1, examples=None) -> list[dict[
 
 def train_step(case, model, accumulation: int = 1, **settings) -> tuple[dict[str, float], dict[str, Tensor]]:
     """The terms that are logged of an optimiser step, and its gradient."""
-    module = FineTuning(model, case.task, OptimConfig(), ScheduleConfig(), 10, [], **settings).train()
+    module = fine_tuning(model, case.task, **settings).train()
     module.trainer = SimpleNamespace(
         global_rank=0,
         world_size=1,
@@ -282,7 +281,7 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
     def refused(task: Task[Any, Any], head: str) -> str:
         model = build_model(CONFIG, VocabularyFacts(30, 0), head, 3)
         with pytest.raises(DomainbertError) as error:
-            FineTuning(model, task, OptimConfig(), ScheduleConfig(), 1, [], r_drop=RDropConfig())
+            fine_tuning(model, task, r_drop=RDropConfig())
         return str(error.value)
 
     files = {"model": Path("model"), "train": Path("train.conll"), "validation": Path("dev.conll")}
@@ -291,9 +290,9 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
             Finetune(task=config, r_drop=RDropConfig(), **files)
         assert Finetune(task=config, **files).r_drop is None
     said = refused(CrfNerTask(TAGS), "crf")
-    assert said == "r_drop: the tags of a CRF depend on one another; expected head: linear, or no r_drop"
+    assert said == "r_drop: the tags of a CRF depend on each other; expected head: linear, or no r_drop"
     parser = build_model(CONFIG, VocabularyFacts(30, 0), "biaffine", 3, {"arc_size": 4, "label_size": 5})
     with pytest.raises(DomainbertError, match=r"^r_drop: parsing says no divergence of its outputs"):
-        FineTuning(parser, ParsingTask(CLASSES), OptimConfig(), ScheduleConfig(), 1, [], r_drop=RDropConfig())
+        fine_tuning(parser, ParsingTask(CLASSES), r_drop=RDropConfig())
     silent = type("Silent", (ClassificationTask,), {"exclusive": False, "__module__": ClassificationTask.__module__})
     assert refused(silent(CLASSES), "sequence").startswith("r_drop: classification says no divergence of its outputs")

@@ -86,8 +86,8 @@ def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> 
             "x_text.txt:3: 3 lines, but x_labels.txt has 2; expected a label in each line for",
         ),
         (["a"], ["0", "1"], "x_labels.txt:2: 2 lines, but x_text.txt has 1; expected"),
-        (["a", "", "c"], ["0", "1", "2"], "x_text.txt:2: 'text' is empty; expected a filled string"),
-        (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty; expected a filled string (x_labels.txt:2)"),
+        (["a", "", "c"], ["0", "1", "2"], "x_text.txt:2: 'text' is empty; expected a non-empty string"),
+        (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty; expected a non-empty string (x_labels.txt:2)"),
         (["a", "b"], ["0", "3"], "x_text.txt:2: label \"3\"; expected one of 'negative', "),
         ([], [], "x_text.txt: no texts"),
     ],
@@ -168,7 +168,7 @@ def test_slices_that_rows_lack_or_files_give_twice() -> None:
     whole = LabelledFile(path=Path("rows.csv"), by={"year": "2021"})
     assert read_set(by_year, whole).items[0].by == {"year": "2021"}
     for task in (Ner(), TokenLabels(), Parsing(), QuestionAnswering()):
-        with pytest.raises(DomainbertError, match=f"{task.name} reads a file by itself; expected its path alone"):
+        with pytest.raises(DomainbertError, match=f"{task.name} reads single files; expected only a path"):
             read_set(task, whole)
 
 

@@ -251,7 +251,7 @@ stages:
     target = {"items": torch.zeros(1), "example": torch.tensor([0]), "targets": gold.long()}
     assert float(task.loss(output.logits, target)) == pytest.approx(float(output.loss), rel=1e-5)
     with pytest.raises(
-        DomainbertError, match=r"is a multi-label classifier with the labels .*; load_predictor reads it"
+        DomainbertError, match=r"is a multi-label classifier with the labels .*; load it with load_predictor"
     ):
         domainbert.load_classifier(run / "topics", "32-true")
     assert json.loads((run / "student/seed-1/config.json").read_text())["domainbert_threshold"] > 0

@@ -17,7 +17,6 @@ from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import label_set
 from domainbert.labelled.tag_schemes import labels_of_types, to_iob2
 from domainbert.tasks.decoding import decode_words, valid_field
-from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
@@ -25,7 +24,7 @@ from domainbert.tasks.task import read_task
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import fine_tuning
 
 LABELS = ("O", "B-cell", "I-cell", "B-B-part", "I-B-part")
 
@@ -134,7 +133,7 @@ def test_validation_scores_words_of_the_file(tokenizer, make_model, monkeypatch)
         make_sentence(["a"] * 30, ["O", "B-cell", "I-cell"] * 10),
     ]
     task = NerTask(LABELS)
-    module = FineTuning(make_model("tokens", 5), task, OptimConfig(), ScheduleConfig(), 10, sentences)
+    module = fine_tuning(make_model("tokens", 5), task, validation=sentences)
     logged = {}
     monkeypatch.setattr(module, "log_dict", logged.update)
 

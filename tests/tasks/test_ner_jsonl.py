@@ -54,15 +54,15 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
         (
             {"tags": [0, 1]},
             {},
-            "'tags' holds the number 0; expected names of tags (label_names says what numbers stand",
+            "'tags' contains the number 0; expected names of tags, or label_names with the",
         ),
-        ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' holds 4; expected numbers from 0 to 3 (label_names)"),
-        ({"tags": [0, -100]}, {"label_names": NAMES}, "'tags' holds -100; expected numbers from 0 to 3"),
-        ({"tags": [0, "O"]}, {"label_names": NAMES}, "'tags' holds \"O\"; expected numbers from 0 to 3"),
-        ({"tags": [0, True]}, {"label_names": NAMES}, "'tags' holds true; expected numbers from 0 to 3"),
-        ({"tags": [0]}, {"label_names": NAMES}, "2 tokens but 1 tags; expected as many"),
+        ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' contains 4; expected numbers from 0 to 3 (label_names)"),
+        ({"tags": [0, -100]}, {"label_names": NAMES}, "'tags' contains -100; expected numbers from 0 to 3"),
+        ({"tags": [0, "O"]}, {"label_names": NAMES}, "'tags' contains \"O\"; expected numbers from 0 to 3"),
+        ({"tags": [0, True]}, {"label_names": NAMES}, "'tags' contains true; expected numbers from 0 to 3"),
+        ({"tags": [0]}, {"label_names": NAMES}, "2 tokens but 1 tags; expected equal numbers"),
         ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "names of labels in label_names and in "),
-        ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "a name of a label twice in 'O', 'O'; expected different"),
+        ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label name in 'O', 'O'; expected different"),
         ({"tags": [0, 0], "label_names": "O"}, {}, 'the names of labels are "O"; expected a list of names, or an'),
         ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "1 among the names of labels; expected visible strings"),
         ({"tags": ["O"], "ner_tags": ["O"]}, {}, "both 'tags', 'ner_tags'; expected one of them, or tag_column"),
@@ -120,8 +120,8 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         with pytest.raises(DomainbertError) as error:
             read_classification(path, stars)
         assert error.value.problems == [
-            f'{path}:{first + number}: label "{number}" may be a name or a number from 0, for the names are '
-            "'1', '2', '3'; expected names that are no such numbers, or no label_names where the labels are names"
+            f'{path}:{first + number}: label "{number}" may be a name or a number from 0, because the names are '
+            "'1', '2', '3'; expected names that are not numbers from 0, or no label_names if labels are names"
             for number in range(4)
         ]
     (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
@@ -183,14 +183,14 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
     [
         (
             [(0, 3, "x")],
-            "entities[0]: 'COV' (0-3) is not on the borders of words; expected it to begin and end as 'COVID'",
+            "entities[0]: 'COV' (0-3) is not at word boundaries; expected it to begin and end like 'COVID'",
         ),
-        ([(0, 6, "x")], "entities[0]: 'COVID ' (0-6) is not on the borders of words; expected it to begin and end as"),
-        ([(5, 6, "x")], "entities[0]: ' ' (5-6) is not on the borders of words; expected it to begin and end as some"),
-        ([(0, 12, "x")], "entities[0]: 'COVID vaccin' (0-12) is not on the borders of words; expected it to begin"),
-        ([(0, 99, "x")], "entities[0]: characters 0-99; expected some of the 14 of the text, end exclusive"),
-        ([(3, 3, "x")], "entities[0]: characters 3-3; expected some of the 14 of the text"),
-        ([(-5, 5, "x")], "entities[0]: characters -5-5; expected some of the 14 of the text"),
+        ([(0, 6, "x")], "entities[0]: 'COVID ' (0-6) is not at word boundaries; expected it to begin and end like"),
+        ([(5, 6, "x")], "entities[0]: ' ' (5-6) is not at word boundaries; expected it to begin and end like a"),
+        ([(0, 12, "x")], "entities[0]: 'COVID vaccin' (0-12) is not at word boundaries; expected it to begin"),
+        ([(0, 99, "x")], "entities[0]: characters 0-99; expected a range in 0-14, end exclusive"),
+        ([(3, 3, "x")], "entities[0]: characters 3-3; expected a range in 0-14"),
+        ([(-5, 5, "x")], "entities[0]: characters -5-5; expected a range in 0-14"),
         (
             [(0, 14, "x"), (6, 14, "y")],
             "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities apart",
@@ -200,12 +200,12 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
             "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities apart from each other",
         ),
         ([(0, 5, 3)], "entities[0]: label 3; expected its type as a string under 'label' or 'type'"),
-        ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected numbers of characters"),
+        ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected character offsets"),
         ([(0, 5, "x ")], "tag 'B-x '; expected a type of visible characters"),
         (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of them'),
         ([{"start": 0, "end": 5}], "entities[0]: neither; expected its type as a string under 'label' or 'type'"),
         ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected its type as'),
-        ([{"start": 0, "label": "x"}], "entities[0]: start 0, end null; expected numbers of characters"),
+        ([{"start": 0, "label": "x"}], "entities[0]: start 0, end null; expected character offsets"),
         (
             [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
             "entities[0]: characters 0-5 are 'COVID', its text is 'OVID '; expected the same (offsets count Unicode",
@@ -234,7 +234,7 @@ def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_p
         DomainbertError, match=r"a.jsonl:1: entities\[0\]: 'Le ' \(0-3\) is not .*\(or format.trim: true\)"
     ):
         read_ner(path)
-    with pytest.raises(DomainbertError, match=r"a.jsonl:1: entities\[0\]: .* is not on the borders of words"):
+    with pytest.raises(DomainbertError, match=r"a.jsonl:1: entities\[0\]: .* is not at word boundaries"):
         read_ner(write(tmp_path / "a.jsonl", rows[4:]), NerFormat(trim=True))
     mended: list[Any] = [Ner(NerFormat(repair=True)), Ner(NerFormat(repair=True, trim=True)), None]
     assert [Ner().mending(), mended[0].mending(), mended[1].mending()] == mended

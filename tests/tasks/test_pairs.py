@@ -96,9 +96,9 @@ def test_what_is_no_pair_is_named(tmp_path: Path, rows: list[Any], problem: str)
 
 
 def test_keys_are_different() -> None:
-    with pytest.raises(DomainbertError, match=r"^text_pair_key: found 'text', which is another key too; expected dif"):
+    with pytest.raises(DomainbertError, match=r"^text_pair_key: 'text' is also another key of the format"):
         ClassificationFormat(text_pair_key="text")
-    with pytest.raises(DomainbertError, match=r"^label_key: found 'text', which is another key too"):
+    with pytest.raises(DomainbertError, match=r"^label_key: 'text' is also another key of the format"):
         RegressionFormat(label_key="text")
 
 

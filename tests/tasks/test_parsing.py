@@ -151,7 +151,7 @@ def test_words_or_a_text_to_predict(task: ParsingTask) -> None:
     assert task.content_of({"body": "a b"}, "body") == "a b"
     for row, problem in (
         ({}, "no string under 'text'"),
-        ({"tokens": [1]}, "'tokens' holds 1; expected filled strings"),
+        ({"tokens": [1]}, "'tokens' contains 1; expected only non-empty strings"),
     ):
         with pytest.raises(DomainbertError, match=problem):
             task.content_of(row, "text")

@@ -106,7 +106,7 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
     )
     said = refused(file)
     assert said == (
-        f"{file}: the text may stand under 'title', 'abstract'; expected --text_key KEY, and for pairs of texts "
+        f"{file}: the text may be under 'title', 'abstract'; expected --text_key KEY, and for pairs of texts "
         "--text_pair_key KEY"
     )
     found = told(file, text_key="abstract")
@@ -119,10 +119,10 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
 def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     rows = [{"text": text, "label": label, "topic": "t"} for text, label in CLASSES]
     file = jsonl(tmp_path / "a.jsonl", *rows)
-    assert refused(file) == f"{file}: the label may stand under 'label', 'topic'; expected --label_key KEY"
+    assert refused(file) == f"{file}: the label may be under 'label', 'topic'; expected --label_key KEY"
     assert told(file, label_key="label").reason == "texts under 'text', 2 names under 'label'"
     bare = jsonl(tmp_path / "b.jsonl", *({"text": text} for text, _ in CLASSES))
-    assert refused(bare) == f"{bare}: the label stands under none of 'text'; expected --label_key KEY"
+    assert refused(bare) == f"{bare}: the label is under none of 'text'; expected --label_key KEY"
 
 
 def test_what_an_annotator_answered_is_no_label(tmp_path):

@@ -24,10 +24,10 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.regression import regression_scores
 from domainbert.models.folder import load_model, save_model
-from domainbert.serving.predictor import packed_logits
 from domainbert.stages.distill_task import DistillTask
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText, read_numbers
 from domainbert.tasks.regression.task import OUTPUT, RegressionTask

@@ -52,7 +52,7 @@ def test_parts_of_speech_are_read_from_a_treebank(tmp_path: Path) -> None:
     found = TokenLabels(format=format, outside=None).read(file(tmp_path / "a.conllu", rows))
     assert [one.words for one in found.items] == [["de", "el", "banco", "10 000", "…"], ["Sí"]]
     assert [one.tags for one in found.items] == [["ADP", "DET", "NOUN", "NUM", "PUNCT"], ["INTJ"]]
-    assert "tags in column 3, 5 lines of CoNLL-U that are no words left out" in found.describe()
+    assert "tags in column 3, 5 lines of CoNLL-U without a word left out" in found.describe()
     names = "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC\n"
     format = TaggedFormat(token_column="FORM", tag_column="UPOS")
     named = TokenLabels(format=format, outside=None).read(file(tmp_path / "b.conllu", names + rows))

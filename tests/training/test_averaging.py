@@ -15,8 +15,9 @@ from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, share_of_step
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import Runtime
-from domainbert.training.fit import Steps, TrainingData, fit
+from domainbert.training.fit import Steps, fit
 from domainbert.training.optim_config import AveragingConfig, OptimConfig
+from tests.ready_made import ReadyBatches
 from tests.tiny_training import masked_lm_module
 
 STEPS, EVERY = 8, 2
@@ -56,14 +57,14 @@ def train(reader, make_model, tmp_path_factory):
     """Train in micro-batches, some layers frozen perhaps; gives the module, the weights noted, and what was kept."""
 
     def run(config: AveragingConfig | None, best: KeepBest | None = None, frozen: tuple[str, ...] = ()):
-        module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=5e-2), num_steps=STEPS)
+        module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=5e-2))
         for name, parameter in module.model.named_parameters():
             parameter.requires_grad_(not name.startswith(frozen or ("none",)))
         order, noted = GlobalOrder(reader.plan.num_rows, 8, seed=0), Weights()
-        data = TrainingData(
+        data = ReadyBatches(
             lambda share, steps: TrainRows(reader, order, share, steps),
             [lambda share: ValidationRows(reader, 8, share)],
-            lambda step: {},
+            STEPS,
         )
         runtime = Runtime(tmp_path_factory.mktemp("run"), "32-true", 4, 0, [], {"accelerator": "cpu", "devices": 1})
         watch = [noted] + ([] if config is None else [Averaging(config, STEPS)])

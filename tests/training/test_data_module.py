@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from copy import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,29 +15,27 @@ from domainbert.pretraining.phases import PhasedRows, RowPhase
 from domainbert.training.data_module import (
     BuiltAhead,
     SameNumber,
-    TrainAndValidation,
     WithBoundaries,
     told_by_workers,
 )
+from tests.ready_made import ReadyBatches, rank_of_trainer
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
 def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_workers(readers, num_workers, first):
     order = GlobalOrder(readers[0].plan.num_rows, 8, seed=2)
-    data = TrainAndValidation(
+    data = ReadyBatches(
         lambda share, steps: TrainRows(readers[0], order, share, steps),
         [lambda share: ValidationRows(readers[1], 4, share)],
         5,
         num_workers,
     )
-    on_cpu = SimpleNamespace(root_device=torch.device("cpu"))
-    data.trainer = SimpleNamespace(
-        global_step=first, global_rank=1, world_size=2, accumulate_grad_batches=2, strategy=on_cpu
-    )
+    steps = {"global_step": first, "estimated_stepping_batches": 5}
+    data.trainer = rank_of_trainer(global_rank=1, world_size=2, accumulate_grad_batches=2, **steps)
     share = Share(1, 2, 2)
     wanted = TrainRows(readers[0], order, share, range(first, 5))
     loader = data.train_dataloader()
-    assert not loader.pin_memory
+    assert not loader.loader().pin_memory
     found = list(loader)
     assert "boundaries" not in found[0]
     assert len(loader) == len(found) == 2 * (5 - first)
@@ -59,22 +56,15 @@ def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers
     validations = [lambda share: ValidationRows(readers[1], 2, share), lambda share: ValidationRows(few, 2, share)]
     shares = [Share(rank, world_size) for rank in range(world_size)]
     for rows, validation in zip((readers[1].rows, few.rows), validations, strict=True):
-        every = [SameNumber.of(validation, share) for share in shares]
+        every = [SameNumber(validation(share), validation(shares[0])) for share in shares]
         assert len({len(one) for one in every}) == 1 and len(every[0]) >= 1
         batches = [one[index] for one in every for index in range(len(one))]
         counted = [batch["input_ids"] for batch in batches if SPARE not in batch]
         assert sum(map(len, counted)) == len(rows) and all(len(batch["input_ids"]) for batch in batches)
     assert any(SPARE in batch for batch in batches) == (world_size > 2)
-    data = TrainAndValidation(lambda share, steps: None, validations, 5, num_workers=0)
-    data.trainer = SimpleNamespace(
-        global_rank=world_size - 1,
-        world_size=world_size,
-        accumulate_grad_batches=1,
-        strategy=SimpleNamespace(root_device=torch.device("cpu")),
-    )
-    assert [len(loader) for loader in data.val_dataloader()] == [
-        len(SameNumber.of(one, shares[0])) for one in validations
-    ]
+    data = ReadyBatches(lambda share, steps: None, validations, 5, num_workers=0)
+    data.trainer = rank_of_trainer(global_rank=world_size - 1, world_size=world_size)
+    assert [len(loader) for loader in data.val_dataloader()] == [len(one(shares[0])) for one in validations]
     data.validations = validations[1:]
     if world_size > 2:
         with pytest.raises(DomainbertError, match=rf"validation: fewer items than devices \({world_size}\); use fewer"):
@@ -82,17 +72,15 @@ def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers
 
 
 def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers):
-    data = TrainAndValidation(
+    data = ReadyBatches(
         lambda share, steps: TrainRows(readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps),
         [lambda share: ValidationRows(readers[1], 4, share)],
         5,
         num_workers=0,
     )
-    on_gpu = SimpleNamespace(root_device=torch.device("cuda", 0))
-    data.trainer = SimpleNamespace(
-        global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu
-    )
-    for loader in (data.train_dataloader(), *data.val_dataloader()):
+    data.trainer = rank_of_trainer("cuda", estimated_stepping_batches=5)
+    for batches in (data.train_dataloader(), *data.val_dataloader()):
+        loader = batches.loader()
         batch, plain = loader.dataset[0], loader.dataset.batches[0]
         assert loader.pin_memory and loader.num_workers == 0
         assert batch.keys() - plain.keys() == {"boundaries"}
@@ -106,9 +94,10 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers):
     rooms = {len(WithBoundaries(phases)[index]["boundaries"]) for index in range(5)}
     assert rooms == {1 + (1 << (most - 1).bit_length())}, "one shape"
     data.num_workers = None
-    assert all(isinstance(loader, BuiltAhead) for loader in (data.train_dataloader(), *data.val_dataloader()))
-    data.trainer.strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    assert not isinstance(data.train_dataloader(), BuiltAhead)
+    every = (data.train_dataloader(), *data.val_dataloader())
+    assert all(isinstance(batches.loader(), BuiltAhead) for batches in every)
+    data.trainer = rank_of_trainer(estimated_stepping_batches=5)
+    assert not isinstance(data.train_dataloader().loader(), BuiltAhead)
 
 
 class Counting(torch.utils.data.Dataset):

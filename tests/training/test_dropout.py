@@ -13,7 +13,6 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
 from domainbert.distillation.batches import CountedRows
-from domainbert.distillation.distilling import CorpusDistillation
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
@@ -23,8 +22,8 @@ from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.finetuning import FineTuning
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.ready_made import CorpusDistillation, fine_tuning
 from tests.tiny_training import masked_lm_module
 
 RATE, STEPS = 0.5, 4
@@ -48,11 +47,11 @@ def dropped(reader, tokenizer):
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
         head = "sequence" if kind == "classification" else "masked_lm"
         model = build_model(config, vocabulary, head, 2)
-        settings = OptimConfig(), ScheduleConfig(), STEPS
+        settings = OptimConfig(), ScheduleConfig()
         if kind == "masked_lm":
             return masked_lm_module(reader, model, *settings, seed=seed)
         if kind == "classification":
-            return FineTuning(model, task, *settings, [], seed)
+            return fine_tuning(model, task, *settings, [], seed)
         losses = WeightedLosses([SoftTargets()], model.encoder, model.encoder)
         teacher = build_model(config, vocabulary, head)
         return CorpusDistillation(model, [teacher], losses, *settings, seed)

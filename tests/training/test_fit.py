@@ -10,8 +10,9 @@ from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import Budget, CorpusTraining, Runtime
-from domainbert.training.fit import Steps, TrainingData, fit
+from domainbert.training.fit import Steps, fit
 from domainbert.training.optim_config import OptimConfig
+from tests.ready_made import ReadyBatches
 from tests.tiny_training import masked_lm_module
 
 
@@ -31,12 +32,12 @@ def test_steps_of_a_budget_validate_at_most_ten_times_unless_told() -> None:
 
 @pytest.mark.parametrize("keeps_best", [False, True])
 def test_the_kept_validation_is_that_of_the_weights_that_stay(reader, make_model, tmp_path, capsys, keeps_best) -> None:
-    module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=5e-2), num_steps=6)
+    module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=5e-2))
     order, at = GlobalOrder(reader.plan.num_rows, 8, seed=0), {}
-    data = TrainingData(
+    data = ReadyBatches(
         lambda share, steps: TrainRows(reader, order, share, steps),
         [lambda share: ValidationRows(reader, 8, share)],
-        lambda step: {},
+        6,
     )
     noted = module.on_validation_epoch_end
 

@@ -22,11 +22,12 @@ from domainbert.encoders.packed import Packed
 from domainbert.training import micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
-from domainbert.training.data_module import TrainAndValidation, share_of
+from domainbert.training.data_module import share_of
 from domainbert.training.micro_batches import divisors
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
+from tests.ready_made import ReadyBatches
 
 ROWS, LENGTH, STEPS = 12, 16, 3
 
@@ -73,14 +74,15 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         torch.manual_seed(0)
         config = BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout)
         model = build_model(config, VocabularyFacts(32, 0), "masked_lm")
-        module = Mean(model, OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), STEPS, seed)
+        module = Mean(OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), seed)
+        module.set_models(model)
         module.asked = []
         arguments = {"accelerator": "cpu", "devices": 1}
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         out.mkdir()
         runtime = Runtime(out, "32-true", size, 0, [], arguments)
         trainer = build_trainer(runtime, STEPS, ROWS, 100, [Checkpoints(out, every=2)], starts)
-        trainer.fit(module, datamodule=TrainAndValidation(Rows, [], STEPS, 0))
+        trainer.fit(module, datamodule=ReadyBatches(Rows, [], STEPS, batch_size=ROWS))
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
         return module, share_of(trainer).micro_batch_size(ROWS)
 

@@ -16,7 +16,6 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.distillation.batches import CountedRows
-from domainbert.distillation.distilling import CorpusDistillation
 from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.weighted import WeightedLosses
@@ -24,9 +23,9 @@ from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.finetuning import FineTuning
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.optim_config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
+from tests.ready_made import CorpusDistillation, fine_tuning
 from tests.tiny_training import logs_each_step, masked_lm_module
 
 DIVISIONS = [(1, 1), (1, 4), (2, 1), (2, 2)]  # ranks, micro-batches of each
@@ -108,7 +107,7 @@ def test_the_losses_of_distillation_too(reader, make_model, world_size, accumula
         losses = WeightedLosses(
             [HardTargets(weight=2.0), HiddenMSE(projection="none")], student.encoder, teacher.encoder
         )
-        return CorpusDistillation(student, [teacher], losses, OptimConfig(), ScheduleConfig(), 10)
+        return CorpusDistillation(student, [teacher], losses)
 
     def logged_by(*division):
         batches = (lambda share: CountedRows(TrainRows(reader, order, share, range(1)))), *division
@@ -127,7 +126,7 @@ def test_each_step_logs_its_own_losses(reader, make_model):
     order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
     student, teacher = make_model("masked_lm"), make_model("masked_lm")
     losses = WeightedLosses([HardTargets()], student.encoder, teacher.encoder)
-    module = CorpusDistillation(student, [], losses, OptimConfig(), ScheduleConfig(), 10)
+    module = CorpusDistillation(student, [], losses)
     logged: dict[str, torch.Tensor] = {}
     module.log = logged.__setitem__
     for number, accumulation in enumerate((4, 2)):
@@ -159,7 +158,7 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
 
     def divided(*division):
         return step(
-            lambda: FineTuning(make_model("sequence", 3), task, OptimConfig(), ScheduleConfig(), 10, []),
+            lambda: fine_tuning(make_model("sequence", 3), task),
             lambda share: LabelledTrainBatches(examples, tokenizer, order, share, range(first, first + 1)),
             *division,
         )
@@ -190,7 +189,9 @@ def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatc
 def test_the_trainer_says_how_gradients_are_clipped(reader, make_model, given, wanted):
     """`Trainer(gradient_clip_val=...)` counts before `optim.max_grad_norm`, 0.02."""
     module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(max_grad_norm=0.02))
-    module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1, global_rank=0, global_step=0)
+    module.trainer = SimpleNamespace(
+        world_size=1, accumulate_grad_batches=1, global_rank=0, global_step=0, estimated_stepping_batches=10
+    )
     vars(module.trainer).update(strategy=Ranks(), precision="32-true", **logs_each_step())
     module.log = lambda *_: None
     optimizer = module.configure_optimizers()["optimizer"]

@@ -126,7 +126,7 @@ def test_a_pretraining_that_diverged_is_not_saved(
     assert work.run("pretrain", "out", pretraining(runs / "prepare", **changes)) == 2
     said = capsys.readouterr().err
     assert "the validation loss after step 2 is nan: the training diverged, and its model is not saved" in said
-    assert "a lower optim.lr or more schedule.warmup_steps may help, and logs/metrics.jsonl shows where" in said
+    assert "try a lower optim.lr or more schedule.warmup_steps; logs/metrics.jsonl shows where" in said
     assert json.loads((work / "out/status.json").read_text())["state"] == "failed"
     assert (work / "out/logs/metrics.jsonl").exists()
     assert not (work / "out/model.safetensors").exists() and not (work / "out/manifest.json").exists()

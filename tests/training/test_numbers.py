@@ -96,7 +96,8 @@ def fit(tmp_path: Path, one_thread: None) -> Callable[..., tuple[Scaled, NumberW
         torch.manual_seed(0)
         config = BertConfig(8, 1, 2, 16, max_position_embeddings=8)
         model = build_model(config, VocabularyFacts(16, 0), "masked_lm")
-        module = Scaled(model, OPTIMISERS[optim], ScheduleConfig(warmup_steps=2), num_steps, seed=0)
+        module = Scaled(OPTIMISERS[optim], ScheduleConfig(warmup_steps=2), seed=0)
+        module.set_models(model)
         numbers, watched = NumberWatch(tmp_path, lambda step: {"rows": [10 * step, 10 * step + 1]}), Watched()
         callbacks = [numbers, watched, *([Checkpoints(tmp_path, every=1)] if checkpoints else [])]
         runtime = Runtime(tmp_path, "32-true", 4 // accumulation, 0, [], {"accelerator": "cpu", "devices": 1})

@@ -106,7 +106,7 @@ def test_a_restored_optimiser_goes_on_as_the_first_would_have(make_model, name):
 @pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
 def test_gradients_are_unscaled_before_they_are_clipped(reader, make_model, precision, fused):
     module = masked_lm_module(reader, make_model("masked_lm"))
-    trainer = SimpleNamespace(precision=precision)
+    trainer = SimpleNamespace(precision=precision, estimated_stepping_batches=10)
     module.trainer = trainer
     optimizer = module.configure_optimizers()["optimizer"]
     assert {group["fused"] for group in optimizer.param_groups} == {fused}

@@ -26,7 +26,10 @@ def test_a_storage_that_comes_back_is_waited_for(clock: list[float]) -> None:
         one.wait(Lost("connection refused\nIs the server running?"))
     one.answered()
     one.answered()
-    assert said == ["storage: was lost (connection refused); trying again for 5 minutes", "storage: is there again"]
+    assert said == [
+        "storage: connection lost (connection refused); trying again for 5 minutes",
+        "storage: connected again",
+    ]
     clock[0] = 1000.0
     one.wait(Lost("once more"))  # the minutes begin anew
     assert len(said) == 3

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from domainbert.base import choices
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
-from domainbert.settings import choices
-from domainbert.tuning.trial_process import Running, make_plan
+from domainbert.tuning.trial_process import RunningTrial, make_plan
 
 
 def running(values: list[float], last: int | None) -> Any:
@@ -25,7 +25,7 @@ def running(values: list[float], last: int | None) -> Any:
     trial = SimpleNamespace(report=lambda value, step: reported.append(step), should_prune=lambda: True)
     process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0)
     plan = SimpleNamespace(stream=stream, last=last)
-    one: Any = Running(0, trial, {}, plan, process)  # type: ignore[arg-type]
+    one: Any = RunningTrial(0, trial, {}, plan, process)  # type: ignore[arg-type]
     return one, reported
 
 

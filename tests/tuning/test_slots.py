@@ -26,7 +26,9 @@ def test_gpus_are_among_those_that_the_worker_was_given(monkeypatch: pytest.Monk
     check_gpus((0, 1))
     assert slot_environment(1, 2, (0, 1))["CUDA_VISIBLE_DEVICES"] == seen
     assert slot_environment(1, 2, None)["CUDA_VISIBLE_DEVICES"] == outer
-    with pytest.raises(DomainbertError, match="gpus: found 2; CUDA_VISIBLE_DEVICES shows 2 of them, expected numbers"):
+    with pytest.raises(
+        DomainbertError, match="gpus: found 2; CUDA_VISIBLE_DEVICES has 2 GPUs, expected indices below 2"
+    ):
         check_gpus((0, 2))
 
 

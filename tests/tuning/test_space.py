@@ -18,7 +18,7 @@ from domainbert.runner.stage_table import STAGES
 from domainbert.serving.cost import Cost
 from domainbert.tuning.config import COSTS
 from domainbert.tuning.results import write_results
-from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
+from domainbert.tuning.search import Search, limit_to_grid, read_search, warn_unfair_comparison
 from domainbert.tuning.space import label
 from domainbert.tuning.trials import SETTINGS
 
@@ -61,32 +61,38 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             "optim.name: found 'sgd'; expected one of 'adamw', 'muon'",
         ),
         ({"space": {"epochs": {"low": 0.5, "high": 2}}}, "tune.yaml:6: epochs: found 0.5; expected an integer"),
-        ({"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}}, "space.epochs.step: found 0.5; expected a whole"),
-        ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected more than low, which is 1.0"),
-        ({"space": {"x": {"low": 0, "high": 1, "log": True}}}, "space.x.log: a logarithmic range has no step"),
+        (
+            {"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}},
+            "space.epochs.step: found 0.5; expected an integer",
+        ),
+        ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected a value above low, 1.0"),
+        (
+            {"space": {"x": {"low": 0, "high": 1, "log": True}}},
+            "space.x.log: expected a range with low above 0 and without step",
+        ),
         ({"space": {"x": {"low": 0}}}, "space.x: expected low and high, or choices"),
-        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: stands beside a range"),
+        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found together with a range"),
         ({"space": {}}, "space: empty; expected at least one setting to vary"),
         ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
-        ({"settings": {"out": "x"}}, "settings.out: trials have folders of their own; expected no out here"),
+        ({"settings": {"out": "x"}}, "settings.out: expected no out here, each trial has its folder"),
         ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),
         ({"enqueue": [{"x": 3}]}, "enqueue[0].x: found 3; expected a number from 0.0 to 1.0"),
         ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected one of x"),
         (
             {"enqueue": [{"epochs": 2.5}], "space": {"epochs": {"low": 1, "high": 3}}},
-            "expected 1.0 and so many steps of 1",
+            "expected 1.0 plus a multiple of 1",
         ),
         (
             {
                 "space": {"x": {"low": 0, "high": 1, "when": {"epochs": 2}}, "epochs": {"choices": [1, 2]}},
                 "enqueue": [{"x": 0.5, "epochs": 1}],
             },
-            "enqueue[0].x: does not vary where epochs is 1",
+            "enqueue[0].x: does not vary if epochs is 1",
         ),
-        ({"sampler": "grid"}, "space.x: is a range without steps; expected a step for sampler: grid"),
-        ({"settings": {"loggers": []}}, "asha follows metrics.jsonl; expected jsonl among settings.loggers"),
+        ({"sampler": "grid"}, "space.x: is a range without step; expected a step for sampler: grid"),
+        ({"settings": {"loggers": []}}, "asha reads metrics.jsonl; expected jsonl in settings.loggers"),
         ({"objective": "f1"}, "objective: found ['f1']; expected different names such as validation/f1"),
-        ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters works with finetune only"),
+        ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters requires stage finetune"),
         ({"objective": ["validation/f1", "cost/latency"]}, "cost/latency is not measured; did you mean 'cost/latency_"),
         ({"gpus": [0, -1]}, "gpus[1]: found -1; expected an integer from 0 to 1,023"),
         ({"gpus": []}, "gpus: found []; expected a list of one or more items, each item an integer from 0 to 1,023"),
@@ -94,9 +100,9 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             {"space": {"x": {"low": 0, "high": float("inf")}}},
             "space.x.high: found inf; expected a number that is finite",
         ),
-        ({"k_folds": 3}, "k_folds: works with finetune only; found learn"),
+        ({"k_folds": 3}, "k_folds: requires stage finetune; found learn"),
         ({"trials": 0}, "trials: found 0; expected an integer from 1 to 1,000,000"),
-        ({"storage": {"url": "postgresql://a:secret@b/c"}}, "storage.url: holds a password"),
+        ({"storage": {"url": "postgresql://a:secret@b/c"}}, "storage.url: contains a password"),
         ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9; expected more than heartbeat"),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"low": 1, "high": 3}}},
@@ -104,7 +110,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"choices": [1, 2]}}},
-            "space.x.when.epochs: found 3; expected among [1, 2]",
+            "space.x.when.epochs: found 3; expected one of [1, 2]",
         ),
     ],
 )
@@ -153,9 +159,9 @@ def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
 
 def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     space = {"epochs": {"low": 1, "high": 3}, "x": {"choices": [0.5, 1.0]}}
-    assert within_grid(search(space=space, sampler="grid")).config.trials == 6
-    assert capsys.readouterr().out == "sampler: the grid has 6 points, so trials: 6 in place of 20\n"
-    assert within_grid(search(space=space, sampler="grid", trials=4)).config.trials == 4
+    assert limit_to_grid(search(space=space, sampler="grid")).config.trials == 6
+    assert capsys.readouterr().out == "sampler: the grid has 6 points; trials: 6 instead of 20\n"
+    assert limit_to_grid(search(space=space, sampler="grid", trials=4)).config.trials == 4
     assert capsys.readouterr().out == ""
 
 
@@ -169,14 +175,14 @@ def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
         Path(name).touch()
     usual = {"stage": "finetune", "settings": settings}
     lengths = {"optim.lr": {"low": 1e-5, "high": 1e-3}, "max_epochs": {"low": 4, "high": 10}}
-    warn_of_unfairness(search(**usual, space=lengths, objective="validation/f1"))
+    warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == (
-        "space.max_epochs: asha compares trials after equally many evaluations, where those with a longer schedule are "
-        "behind; expected one length, or pruner: none\n"
+        "space.max_epochs: asha compares trials after the same number of evaluations, when trials with a longer "
+        "schedule are worse; expected a fixed length, or pruner: none\n"
     )
-    warn_of_unfairness(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
+    warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
     del lengths["max_epochs"]
-    warn_of_unfairness(search(**usual, space=lengths, objective="validation/f1"))
+    warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == ""
 
 
@@ -188,7 +194,7 @@ def test_speeds_are_not_to_be_measured_beside_other_trials(capsys: pytest.Captur
         ("cost/parameters", 2, ""),
     ):
         both = replace(config, objective=("validation/f1", objective), parallel=parallel)
-        warn_of_unfairness(replace(search(), config=both))
+        warn_unfair_comparison(replace(search(), config=both))
         assert capsys.readouterr().out == said
 
 
@@ -242,7 +248,9 @@ def test_settings_may_stand_in_a_file_of_their_own() -> None:
 
 def test_a_stage_that_opens_the_test_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STAGES, "evaluate", "domainbert.stages.evaluate:evaluate")
-    assert "tune.yaml:2: stage: evaluate opens the test set; a search never does" in refusal(stage="evaluate")
+    assert "tune.yaml:2: stage: evaluate reads the test set; expected a stage that does not" in refusal(
+        stage="evaluate"
+    )
 
 
 def test_lower_is_better_for_losses_and_costs() -> None:
@@ -288,11 +296,11 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     assert (found.objective, found.directions) == (("validation/pearson",), ("maximize",))
     found = search(**usual, settings={**settings, "select_by": "loss"}).config
     assert (found.objective, found.directions) == (("validation/loss",), ("minimize",))
-    with pytest.raises(DomainbertError, match=r"finetune measures validation/loss where .* settings\.select_by: loss"):
+    with pytest.raises(DomainbertError, match=r"finetune measures validation/loss only with settings\.select_by: loss"):
         search(**usual, settings=settings, objective="validation/loss")  # not after the first training
     sets = {"train": {"choices": ["train.jsonl", "dev.jsonl"]}}
     with pytest.raises(
-        DomainbertError, match=r"space\.train: found beside k_folds, which divide one set; expected one"
+        DomainbertError, match=r"space\.train: found together with k_folds, which set it; expected only one"
     ):
         search(**{**usual, "space": sets}, settings=settings, k_folds=2)
 
@@ -320,7 +328,7 @@ def test_a_logarithmic_range_is_drawn_evenly_in_its_logarithm(log: bool, median:
 def test_steps_count_from_the_lowest_value() -> None:
     space = {"epochs": {"low": 1, "high": 10, "step": 3}}
     assert search(space=space, enqueue=[{"epochs": 4}, {"epochs": 10}]).config.enqueue
-    assert "found 5; expected 1.0 and so many steps of 3" in refusal(space=space, enqueue=[{"epochs": 5}])
+    assert "found 5; expected 1.0 plus a multiple of 3" in refusal(space=space, enqueue=[{"epochs": 5}])
 
 
 def test_the_first_point_is_that_of_first_choices_and_lowest_values() -> None:

@@ -13,15 +13,18 @@ from domainbert.tuning.storages import open_storage
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql://me:first@tail@nohost.invalid/db", "storage: the password holds an @; expected %40"),
-        ("postgresql://me:first@ss:tail@nohost.invalid/db", "storage: the password holds an @; expected %40"),
-        ("postgresql://me:first:tail@nohost.invalid:54x/db", "storage: the URL cannot be read; expected dialect://"),
+        ("postgresql://me:first@tail@nohost.invalid/db", "storage: the password in the URL contains @; expected %40"),
+        (
+            "postgresql://me:first@ss:tail@nohost.invalid/db",
+            "storage: the password in the URL contains @; expected %40",
+        ),
+        ("postgresql://me:first:tail@nohost.invalid:54x/db", "storage: the URL is invalid; expected dialect://"),
         (
             "postgresql://me:first/tail@nohost.invalid/db",
-            "storage: postgresql+psycopg://me:***@nohost.invalid/db cannot",
+            "storage: cannot open postgresql+psycopg://me:***@nohost.invalid/db",
         ),
-        ("postgresql://me@nohost.invalid/db?password=first-tail", "cannot be used"),
-        ("first-tail", "storage: the URL cannot be read"),
+        ("postgresql://me@nohost.invalid/db?password=first-tail", "storage: cannot open"),
+        ("first-tail", "storage: the URL is invalid"),
     ],
 )
 def test_no_part_of_a_password_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, said: str) -> None:

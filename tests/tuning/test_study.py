@@ -56,8 +56,8 @@ def test_what_optuna_cannot_extend_is_refused_at_once(
     opened(tmp_path, terms(**before))
     with pytest.raises(DomainbertError) as caught:
         opened(tmp_path, terms(**after), extend=extend)
-    why = "Optuna can extend a range, but not change choices, log or integer of a setting, --extend or not"
-    expected = "expected the same, or another folder under out:"
+    why = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
+    expected = "expected no change, or another folder in out"
     assert str(caught.value) == f"study s: space.x.{found}, but {why}; {expected}"
 
 
@@ -78,9 +78,9 @@ def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
 def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str, int | None]]:
     """What became of the trials of one worker; one is interrupted after its first evaluation."""
     study = optuna.create_study(direction="maximize", pruner=build_pruner(config))
-    while len(trials.counted(study.get_trials())) < config.trials:
+    while len(trials.counted_trials(study.get_trials())) < config.trials:
         trial = study.ask()
-        study.sampler = build_sampler(config, trials.place(study, trial.number))
+        study.sampler = build_sampler(config, trials.number_without_retries(study, trial.number))
         x, steps = trial.suggest_float("x", 0, 1), 0
         trial.suggest_float("y", 0, 1)
         pruned = False
@@ -94,7 +94,7 @@ def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str
             trials.queue_again(study, trial, "its worker stopped")
         else:
             study.tell(trial, None if pruned else 9 * (1 - (x - 0.3) ** 2), TrialState.PRUNED if pruned else None)
-    return [(one.params["x"], one.state.name, one.last_step) for one in trials.counted(study.get_trials())]
+    return [(one.params["x"], one.state.name, one.last_step) for one in trials.counted_trials(study.get_trials())]
 
 
 @pytest.mark.filterwarnings("ignore")

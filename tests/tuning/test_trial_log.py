@@ -61,5 +61,5 @@ def test_the_end_says_what_was_spent_and_saved() -> None:
     assert lines[0] == (
         "4 trials: 2 complete, 1 pruned, 1 failed; 25s of trials, 6s (19%) saved by pruning (estimated)"
     )
-    assert lines[1] == "1 of 5 trials are left: max_hours is over; run the same command to resume"
+    assert lines[1] == "1 of 5 trials are left: max_hours is exceeded; run the same command to resume"
     assert lines[2] == "best: trial 2, validation/f1 0.7500; x 0.25"

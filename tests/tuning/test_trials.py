@@ -29,12 +29,12 @@ def test_a_trial_is_queued_again_with_its_values_and_without_its_rungs(study: op
     old, new = study.get_trials()
     assert (old.state, old.user_attrs[trials.ERROR]) == (TrialState.FAIL, "its worker stopped")
     assert (new.state, new.params, new.user_attrs) == (TrialState.WAITING, old.params, {})
-    assert "completed_rung_0" not in new.system_attrs and trials.origin(new) == 0
-    assert trials.lost([old, new]) == {0} and trials.counted([old, new]) == []
+    assert "completed_rung_0" not in new.system_attrs and trials.original_number(new) == 0
+    assert trials.requeued_numbers([old, new]) == {0} and trials.counted_trials([old, new]) == []
     again = study.ask()
     assert again.number == 1 and again.suggest_float("x", 0, 1) == old.params["x"]
     trials.queue_again(study, again, "its worker stopped")
-    assert trials.origin(study.get_trials()[2]) == 0 and trials.lost(study.get_trials()) == {0, 1}
+    assert trials.original_number(study.get_trials()[2]) == 0 and trials.requeued_numbers(study.get_trials()) == {0, 1}
 
 
 def test_what_kills_its_workers_fails_for_good_and_what_is_only_stopped_never(study: optuna.Study) -> None:
@@ -49,7 +49,7 @@ def test_what_kills_its_workers_fails_for_good_and_what_is_only_stopped_never(st
                 retry(study, study.get_trials()[trial.number])
         waiting = [one for one in study.get_trials() if one.state == TrialState.WAITING]
         assert len(waiting) == stopped
-        failed = trials.counted(study.get_trials())
+        failed = trials.counted_trials(study.get_trials())
         assert [one.number for one in failed] == [3], "the fourth death"
 
 
@@ -57,7 +57,7 @@ def test_a_place_does_not_depend_on_what_was_queued_again(study: optuna.Study) -
     places = []
     for interrupted in (False, True, False, False):
         trial = running(study)
-        places.append(trials.place(study, trial.number))
+        places.append(trials.number_without_retries(study, trial.number))
         if interrupted:
             trials.queue_again(study, trial, "its worker stopped")
     assert places == [0, 1, 1, 2]

@@ -65,8 +65,8 @@ def test_another_space_has_to_be_asked_for(fake: Any) -> None:
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert (code, said) == (
         2,
-        "domainbert: study study: was begun with other settings (space.x.high was 1.0, is now 2.0); expected the same, "
-        "or --extend to resume with these and keep the earlier trials\n",
+        "domainbert: study study: was started with other settings (space.x.high was 1.0, is now 2.0); expected the "
+        "same settings, or --extend to resume with new settings and keep the earlier trials\n",
     )
     code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
     assert code == 0 and "extended (space.x.high was 1.0, is now 2.0)" in said
@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_a_trial(fake: Any) -> No
     (fake.folder / "study/trials").write_text("")
     for _ in range(5):
         code, said = fake.run("tune", "-c", "tune.yaml")
-        assert code == 2 and "its worker could not begin it; queued again" in said, said
+        assert code == 2 and "its worker could not start it; queued again" in said, said
         assert "Traceback" not in said and said.splitlines()[-1].startswith("domainbert: study/trials")
     (fake.folder / "study/trials").unlink()
     assert fake.run("tune", "-c", "tune.yaml")[0] == 0
@@ -213,7 +213,7 @@ def test_no_trial_begins_when_the_time_is_over(fake: Any) -> None:
     fake.config(trials=50, settings={"epochs": 4, "seconds": 0.5}, max_hours=1 / 3600)
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0 and "1 trials: 1 complete" in said
-    assert "49 of 50 trials are left: max_hours is over; run the same command to resume" in said
+    assert "49 of 50 trials are left: max_hours is exceeded; run the same command to resume" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"]
 
 
@@ -254,7 +254,7 @@ def test_a_grid_is_searched_whole_and_once(fake: Any) -> None:
     assert code == 0, said
     points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
     assert sorted(points) == [("0.0", "adamw"), ("0.0", "muon"), ("0.5", "adamw"), ("0.5", "muon")]
-    assert "sampler: the grid has 4 points, so trials: 4 in place of 20" in said
+    assert "sampler: the grid has 4 points; trials: 4 instead of 20" in said
 
 
 @pytest.mark.slow

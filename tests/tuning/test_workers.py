@@ -148,7 +148,7 @@ def test_a_database_may_restart(fake: Any, postgresql: tuple[str, str], restart_
         restart_postgresql(5)
     said, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, said
-    assert "storage: was lost" in said and "storage: is there again" in said
+    assert "storage: connection lost" in said and "storage: connected again" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"] * 3
 
 

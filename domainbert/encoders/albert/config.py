@@ -1,4 +1,4 @@
-"""The architecture of an ALBERT encoder."""
+"""Architecture of an ALBERT encoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from domainbert.base.ranges import Dropout
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Activation, Architectures, Heads, Layers, Sizes, Width, require, usual_classes
+from domainbert.encoders.config import Activation, Architectures, Heads, Layers, Sizes, Width, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AlbertConfig(BertConfig):
-    """An ALBERT encoder (Lan et al. 2020): BERT's, with narrow embeddings and layers that share their weights.
+    """An ALBERT encoder (Lan et al. 2020): BERT with narrow embeddings and layers that share their weights.
 
-    The defaults are those of ALBERT-xxlarge v2, as in transformers.
+    The defaults are ALBERT-xxlarge v2, as in transformers.
 
     >>> from domainbert import AlbertConfig
     >>> AlbertConfig(embedding_size=64).embedding_size
@@ -29,7 +29,7 @@ class AlbertConfig(BertConfig):
     """
 
     model_type = "albert"
-    architectures: ClassVar[Architectures] = {**usual_classes("Albert"), "pretraining": ("AlbertForPreTraining",)}
+    architectures: ClassVar[Architectures] = {**standard_classes("Albert"), "pretraining": ("AlbertForPreTraining",)}
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
     hidden_size: Width = 4096
@@ -51,20 +51,20 @@ class AlbertConfig(BertConfig):
     """Dropout on attention probabilities."""
 
     embedding_size: Width = 128
-    """Width of the embeddings; a linear layer leads to `hidden_size`."""
+    """Width of the embeddings; a linear layer projects them to `hidden_size`."""
 
     num_hidden_groups: Layers = 1
-    """Groups of layers that follow one another and share their weights: 1 is one weight for all layers, as many as
-    `num_hidden_layers` a weight for each."""
+    """Number of groups of consecutive layers that share their weights: with 1 all layers share them, with
+    `num_hidden_layers` none do."""
 
     inner_group_num: Layers = 1
-    """Layers with weights of their own that stand for each of `num_hidden_layers`."""
+    """Number of layers with different weights in each of the `num_hidden_layers`."""
 
     classifier_dropout_prob: Dropout = 0.1
-    """Dropout of a task's head."""
+    """Dropout in a task's head."""
 
     def __post_init__(self) -> None:
-        """Check that the numbers fit together."""
+        """Check that the values are consistent."""
         super().__post_init__()
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
@@ -77,9 +77,9 @@ class AlbertConfig(BertConfig):
     @property
     @override
     def layer_weights(self) -> tuple[int, ...]:
-        """The weights by layer: the layers of the first group, then those of the second, ..."""
+        """Index of the weights of each layer, group by group."""
         inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
-        # this very quotient, rounded as it is, decides in transformers where a group ends
+        # transformers divides the index by this rounded quotient, so the same is done here
         return tuple(int(n / per_group) * inner + i for n in range(self.num_hidden_layers) for i in range(inner))
 
     @property
@@ -90,10 +90,10 @@ class AlbertConfig(BertConfig):
 
     @override
     def resized(self, sizes: Sizes) -> Self:
-        """Change the sizes; there are no more groups than layers."""
+        """Copy with other sizes, and at most as many groups as layers."""
         count, inner = sizes.num_layers, self.inner_group_num
         require(count % inner == 0, f"inner_group_num: {inner} does not divide the number of layers, {count}")
         groups = min(self.num_hidden_groups, count // inner)
-        fewer_groups = self.replaced(num_hidden_groups=1)  # whatever the number of layers is
-        resized = super(AlbertConfig, fewer_groups).resized(dataclasses.replace(sizes, num_layers=count // inner))
+        single_group = self.replaced(num_hidden_groups=1)  # valid for any number of layers
+        resized = super(AlbertConfig, single_group).resized(dataclasses.replace(sizes, num_layers=count // inner))
         return resized.replaced(num_hidden_groups=groups)

@@ -1,4 +1,4 @@
-"""The ALBERT encoder, its heads, and its names in Hugging Face checkpoints."""
+"""ALBERT encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _HEADS = {
 
 
 class AlbertEncoder(PostNormEncoder):
-    """Layers that are used several times each.
+    """Post-norm encoder whose layers are used several times.
 
-    Dropout stands behind attention and behind the feed-forward part, as in the authors' code (google-research/albert,
-    modeling.py, `attention_ffn_block`); transformers leaves out the latter.
+    Dropout follows attention and feed-forward, as in the authors' code (google-research/albert, modeling.py,
+    `attention_ffn_block`); transformers has no dropout after the feed-forward part.
     """
 
     def __init__(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> None:
@@ -54,7 +54,7 @@ class AlbertEncoder(PostNormEncoder):
 
 
 class AlbertFamily(Family[AlbertConfig]):
-    """ALBERT (Lan et al. 2020): BERT's layers, used several times each, on narrow embeddings."""
+    """ALBERT (Lan et al. 2020): BERT with shared layers and narrow embeddings."""
 
     prefix = "albert."
     layer = _LAYER
@@ -79,8 +79,8 @@ class AlbertFamily(Family[AlbertConfig]):
     @override
     def layer_names(self, config: AlbertConfig) -> Sequence[str]:
         inner = config.inner_group_num
-        places = [divmod(number, inner) for number in sorted(set(config.layer_weights))]
-        return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{one}" for group, one in places]
+        indices = [divmod(number, inner) for number in sorted(set(config.layer_weights))]
+        return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}" for group, layer in indices]
 
 
 FAMILY = AlbertFamily()

@@ -1,4 +1,4 @@
-"""The architecture of a BERT encoder."""
+"""Architecture of a BERT encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from domainbert.encoders.config import (
     Layers,
     Width,
     require,
-    usual_classes,
+    standard_classes,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class BertConfig(EncoderConfig):
     """
 
     model_type = "bert"
-    architectures: ClassVar[Architectures] = {**usual_classes("Bert"), "pretraining": ("BertForPreTraining",)}
+    architectures: ClassVar[Architectures] = {**standard_classes("Bert"), "pretraining": ("BertForPreTraining",)}
 
     hidden_size: Width = 768
     """Width of the hidden states."""
@@ -73,12 +73,12 @@ class BertConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; relative positions, which some old checkpoints have, are refused."""
+        """Read `config.json`; relative positions, which some old checkpoints have, are not supported."""
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; only 'absolute' is supported")
         return super().from_json(fields)
 
     @property
     def max_length(self) -> int:
-        """Positions are absolute, so their number is the limit."""
+        """Number of absolute positions."""
         return self.max_position_embeddings - self.position_offset

@@ -1,4 +1,4 @@
-"""The BERT encoder, its heads, and its names in Hugging Face checkpoints."""
+"""BERT encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The architecture of a DeBERTa encoder, versions 2 and 3."""
+"""Architecture of a DeBERTa encoder, versions 2 and 3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, PositiveFraction, Range
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Heads, Layers, Width, require, usual_classes
+from domainbert.encoders.config import Heads, Layers, Width, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,10 +20,10 @@ _TERMS = "c2p", "p2c"
 
 @dataclass(frozen=True)
 class DebertaV2Config(BertConfig):
-    """A DeBERTa encoder, version 2 or 3 (He et al. 2021): attention knows how far apart two tokens are.
+    """A DeBERTa encoder, version 2 or 3 (He et al. 2021), whose attention depends on relative positions.
 
-    The defaults are those of the class in transformers, and of its model for keys that the class lacks; they have
-    absolute positions only. deberta-v3-base has relative ones only (`encoder: deberta-v3-base`).
+    The defaults come from the configuration class in transformers, or from its model for other keys: only absolute
+    positions. deberta-v3-base has only relative positions (`encoder: deberta-v3-base`).
 
     >>> from domainbert import DebertaV2Config
     >>> DebertaV2Config(num_hidden_layers=6).model_type
@@ -31,7 +31,7 @@ class DebertaV2Config(BertConfig):
     """
 
     model_type = "deberta-v2"
-    architectures = usual_classes("DebertaV2")
+    architectures = standard_classes("DebertaV2")
 
     hidden_size: Width = 1536
     """Width of the hidden states."""
@@ -46,37 +46,37 @@ class DebertaV2Config(BertConfig):
     """Width of the feed-forward layers."""
 
     type_vocab_size: Annotated[int, Range(0, 1000)] = 0
-    """Number of token types (sentence A and B of a pair); 0 tells none apart."""
+    """Number of token types (sentence A and B of a pair); 0 ignores them."""
 
     layer_norm_eps: PositiveFraction = 1e-7
     """Added to the variance in layer normalisation."""
 
     relative_attention: bool = False
-    """Whether attention looks at the distance between two tokens."""
+    """Add relative positions to the attention scores."""
 
     pos_att_type: str | None = None
-    """Terms of the scores that relative attention adds, joined by `|`: `c2p`, from content to position, and `p2c`."""
+    """Terms of relative attention, joined by `|`: `c2p` (content to position) and `p2c` (position to content)."""
 
     max_relative_positions: Annotated[int, Range(-1, 1_000_000)] = -1
-    """Distances from here on are one; below 1 it is `max_position_embeddings`."""
+    """Distance from which on all distances share one embedding; below 1 it is `max_position_embeddings`."""
 
     position_buckets: Annotated[int, Range(-1, 1_000_000)] = -1
-    """Distances above half of it share their embedding with others, the more the larger; below 1 none do."""
+    """Number of distance buckets; distances above half of it share logarithmic buckets. Below 1 disables buckets."""
 
     norm_rel_ebd: Literal["none", "layer_norm"] = "none"
-    """Whether the embeddings of distances are normalised."""
+    """Normalisation of the distance embeddings."""
 
     share_att_key: bool = False
-    """Whether distances are projected with the queries' and keys' own weights."""
+    """Project distance embeddings with the weights of queries and keys."""
 
     position_biased_input: bool = True
-    """Whether embeddings of absolute positions are added to those of words."""
+    """Add embeddings of absolute positions to the word embeddings."""
 
     embedding_size: Width | None = None
     """Width of the word embeddings; None is `hidden_size`."""
 
     conv_kernel_size: Annotated[int, Range(0, 1001)] = 0
-    """Tokens, an odd number, that a convolution beside the first layer looks at; 0 is without one."""
+    """Kernel size in tokens, an odd number, of a convolution parallel to the first layer; 0 disables it."""
 
     conv_act: Literal["gelu", "gelu_new", "relu", "silu", "tanh"] = "tanh"
     """Activation of the convolution."""
@@ -85,16 +85,16 @@ class DebertaV2Config(BertConfig):
     """Activation of the pooler of a sequence head."""
 
     pooler_dropout: Dropout = 0.0
-    """Dropout before that pooler."""
+    """Dropout before the pooler of a sequence head."""
 
     cls_dropout: Dropout | None = None
-    """Dropout behind that pooler; None is `hidden_dropout_prob`."""
+    """Dropout after the pooler of a sequence head; None is `hidden_dropout_prob`."""
 
     legacy: bool = True
-    """Whether a masked-LM head is called as BERT's in the folder, and not as in Microsoft's own checkpoints."""
+    """Save a masked-LM head under BERT's parameter names; false uses the names of Microsoft's checkpoints."""
 
     def __post_init__(self) -> None:
-        """Check that the numbers and terms fit together."""
+        """Check that the values are consistent."""
         super().__post_init__()
         terms = [] if self.pos_att_type is None else self.pos_att_type.split("|")
         require(
@@ -111,8 +111,8 @@ class DebertaV2Config(BertConfig):
         )
         require(
             self.word_width == self.hidden_size or (self.legacy and not self.position_biased_input),
-            f"embedding_size: found {self.embedding_size}; expected hidden_size={self.hidden_size}, as another is "
-            "supported with legacy: true and position_biased_input: false only",
+            f"embedding_size: found {self.embedding_size}; expected hidden_size={self.hidden_size}: another size needs "
+            "legacy: true and position_biased_input: false",
         )
 
     def _check_relative(self) -> None:
@@ -122,50 +122,49 @@ class DebertaV2Config(BertConfig):
         require(
             self.position_buckets < 1 or half + 1 < self.farthest or self.max_length <= half + 1,
             f"max_relative_positions: found {self.farthest}; expected more than {half + 1} with position_buckets="
-            f"{self.position_buckets}, or fewer positions than these",
+            f"{self.position_buckets}, or a smaller max_position_embeddings",
         )
 
     def _check_absolute(self) -> None:
         absent = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
         for name, expected in absent.items():
-            found = getattr(self, name)
+            value = getattr(self, name)
             require(
-                found == expected, f"{name}: found {found!r}; expected {expected!r} without relative_attention: true"
+                value == expected, f"{name}: found {value!r}; expected {expected!r} without relative_attention: true"
             )
 
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; widths that follow from others are checked, and not kept."""
-        own, terms = dict(fields), fields.get("pos_att_type")
+        """Read `config.json`; widths that follow from other values are checked and not kept."""
+        values, terms = dict(fields), fields.get("pos_att_type")
         if isinstance(terms, str | list):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
-            own["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
-        groups = own.get("conv_groups", 1)
+            values["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
+        groups = values.get("conv_groups", 1)
         require(groups == 1, f"conv_groups: found {groups!r}; only 1 is supported")
-        widths = {name: own.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in own}
-        config = super().from_json(own)
-        usual = {
+        widths = {name: values.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in values}
+        config = super().from_json(values)
+        supported = {
             "attention_head_size": config.hidden_size // config.num_attention_heads,
             "pooler_hidden_size": config.hidden_size,
         }
-        for name, found in widths.items():
-            require(found == usual[name], f"{name}: found {found!r}; only {usual[name]} is supported here")
+        for name, width in widths.items():
+            require(width == supported[name], f"{name}: found {width!r}; only {supported[name]} is supported here")
         return config
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Fields of `config.json`; `embedding_size` only where it has a value, as `transformers` does not read null."""
+        """Fields of `config.json`, without an `embedding_size` of None, which `transformers` cannot read as null."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
     @override
     def of_layers(self, layers: Sequence[int]) -> Self:
-        """`DomainbertError` where a convolution, which is the first layer's, would stand
-        beside another, or a layer would lose it."""
+        """Copy with a selection of layers; `DomainbertError` if a convolution would not stay with layer 0."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
-            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only there: no other has a "
-            "convolution beside it",
+            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only there: it alone has a "
+            "convolution",
         )
         return super().of_layers(layers)
 
@@ -175,18 +174,18 @@ class DebertaV2Config(BertConfig):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Those of `c2p` and `p2c`, in this order, that the scores have."""
-        given = (self.pos_att_type or "").split("|")
-        return tuple(term for term in _TERMS if term in given)
+        """Terms of relative attention, `c2p` before `p2c`."""
+        terms = (self.pos_att_type or "").split("|")
+        return tuple(term for term in _TERMS if term in terms)
 
     @property
     def farthest(self) -> int:
-        """Distances from here on are one."""
+        """Distance from which on all distances share one embedding."""
         return self.max_relative_positions if self.max_relative_positions >= 1 else self.max_position_embeddings
 
     @property
     def num_distances(self) -> int:
-        """Embeddings of negative distances, and as many of the others."""
+        """Number of embeddings for negative distances; the other distances have as many."""
         return self.position_buckets if self.position_buckets >= 1 else self.farthest
 
     @property
@@ -196,5 +195,5 @@ class DebertaV2Config(BertConfig):
 
     @property
     def head_dropout(self) -> float:
-        """Dropout behind the pooler of a sequence head."""
+        """Dropout after the pooler of a sequence head."""
         return self.hidden_dropout_prob if self.cls_dropout is None else self.cls_dropout

@@ -1,4 +1,4 @@
-"""Layers of DeBERTa: attention that knows how far apart two tokens are, and a convolution that stays within a text."""
+"""Layers of DeBERTa: attention with relative positions, and a convolution within texts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer
 from domainbert.encoders.packed import Packed, select
 
-_BLOCK = 128  # states whose products with distances are made at once: a tenth of a layer's time at 512 tokens
+_BLOCK = 128  # states per product with distance embeddings; the products take a tenth of a layer's time at 512 tokens
 
 
 class Context(NamedTuple):
-    """Facts of a batch that all layers need."""
+    """Values that all layers share in a batch."""
 
     segments: Segments
     segment_ids: Tensor
     """(B, S)."""
     distances: Tensor
-    """Embeddings of distances, (R, H), before dropout."""
+    """Distance embeddings, (R, H), before dropout."""
     rows: Tensor
-    """(2, 2 S) their rows for the distances S - 1, ..., -S, and for 1 - S, ..., S; the last is not read."""
+    """Their rows for the distances S - 1, ..., -S and 1 - S, ..., S, (2, 2 S); the last column is not used."""
 
 
 class WordEmbeddings(nn.Module):
-    """Embeddings of words and, if there are any, of token types, of a width of their own; normalised."""
+    """Sum of word and optional token-type embeddings, projected to the hidden size and normalised."""
 
     def __init__(self, vocab_size: int, width: int, num_types: int, sizes: Sizes) -> None:
         super().__init__()
@@ -43,20 +43,20 @@ class WordEmbeddings(nn.Module):
         self.dropout = Dropout(sizes.dropout)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """(B, S) -> (B, S, H); without token types every token is of type 0."""
+        """(B, S) -> (B, S, H); without token types every token has type 0."""
         summed, types = self.word(tokens.input_ids), tokens.token_type_ids
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
         return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
 
     def parts(self) -> dict[str, nn.Module]:
-        """The modules by name, without those that the configuration leaves out."""
-        made = {"word": self.word, "token_type": self.token_type, "norm": self.norm}
-        return {name: part for name, part in made.items() if part is not None}
+        """Modules by name, without those that are None."""
+        modules = {"word": self.word, "token_type": self.token_type, "norm": self.norm}
+        return {name: module for name, module in modules.items() if module is not None}
 
 
 class DistanceEmbeddings(nn.Module):
-    """Embeddings of the distances between two tokens of a text, of which the far ones share some."""
+    """Embeddings of the distances between two tokens; large distances share embeddings."""
 
     rows: Tensor
 
@@ -69,26 +69,26 @@ class DistanceEmbeddings(nn.Module):
         self.register_buffer("rows", torch.tensor([rising[::-1], rising]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Embeddings (R, H), and their rows as in `Context` for packed rows of so many tokens.
+        """Embeddings (R, H), and their rows as in `Context` for packed rows of `length` tokens.
 
-        These may be longer than any text: tokens that stand further apart are of two texts.
+        Packed rows may be longer than the longest text: tokens at larger distances are in different texts.
         """
         farthest = self.rows.shape[1] // 2
-        places = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-farthest, farthest) + farthest
-        return self.norm(self.embeddings.weight), self.rows[:, places]
+        columns = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-farthest, farthest) + farthest
+        return self.norm(self.embeddings.weight), self.rows[:, columns]
 
 
 def _row(distance: int, config: DebertaV2Config) -> int:
-    """The row of the embedding of a distance i - j, between query i and key j."""
+    """Row of the embedding of a distance i - j between query i and key j."""
     number = config.num_distances
     near = bucket(distance, number, config.farthest) if config.position_buckets >= 1 else distance
     return min(max(near + number, 0), 2 * number - 1)
 
 
 def bucket(distance: int, num_buckets: int, farthest: int) -> int:
-    """The bucket of a distance (Microsoft's `make_log_bucket_position`): half of them are one distance each.
+    """Bucket of a distance, as in Microsoft's `make_log_bucket_position`.
 
-    In the other half they grow as logarithms do, up to distance `farthest`.
+    Half of the buckets have one distance each; the others are logarithmic, up to distance `farthest`.
     """
     middle = num_buckets // 2
     if abs(distance) <= middle:
@@ -98,10 +98,10 @@ def bucket(distance: int, num_buckets: int, farthest: int) -> int:
 
 
 class DisentangledSelfAttention(nn.Module):
-    """Self-attention in which a token looks at others' content and distance (He et al. 2021, section 3.1).
+    """Self-attention on the content and the relative position of tokens (He et al. 2021, section 3.1).
 
-    The score of query i and key j is (q_i k_j + q_i Kr_d + k_j Qr_d) / sqrt(3 D), Kr_d and Qr_d being projections of
-    the embedding of distance d = i - j; without one of the terms, the root is that of 2 D.
+    The score of query i and key j is (q_i k_j + q_i Kr_d + k_j Qr_d) / sqrt(3 D), where Kr_d and Qr_d are projections
+    of the embedding of distance d = i - j; with only one of the last two terms, the divisor is sqrt(2 D).
     """
 
     def __init__(self, config: DebertaV2Config) -> None:
@@ -124,25 +124,25 @@ class DisentangledSelfAttention(nn.Module):
         return self.output(select(mixed.transpose(1, 2).reshape(batch, length, width), positions))
 
     def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
-        """The terms with distances, scaled, in fp32 or more, as in Microsoft's code: (B, heads, S, S)."""
+        """Scaled terms with distances, in fp32 or wider, as in Microsoft's code: (B, heads, S, S)."""
         falling, rising = context.rows
         scores: list[Tensor] = []
-        for term, table in zip(self.terms, self._projected(context.distances), strict=True):
+        for term, table in zip(self.terms, self._project_distances(context.distances), strict=True):
             if term == "c2p":
-                found = by_distance(query, table[:, falling])
+                products = by_distance(query, table[:, falling])
             else:
-                found = by_distance(key, table[:, rising]).transpose(-1, -2)
-            scores.append(found.to(torch.promote_types(found.dtype, torch.float32)))
+                products = by_distance(key, table[:, rising]).transpose(-1, -2)
+            scores.append(products.to(torch.promote_types(products.dtype, torch.float32)))
         return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
-    def _projected(self, distances: Tensor) -> Tensor:
-        """Embeddings of distances (R, H) -> for each term, scaled: (terms, heads, R, D)."""
+    def _project_distances(self, distances: Tensor) -> Tensor:
+        """Scaled projections of distance embeddings for each term: (R, H) -> (terms, heads, R, D)."""
         if self.training:
             distances = drop(distances, self.distance_dropout, by_text=False)
         if self.distances is None:
-            own, width = self.query_key_value, distances.shape[-1]
-            first = [width if term == "c2p" else 0 for term in self.terms]  # row of the keys' weights, or the queries'
-            weight, bias = (torch.cat([one[n : n + width] for n in first]) for one in (own.weight, own.bias))
+            shared, width = self.query_key_value, distances.shape[-1]
+            first = [width if term == "c2p" else 0 for term in self.terms]  # first row of the keys', or the queries'
+            weight, bias = (torch.cat([rows[n : n + width] for n in first]) for rows in (shared.weight, shared.bias))
             projected = functional.linear(distances, weight, bias)
         else:
             projected = self.distances(distances)
@@ -151,28 +151,28 @@ class DisentangledSelfAttention(nn.Module):
 
 
 def by_distance(states: Tensor, table: Tensor) -> Tensor:
-    """Products of states with the entries for their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
+    """Products of states with embeddings of their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
 
-    The distances of the last state to the tokens, in their order, are the first S entries of the `table`
-    (heads, 2 S, D); those of a state before it begin one further on. So nothing is looked up for pairs of tokens.
+    The first S rows of the `table` (heads, 2 S, D) are the embeddings of the distances from the last state to the
+    tokens; for the state before it they begin at the second row, and so on. This avoids a lookup for each pair.
     """
     batch, _, length, _ = states.shape
     by_head = states.transpose(0, 1)
-    # A block needs the entries of its own distances only. What is exported serves any length, so it has one block.
+    # A block needs only the rows of its distances. An exported graph is used for all lengths, so it has one block.
     blocks = (by_head,) if torch.compiler.is_exporting() else by_head.split(_BLOCK, dim=-2)
     parts, begin = [], length
     for block in blocks:
         count = block.shape[-2]
         begin -= count
         products = block.flatten(1, 2) @ table[:, begin : begin + length + count].transpose(-1, -2)
-        parts.append(_in_order(products.unflatten(1, (batch, count))))  # of (heads, B, count, S + count)
+        parts.append(_align_rows(products.unflatten(1, (batch, count))))  # from (heads, B, count, S + count)
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)).transpose(0, 1)
 
 
-def _in_order(products: Tensor) -> Tensor:
-    """Row i of n from its entry n - 1 - i on: (..., n, S + n) -> (..., n, S), a view.
+def _align_rows(products: Tensor) -> Tensor:
+    """Select S entries of row i from n - 1 - i on, as a view: (..., n, S + n) -> (..., n, S).
 
-    In the flattened products these begin S + n - 1 after one another, and so are rows of that width.
+    In the flattened products the selections begin S + n - 1 entries apart, so they are rows of that width.
     """
     count, width = products.shape[-2:]
     rows = products.flatten(-2)[..., count - 1 : -1].unflatten(-1, (count, width - 1))
@@ -180,7 +180,7 @@ def _in_order(products: Tensor) -> Tensor:
 
 
 class ConvolvedLayer(PostNormLayer):
-    """A layer with a convolution of its input beside it (Microsoft's `ConvLayer`); neither crosses a text's end."""
+    """A layer with a parallel convolution (Microsoft's `ConvLayer`), which does not cross the borders of texts."""
 
     def __init__(
         self,
@@ -207,12 +207,12 @@ class ConvolvedLayer(PostNormLayer):
 
 
 def neighbours(hidden: Tensor, segment_ids: Tensor, count: int) -> Tensor:
-    """The states of `count` tokens around each, zeros for those of another text: (B, S, H) -> (B, S, H, count)."""
+    """States of `count` tokens around each token, 0 for tokens of other texts: (B, S, H) -> (B, S, H, count)."""
     reach, length = count // 2, hidden.shape[1]
     states = functional.pad(hidden, (0, 0, reach, reach))
     ids = functional.pad(segment_ids, (reach, reach), value=-1)
-    found = [
+    shifted = [
         states[:, n : n + length] * (ids[:, n : n + length] == segment_ids).unsqueeze(-1).to(hidden.dtype)
         for n in range(count)
     ]
-    return torch.stack(found, dim=-1)
+    return torch.stack(shifted, dim=-1)

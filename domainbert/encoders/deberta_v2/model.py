@@ -1,4 +1,4 @@
-"""The DeBERTa encoder, its heads, and its names in Hugging Face checkpoints."""
+"""DeBERTa encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ class DebertaEncoder(Encoder):
 
     @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """Parts of the embeddings, by name; the embeddings of distances belong to the layers."""
+        """Parts of the embeddings by name; distance embeddings belong to the layers."""
         return self.embeddings.parts()
 
     @override
-    def embedders(self) -> Sequence[nn.Module]:
+    def embedding_modules(self) -> Sequence[nn.Module]:
         return [self.embeddings]
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """Values that all layers share: the texts, and positions for attention and convolution."""
+        """Segments and distance embeddings, for attention and convolution in all layers."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
@@ -95,13 +95,13 @@ class DebertaEncoder(Encoder):
 
     @override
     def attention_flops(self, length: int) -> float:
-        """Floating-point operations of attention: each term of the scores is one more product.
+        """FLOPs of attention per token, with one more product for each term of the scores.
 
-        The rows of a batch share the projections of distances: their weights, where they have any, compute nothing for
-        a token, and what they are counted with as part of a block is taken off.
+        Distances are projected once per batch, so the weights of these projections, which are counted with their block,
+        are subtracted.
         """
-        projections = (part.distances for part in self.modules() if isinstance(part, DisentangledSelfAttention))
-        shared = sum(one.weight.numel() for one in projections if one is not None)
+        layers = (part.distances for part in self.modules() if isinstance(part, DisentangledSelfAttention))
+        shared = sum(layer.weight.numel() for layer in layers if layer is not None)
         return (1 + self.num_terms / 2) * super().attention_flops(length) - 6 * shared
 
 
@@ -128,13 +128,13 @@ def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
 class DebertaV2Family(Family[DebertaV2Config]):
     """DeBERTa, versions 2 and 3 (He et al. 2021), without the enhanced mask decoder.
 
-    A masked-LM head reads the last hidden states, as in transformers. Microsoft's reads those of two more passes
-    through the last layer (section 3.2), which are not made here: the head of its checkpoints predicts little as it is,
-    and is where one starts from.
+    A masked-LM head reads the last hidden states, as in transformers. Microsoft's head reads the states after two more
+    passes through the last layer (section 3.2), which are not implemented: the head of Microsoft's checkpoints must be
+    trained further before it predicts well.
     """
 
     prefix = "deberta."
-    unread = ("deberta.embeddings.position_embeddings.weight",)  # of the enhanced mask decoder
+    ignored_tensors = ("deberta.embeddings.position_embeddings.weight",)  # of the enhanced mask decoder
     heads = _HEADS
     output_bias = f"{_TRANSFORMERS}bias"
     output_copies = (f"{_TRANSFORMERS}decoder.weight", f"{_TRANSFORMERS}decoder.bias")
@@ -157,16 +157,16 @@ class DebertaV2Family(Family[DebertaV2Config]):
     @override
     def names(self, config: DebertaV2Config, kind: str | None) -> NameMap:
         names = super().names(config, kind)
-        return {ours: tuple(_head_name(name, config) for name in theirs) for ours, theirs in names.items()}
+        return {name: tuple(_head_name(hf_name, config) for hf_name in hf_names) for name, hf_names in names.items()}
 
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
-        """Names of the encoder's parameters; most parts exist in some configurations only."""
+        """Parameter names of the encoder; many parts exist only in some configurations."""
         tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
         names: NameMap = {
             f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
-            for name, there in tables.items()
-            if there
+            for name, present in tables.items()
+            if present
         }
         if config.word_width != config.hidden_size:
             names["encoder.embeddings.project.weight"] = ("deberta.embeddings.embed_proj.weight",)
@@ -193,8 +193,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
         return [_head_name(name, config) for name in super().per_entry(config)]
 
     @override
-    def renamed(self, name: str, config: DebertaV2Config) -> str:
-        """Rename parameters of Microsoft's checkpoints, whose `config.json` has no `legacy`."""
+    def canonical_name(self, name: str, config: DebertaV2Config) -> str:
+        """Rename parameters of Microsoft's checkpoints, whose `config.json` has no key `legacy`."""
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)
@@ -202,7 +202,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
 
 def _head_name(name: str, config: DebertaV2Config) -> str:
-    """The name of a tensor of transformers' usual masked-LM head in the head that a configuration has."""
+    """Convert the name of a tensor in transformers' usual masked-LM head to the head of a configuration."""
     if config.legacy or not name.startswith(_TRANSFORMERS):
         return name
     return _MICROSOFT + name.removeprefix(_TRANSFORMERS).removeprefix("transform.")

@@ -1,4 +1,4 @@
-"""The architecture of a DistilBERT encoder."""
+"""Architecture of a DistilBERT encoder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, Length
-from domainbert.encoders.config import Activation, Deviation, EncoderConfig, Heads, Layers, Width, usual_classes
+from domainbert.encoders.config import Activation, Deviation, EncoderConfig, Heads, Layers, Width, standard_classes
 
-_QA_DROPOUT = 0.1  # of transformers
+_QA_DROPOUT = 0.1  # default of transformers
 
 
 @dataclass(frozen=True)
 class DistilBertConfig(EncoderConfig):
-    """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019); the defaults are theirs.
+    """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019), with the paper's defaults.
 
     >>> from domainbert import DistilBertConfig
     >>> DistilBertConfig(n_layers=3).dim
@@ -23,7 +23,7 @@ class DistilBertConfig(EncoderConfig):
     """
 
     model_type = "distilbert"
-    architectures = usual_classes("DistilBert")
+    architectures = standard_classes("DistilBert")
     size_fields: ClassVar[dict[str, str]] = {
         "num_layers": "n_layers",
         "hidden_size": "dim",
@@ -58,7 +58,7 @@ class DistilBertConfig(EncoderConfig):
     """Dropout before the classifier of a sequence head."""
 
     qa_dropout: Dropout = _QA_DROPOUT
-    """Dropout before the start and end of a span head."""
+    """Dropout before the start and end scores of a span head."""
 
     max_position_embeddings: Length = 512
     """Longest sequence, special tokens included."""
@@ -74,5 +74,5 @@ class DistilBertConfig(EncoderConfig):
 
     @property
     def max_length(self) -> int:
-        """Positions are absolute, so their number is the limit."""
+        """Number of absolute positions."""
         return self.max_position_embeddings

@@ -1,4 +1,4 @@
-"""The DistilBERT encoder, its heads, and its names in Hugging Face checkpoints."""
+"""DistilBERT encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The architecture of an ELECTRA encoder."""
+"""Architecture of an ELECTRA encoder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from domainbert.base.ranges import Dropout
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Architectures, Heads, Sizes, Width, usual_classes
+from domainbert.encoders.config import Architectures, Heads, Sizes, Width, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ElectraConfig(BertConfig):
-    """An ELECTRA encoder (Clark et al. 2020): BERT's, with embeddings of a width of their own; the defaults are those
-    of ELECTRA-small.
+    """An ELECTRA encoder (Clark et al. 2020): BERT with a separate embedding width; the defaults are ELECTRA-small.
 
-    Generator and discriminator are both such encoders. A head for masked LM is the generator's, one for replaced
-    tokens the discriminator's.
+    Generator and discriminator are both such encoders, with a masked-LM head and a head for replaced tokens.
 
     >>> from domainbert import ElectraConfig
     >>> ElectraConfig().embedding_size, ElectraConfig().hidden_size
@@ -29,7 +27,7 @@ class ElectraConfig(BertConfig):
     """
 
     model_type = "electra"
-    architectures: ClassVar[Architectures] = {**usual_classes("Electra"), "replaced": ("ElectraForPreTraining",)}
+    architectures: ClassVar[Architectures] = {**standard_classes("Electra"), "replaced": ("ElectraForPreTraining",)}
 
     hidden_size: Width = 256
     """Width of the hidden states."""
@@ -41,14 +39,14 @@ class ElectraConfig(BertConfig):
     """Width of the feed-forward layers."""
 
     embedding_size: Width = 128
-    """Width of the embeddings; a linear layer leads to `hidden_size` where that is another."""
+    """Width of the embeddings; a linear layer projects them to another `hidden_size`."""
 
     classifier_dropout: Dropout | None = None
-    """Dropout of a task's head; None is `hidden_dropout_prob`."""
+    """Dropout in a task's head; None is `hidden_dropout_prob`."""
 
     @override
     def resized(self, sizes: Sizes) -> Self:
-        """Change the sizes; embeddings as wide as the hidden states stay as wide."""
+        """Copy with other sizes; embeddings as wide as the hidden states are resized with them."""
         resized = super().resized(sizes)
         return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
 
@@ -63,10 +61,10 @@ class ElectraConfig(BertConfig):
 
     @property
     def factor_width(self) -> int | None:
-        """Width of the embeddings, where it is not that of the hidden states."""
+        """Width of the embeddings; None if it equals the hidden size."""
         return None if self.embedding_size == self.hidden_size else self.embedding_size
 
     @property
     def head_dropout(self) -> float:
-        """Dropout of a task's head."""
+        """Dropout in a task's head."""
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

@@ -1,4 +1,4 @@
-"""The ELECTRA encoder, its heads, and its names in Hugging Face checkpoints."""
+"""ELECTRA encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class ElectraFamily(Family[ElectraConfig]):
 
     @override
     def head(self, kind: str, config: ElectraConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """The masked-LM head and the pooler have the exact GELU, whatever the layers have."""
+        """Newly initialised head; the masked-LM head and the pooler always use the exact GELU."""
         rate = config.head_dropout
-        how: dict[str, Any] = {"activation": "gelu", "pooler": "gelu"}
-        return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **how)
+        activations: dict[str, Any] = {"activation": "gelu", "pooler": "gelu"}
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **activations)
 
     @override
     def encoder_names(self, config: ElectraConfig) -> NameMap:

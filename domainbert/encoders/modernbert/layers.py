@@ -1,4 +1,4 @@
-"""ModernBERT's layers: pre-norm, with rotary positions, windows and gates."""
+"""Layers of ModernBERT: pre-norm, with rotary positions, windows and gates."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from domainbert.encoders.packed import select
 
 
 class Rotation(NamedTuple):
-    """Angles by which queries and keys are turned at their positions: cosines and sines, each (B, 1, S, D / 2)."""
+    """Rotation of queries and keys by position: cosines and sines of the angles, each (B, 1, S, D / 2)."""
 
     cosines: Tensor
     sines: Tensor
 
-    def turn(self, heads: Tensor) -> Tensor:
-        """Rotary positions (Su et al. 2021, eq. 34), of (..., B, heads, S, D), element k with k + D / 2; in fp32 even
-        where heads have 16 bits."""
+    def rotate(self, heads: Tensor) -> Tensor:
+        """Apply rotary positions (Su et al. 2021, eq. 34) to (..., B, heads, S, D) in fp32 or wider; elements k and
+        k + D / 2 are a pair."""
         first, second = heads.to(torch.promote_types(heads.dtype, torch.float32)).chunk(2, dim=-1)
-        turned = first * self.cosines - second * self.sines, second * self.cosines + first * self.sines
-        return torch.cat(turned, dim=-1).to(heads.dtype)
+        rotated = first * self.cosines - second * self.sines, second * self.cosines + first * self.sines
+        return torch.cat(rotated, dim=-1).to(heads.dtype)
 
 
 def rotation(position_ids: Tensor, head_size: int, theta: float) -> Rotation:
-    """Angles position * theta^(-2k / D) of positions (B, S) in heads of width D."""
+    """Rotation by the angles position * theta^(-2k / D), for positions (B, S) and heads of width D."""
     rates = 1.0 / theta ** (torch.arange(0, head_size, 2, device=position_ids.device).float() / head_size)
     angles = position_ids[:, None, :, None].float() * rates
     return Rotation(angles.cos(), angles.sin())
 
 
 class Context(NamedTuple):
-    """Facts of a batch that all layers need."""
+    """Values that all layers share in a batch."""
 
     segments: Segments
-    everywhere: Rotation
-    near: Rotation
+    global_rotation: Rotation
+    local_rotation: Rotation
 
 
 class RotarySelfAttention(nn.Module):
-    """Multi-head self-attention with rotary positions, over the whole text or, if `window` is one, within it."""
+    """Multi-head self-attention with rotary positions, within a window or (None) over the whole text."""
 
     def __init__(self, config: ModernBertConfig, window: int | None) -> None:
         super().__init__()
@@ -59,8 +59,8 @@ class RotarySelfAttention(nn.Module):
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, S, D)
-        rotation = context.everywhere if self.attend.window is None else context.near
-        query, key = rotation.turn(heads[:2]).unbind(0)
+        rotation = context.global_rotation if self.attend.window is None else context.local_rotation
+        query, key = rotation.rotate(heads[:2]).unbind(0)
         mixed = self.attend(query, key, heads[2], context.segments)
         mixed = select(mixed.transpose(1, 2).reshape(batch, length, width), positions)
         return self.dropout(self.output(mixed), positions)
@@ -83,7 +83,7 @@ class GatedFeedForward(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """A layer that normalises what goes into attention and feed-forward; the first one's input is normalised before."""
+    """A layer that normalises the inputs of attention and feed-forward; the embeddings normalise the first input."""
 
     def __init__(self, config: ModernBertConfig, window: int | None, first: bool) -> None:
         super().__init__()
@@ -100,5 +100,5 @@ class PreNormLayer(nn.Module):
 
 
 def layer_norm(config: ModernBertConfig) -> nn.LayerNorm:
-    """A norm over the width of the hidden states, with or without a bias."""
+    """Layer norm of the hidden size, with or without a bias."""
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)

@@ -1,4 +1,4 @@
-"""The ModernBERT encoder, its heads, and its names in Hugging Face checkpoints."""
+"""ModernBERT encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _LAYER = {
     "feed_forward.expand": ("mlp.Wi",),
     "feed_forward.contract": ("mlp.Wo",),
 }
-_WRITING = ("output", "contract", "dense", "pooler")
-"""Linear layers whose output is added to the hidden states; those of the heads begin like them."""
+_RESIDUAL_OUTPUTS = ("output", "contract", "dense", "pooler")
+"""Linear layers whose output is added to the hidden states; the layers of the heads are initialised like them."""
 
 _BIASES = {
     **dict.fromkeys(("norm", "word_norm", "attention_norm", "feed_forward_norm", "last_norm"), "norm_bias"),
@@ -38,11 +38,11 @@ _BIASES = {
     **dict.fromkeys(("expand", "contract"), "mlp_bias"),
     **dict.fromkeys(("dense", "pooler"), "classifier_bias"),
 }
-"""Settings that say whether a module has a bias; any other one has."""
+"""Setting that enables the bias of a module; other modules always have one."""
 
 
 class ModernBertEncoder(Encoder):
-    """Normalised word embeddings, pre-norm layers with rotary positions, and a last norm."""
+    """Normalised word embeddings, pre-norm layers with rotary positions, and a final norm."""
 
     def __init__(self, config: ModernBertConfig, vocabulary: VocabularyFacts) -> None:
         super().__init__()
@@ -77,8 +77,8 @@ class ModernBertEncoder(Encoder):
         config, head_size = self.config, self.hidden_size // self.num_heads
         rate = self.attention_dropout if self.training else 0.0
         thetas = config.global_rope_theta, config.local_rope_theta
-        everywhere, near = (rotation(tokens.position_ids, head_size, theta) for theta in thetas)
-        return Context(choose_kernel(tokens, head_size, rate, window=config.window), everywhere, near)
+        rotations = (rotation(tokens.position_ids, head_size, theta) for theta in thetas)
+        return Context(choose_kernel(tokens, head_size, rate, window=config.window), *rotations)
 
     @override
     def blocks(self) -> Sequence[nn.Module]:
@@ -90,12 +90,12 @@ class ModernBertEncoder(Encoder):
 
     @override
     def depth_of(self, parameter: str) -> int:
-        """Depth of a parameter; the last norm has the depth of the last block."""
+        """Depth of a parameter; the final norm has the depth of the last block."""
         return self.num_hidden_layers if parameter.startswith("last_norm.") else super().depth_of(parameter)
 
 
 class ModernMaskedLMHead(MaskedLMHead):
-    """As BERT's, by default without biases in the dense layer and the norm."""
+    """BERT's masked-LM head, by default without biases in the dense layer and the norm."""
 
     def __init__(self, embeddings: nn.Embedding, config: ModernBertConfig) -> None:
         super().__init__(embeddings, config.hidden_size, config.classifier_activation, config.norm_eps)
@@ -103,7 +103,7 @@ class ModernMaskedLMHead(MaskedLMHead):
 
 
 class ModernTokenHead(TokenHead):
-    """A label for each of some tokens, or the start and end of a span, from their normalised transform."""
+    """Predicts labels of tokens, or start and end scores of spans, after a dense layer and a norm."""
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout)
@@ -116,12 +116,12 @@ class ModernTokenHead(TokenHead):
 
 
 class ModernSequenceHead(SequenceHead):
-    """A label for each text, from the normalised transform of its [CLS] or of the mean of its tokens."""
+    """Predicts labels of texts from [CLS] or the mean of all tokens, after a dense layer and a norm."""
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout, config.classifier_activation)
         self.pooler, self.norm = _dense(config), layer_norm(config)
-        self.takes_means = config.classifier_pooling == "mean"
+        self.mean_pooling = config.classifier_pooling == "mean"
 
     def forward(self, hidden: Tensor) -> Tensor:
         """States of texts (N, H) -> logits (N, labels)."""
@@ -133,21 +133,22 @@ def _dense(config: ModernBertConfig) -> nn.Linear:
 
 
 def _initialise(module: nn.Module, config: ModernBertConfig) -> None:
-    """Truncated normal weights and zero biases, as in transformers: what writes into the hidden states begins smaller
-    by sqrt(2 * layers) (Radford et al. 2019, section 2.3), and classifiers with 1 / sqrt(H)."""
-    writing = config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
-    deviations = {**dict.fromkeys(_WRITING, writing), "classifier": config.hidden_size**-0.5}
+    """Initialise as transformers: truncated normal weights and zero biases.
+    The deviation is divided by sqrt(2 * layers) in layers whose output is added to the hidden states (Radford et al.
+    2019, section 2.3), and is 1 / sqrt(H) in classifiers."""
+    residual = config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
+    deviations = {**dict.fromkeys(_RESIDUAL_OUTPUTS, residual), "classifier": config.hidden_size**-0.5}
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             std = deviations.get(name.rpartition(".")[2], config.initializer_range)
-            furthest = std * config.initializer_cutoff_factor
-            nn.init.trunc_normal_(part.weight, std=std, a=-furthest, b=furthest)
+            limit = std * config.initializer_cutoff_factor
+            nn.init.trunc_normal_(part.weight, std=std, a=-limit, b=limit)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
 
 
 class ModernBertFamily(Family[ModernBertConfig]):
-    """ModernBERT (Warner et al. 2024): rotary positions, windows in most layers, hardly a bias; no token types."""
+    """ModernBERT (Warner et al. 2024): rotary positions, windows in most layers, few biases, no token types."""
 
     prefix = "model."
     layers = "layers"
@@ -178,8 +179,8 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
     @override
     def names(self, config: ModernBertConfig, kind: str | None) -> NameMap:
-        """Names of the parameters, without the first norm and the biases that are left out."""
-        return {ours: theirs for ours, theirs in super().names(config, kind).items() if _is_there(ours, config)}
+        """Parameter names, without the first norm and disabled biases."""
+        return {name: hf_names for name, hf_names in super().names(config, kind).items() if _exists(name, config)}
 
     @override
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
@@ -193,12 +194,12 @@ class ModernBertFamily(Family[ModernBertConfig]):
         return "model.embeddings.tok_embeddings.weight", self.output_bias
 
 
-def _is_there(parameter: str, config: ModernBertConfig) -> bool:
-    module, _, kind = parameter.rpartition(".")
+def _exists(parameter: str, config: ModernBertConfig) -> bool:
+    module, _, name = parameter.rpartition(".")
     if module == "encoder.layers.0.attention_norm":
         return False
-    switch = _BIASES.get(module.rpartition(".")[2])
-    return kind != "bias" or switch is None or bool(getattr(config, switch))
+    setting = _BIASES.get(module.rpartition(".")[2])
+    return name != "bias" or setting is None or bool(getattr(config, setting))
 
 
 FAMILY = ModernBertFamily()

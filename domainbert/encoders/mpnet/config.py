@@ -1,4 +1,4 @@
-"""The architecture of an MPNet encoder."""
+"""Architecture of an MPNet encoder."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from domainbert.encoders.config import (
     Layers,
     Width,
     require,
-    usual_classes,
+    standard_classes,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 PAD_ID = 1
-"""The padding's id in every MPNet: transformers counts positions from it whatever `config.json` says."""
+"""Id of the padding, from which positions are counted; transformers ignores the value in `config.json`."""
 
 NUM_BUCKETS = 32
-"""Distances that its attention tells apart: transformers computes so many whatever `config.json` says."""
+"""Number of buckets of relative positions; transformers ignores the value in `config.json`."""
 
 
 @dataclass(frozen=True)
 class MPNetConfig(EncoderConfig):
-    """An MPNet encoder (Song et al. 2020): BERT's layers without token types, and attention biased by distance.
+    """An MPNet encoder (Song et al. 2020): BERT without token types, with a relative position bias in attention.
 
-    The defaults are those of the class in transformers; mpnet-base has 514 positions and an epsilon of 1e-5
-    (`encoder: mpnet-base`).
+    The defaults come from transformers; mpnet-base has 514 positions and an epsilon of 1e-5 (`encoder: mpnet-base`).
 
     >>> from domainbert import MPNetConfig
     >>> MPNetConfig(num_hidden_layers=6).model_type
@@ -43,7 +42,7 @@ class MPNetConfig(EncoderConfig):
     """
 
     model_type = "mpnet"
-    architectures = usual_classes("MPNet")
+    architectures = standard_classes("MPNet")
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": PAD_ID, "bos_token_id": 0, "eos_token_id": 2}
 
     hidden_size: Width = 768
@@ -68,7 +67,7 @@ class MPNetConfig(EncoderConfig):
     """Dropout on attention probabilities."""
 
     max_position_embeddings: Length = 512
-    """Rows of the position table: two more than the tokens of the longest sequence."""
+    """Rows of the position table: the longest sequence plus 2."""
 
     initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights."""
@@ -77,30 +76,30 @@ class MPNetConfig(EncoderConfig):
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
-        """Check that the numbers fit together."""
+        """Check that the values are consistent."""
         super().__post_init__()
         rows, least = self.max_position_embeddings, self.position_offset + 3
         require(
             rows >= least,
-            f"max_position_embeddings: found {rows}; expected {least} or more, as the first {self.position_offset} are "
-            "not used",
+            f"max_position_embeddings: found {rows}; expected {least} or more, because the first "
+            f"{self.position_offset} are not used",
         )
 
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; the padding's id and the number of buckets must be those of every MPNet."""
+        """Read `config.json`; other values than `PAD_ID` and `NUM_BUCKETS` are not supported."""
         for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
-            found = fields.get(name, fixed)
-            require(found == fixed, f"{name}: found {found!r:.80}; expected {fixed}, as transformers computes no other")
+            value = fields.get(name, fixed)
+            require(value == fixed, f"{name}: found {value!r:.80}; expected {fixed}, the only value in transformers")
         return super().from_json(fields)
 
     @property
     def position_offset(self) -> int:
-        """The row behind the padding's."""
+        """Row after the padding's row."""
         return PAD_ID + 1
 
     @property
     def max_length(self) -> int:
-        """Positions are absolute, so their number is the limit."""
+        """Number of absolute positions."""
         return self.max_position_embeddings - self.position_offset

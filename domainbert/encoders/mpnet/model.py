@@ -1,4 +1,4 @@
-"""The MPNet encoder, its heads, and its names in Hugging Face checkpoints."""
+"""MPNet encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -35,51 +35,52 @@ _HEADS = {
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
     "span": {"head.classifier": "qa_outputs"},
 }
-_EACH_WAY = NUM_BUCKETS // 2
-_EXACT = _EACH_WAY // 2
-_FARTHEST = 128  # from here on all distances would share a bucket, if the last one did not begin before
-_FIRST_OF_BUCKET = [  # the smallest distance in each bucket but that of 0
+_PER_DIRECTION = NUM_BUCKETS // 2
+_EXACT = _PER_DIRECTION // 2
+_LOGARITHMIC = _PER_DIRECTION - _EXACT
+_FARTHEST = 128  # end of the scale of the logarithmic buckets; the last bucket begins before it and is unlimited
+_FIRST_OF_BUCKET = [  # smallest distance of each bucket, without bucket 0
     *range(1, _EXACT),
-    *(math.ceil(_EXACT * (_FARTHEST / _EXACT) ** (n / (_EACH_WAY - _EXACT))) for n in range(_EACH_WAY - _EXACT)),
+    *(math.ceil(_EXACT * (_FARTHEST / _EXACT) ** (n / _LOGARITHMIC)) for n in range(_LOGARITHMIC)),
 ]
 
 
 class MPNetEncoder(PostNormEncoder):
-    """Layers whose attention scores are biased by how far apart two tokens stand, by one table for all layers."""
+    """Post-norm encoder with a relative position bias, which all layers share."""
 
     def __init__(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> None:
         sizes, first = config.sizes, config.position_offset
         embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first)
         super().__init__(embeddings, sizes, vocabulary.pad_id)
         self.relative_bias = nn.Embedding(NUM_BUCKETS, sizes.num_heads)
-        self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # made once: a GPU waits
+        self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # copied to a GPU once
         initialise(self.relative_bias, sizes.initializer_range)
 
     @override
     def context(self, tokens: Packed) -> Segments:
-        """Values that all layers share: the texts, and the bias of relative positions."""
+        """Segments, with the relative position bias."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
-        places = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
-        ahead = places - places.unsqueeze(-1)  # (S, S); a text stands in one piece, so places will do
-        bias: Tensor = self.relative_bias(relative_buckets(ahead, self.first_of_bucket))
+        columns = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
+        distance = columns - columns.unsqueeze(-1)  # (S, S); texts are contiguous, so columns replace positions
+        bias: Tensor = self.relative_bias(relative_buckets(distance, self.first_of_bucket))
         return segments.with_bias(bias.permute(2, 0, 1).unsqueeze(0))
 
 
-def relative_buckets(ahead: Tensor, first_of_bucket: Tensor) -> Tensor:
-    """Numbers of the buckets of distances, of any shape: by how many tokens the one seen stands ahead of the other.
+def relative_buckets(distance: Tensor, first_of_bucket: Tensor) -> Tensor:
+    """T5's relative position buckets of `distance` = key position - query position, of any shape.
 
-    Half of the buckets are for tokens behind and half for those ahead; small distances have one each, larger ones share
-    buckets that grow with their logarithm (Raffel et al. 2020, T5, section 2.1).
+    Half of the buckets are for positive distances. Small distances have a bucket each, larger ones share logarithmic
+    buckets (Raffel et al. 2020, T5, section 2.1).
     """
-    return torch.bucketize(ahead.abs(), first_of_bucket, right=True) + _EACH_WAY * (ahead > 0)
+    return torch.bucketize(distance.abs(), first_of_bucket, right=True) + _PER_DIRECTION * (distance > 0)
 
 
 class MPNetFamily(Family[MPNetConfig]):
-    """MPNet (Song et al. 2020): BERT's layers without token types, with attention that is biased by distance."""
+    """MPNet (Song et al. 2020): BERT without token types, with a relative position bias in attention."""
 
     prefix = "mpnet."
-    unread = ("mpnet.pooler.dense.weight", "mpnet.pooler.dense.bias")
+    ignored_tensors = ("mpnet.pooler.dense.weight", "mpnet.pooler.dense.bias")
     tables = ("word", "position")
     layer = _LAYER
     heads = _HEADS
@@ -88,13 +89,13 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def encoder(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """As in the base class; `DomainbertError` if the padding has another id than 1."""
+        """Newly initialised encoder; `DomainbertError` if the padding has another id than 1."""
         _check_padding(vocabulary.pad_id)
         return MPNetEncoder(config, vocabulary)
 
     @override
     def head(self, kind: str, config: MPNetConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """The masked-LM head has the exact GELU, whatever the layers have."""
+        """Newly initialised head; the masked-LM head always uses the exact GELU."""
         rate = config.hidden_dropout_prob
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
@@ -105,7 +106,7 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def with_padding(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
-        """As in the base class; `DomainbertError` if the padding has another id than 1."""
+        """Unchanged tensors; `DomainbertError` if the padding has another id than 1."""
         _check_padding(pad_id)
         return dict(tensors)
 
@@ -113,9 +114,8 @@ class MPNetFamily(Family[MPNetConfig]):
 def _check_padding(pad_id: int) -> None:
     if pad_id != PAD_ID:
         raise DomainbertError(
-            f"padding has id {pad_id} in the vocabulary; expected {PAD_ID}, as vocabularies of kind roberta and "
-            f"xlm-roberta have it: transformers counts the positions of {MPNetConfig.model_type} from that one, "
-            "whatever config.json says"
+            f"padding has id {pad_id} in the vocabulary; expected {PAD_ID}, as in vocabularies of kind roberta and "
+            f"xlm-roberta: transformers always counts the positions of {MPNetConfig.model_type} from this id"
         )
 
 

@@ -1,4 +1,4 @@
-"""The architecture of a RoBERTa encoder."""
+"""Architecture of a RoBERTa encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, Length
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import require, usual_classes
+from domainbert.encoders.config import require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RobertaConfig(BertConfig):
-    """A RoBERTa encoder (Liu et al. 2019): BERT's layers, positions that are counted from the padding's id on.
+    """A RoBERTa encoder (Liu et al. 2019): BERT with positions that are counted from the padding's id on.
 
-    The defaults are those of the class in transformers; roberta-base has 514 positions, 1 token type and an epsilon of
-    1e-5 (`encoder: roberta-base`).
+    The defaults come from transformers; roberta-base has 514 positions, 1 token type and an epsilon of 1e-5
+    (`encoder: roberta-base`).
 
     >>> from domainbert import RobertaConfig
     >>> RobertaConfig(max_position_embeddings=514).max_length
@@ -29,48 +29,48 @@ class RobertaConfig(BertConfig):
     """
 
     model_type = "roberta"
-    architectures = usual_classes("Roberta")
+    architectures = standard_classes("Roberta")
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 
     max_position_embeddings: Length = 512
-    """Rows of the position table: two more than the tokens of the longest sequence, where padding has id 1."""
+    """Rows of the position table: the longest sequence plus the padding's id (usually 1) plus 1."""
 
     classifier_dropout: Dropout | None = None
-    """Dropout of a task's head; None is `hidden_dropout_prob`."""
+    """Dropout in a task's head; None is `hidden_dropout_prob`."""
 
     def __post_init__(self) -> None:
-        """Check that the numbers fit together."""
+        """Check that the values are consistent."""
         super().__post_init__()
         least = self.position_offset + 3
         require(
             self.max_position_embeddings >= least,
-            f"max_position_embeddings: found {self.max_position_embeddings}; expected {least} or more, as the first "
-            f"{self.position_offset} are not used",
+            f"max_position_embeddings: found {self.max_position_embeddings}; expected {least} or more, because the "
+            f"first {self.position_offset} are not used",
         )
 
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; the padding's id has to leave room for positions."""
+        """Read `config.json`; the padding's id must be smaller than the number of positions."""
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
             f"pad_token_id: found {pad!r:.80}; expected an id well below max_position_embeddings, which is "
-            f"{positions!r:.80}: positions are counted from the one on",
+            f"{positions!r:.80}: positions are counted from this id on",
         )
         return super().from_json(fields)
 
     @property
     def position_offset(self) -> int:
-        """The row behind the padding's; of a configuration that is in no folder yet the one where padding has id 1."""
+        """Row after the padding's row; 2 for a new configuration, because padding then has id 1."""
         return self.pad_token_id + 1
 
     @property
     def num_token_types(self) -> int:
-        """None that it tells apart: all tokens have the first row of the table, as pairs were pretrained."""
+        """0: all tokens use the first row of the table, as in RoBERTa's pretraining."""
         return 0
 
     @property
     def head_dropout(self) -> float:
-        """Dropout of a task's head."""
+        """Dropout in a task's head."""
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

@@ -1,4 +1,4 @@
-"""The RoBERTa encoder, its heads, and its names in Hugging Face checkpoints."""
+"""RoBERTa encoder, heads, and parameter names in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ _HEADS = {
 
 
 class RobertaFamily(Family[RobertaConfig]):
-    """RoBERTa (Liu et al. 2019): BERT's layers, blind to token types, with positions from the padding's id on."""
+    """RoBERTa (Liu et al. 2019): BERT without token types, with positions from the padding's id on."""
 
     prefix = "roberta."
-    unread = ("roberta.pooler.dense.weight", "roberta.pooler.dense.bias")
+    ignored_tensors = ("roberta.pooler.dense.weight", "roberta.pooler.dense.bias")
     heads = _HEADS
     output_bias = "lm_head.bias"
     output_copies = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 
     @override
     def encoder(self, config: RobertaConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """`DomainbertError` if the padding's id leaves fewer positions than promised."""
+        """Newly initialised encoder; `DomainbertError` if too few positions remain after the padding's id."""
         first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(
-                f"max_position_embeddings: {rows}, of which {first} come before the first token, as padding has id "
-                f"{first - 1}; expected {first + config.max_length} for texts of {config.max_length} tokens"
+                f"max_position_embeddings: found {rows}, of which the first {first} are not used, because padding has "
+                f"id {first - 1}; expected {first + config.max_length} for texts of {config.max_length} tokens"
             )
         embeddings = Embeddings(vocabulary.size, rows, config.type_vocab_size, config.sizes, first)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id)
 
     @override
     def head(self, kind: str, config: RobertaConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """The masked-LM head has the exact GELU, whatever the layers have."""
+        """Newly initialised head; the masked-LM head always uses the exact GELU."""
         rate = config.head_dropout
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
     @override
     def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
-        """The rows of the position table move with the padding's id.
+        """Tensors whose position table is shifted to another padding id.
 
-        Places that this adds at the end get the row of the last one; `DomainbertError` if positions would be lost.
+        Rows added at the end are copies of the last one. Raises `DomainbertError` if positions would be lost.
         """
         shift = config.pad_token_id - pad_id
         if shift < 0:
             raise DomainbertError(
-                f"padding has id {pad_id} in the new vocabulary and {config.pad_token_id} in the model's, which counts "
-                "positions from it: the last ones would be lost; expected an id that is not higher"
+                f"padding has id {pad_id} in the new vocabulary and {config.pad_token_id} in the model's, from which "
+                f"positions are counted; expected at most {config.pad_token_id}: the last positions would be lost"
             )
         name = f"{self.prefix}embeddings.position_embeddings.weight"
         table = tensors[name]  # (positions, H)

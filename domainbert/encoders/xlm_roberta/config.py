@@ -1,16 +1,16 @@
-"""The architecture of an XLM-RoBERTa encoder."""
+"""Architecture of an XLM-RoBERTa encoder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domainbert.encoders.config import usual_classes
+from domainbert.encoders.config import standard_classes
 from domainbert.encoders.roberta.config import RobertaConfig
 
 
 @dataclass(frozen=True)
 class XLMRobertaConfig(RobertaConfig):
-    """An XLM-RoBERTa encoder (Conneau et al. 2020), which is RoBERTa's; the vocabulary is of many languages.
+    """An XLM-RoBERTa encoder (Conneau et al. 2020): RoBERTa with a multilingual vocabulary.
 
     >>> from domainbert import XLMRobertaConfig
     >>> XLMRobertaConfig(max_position_embeddings=514).max_length
@@ -18,4 +18,4 @@ class XLMRobertaConfig(RobertaConfig):
     """
 
     model_type = "xlm-roberta"
-    architectures = usual_classes("XLMRoberta")
+    architectures = standard_classes("XLMRoberta")

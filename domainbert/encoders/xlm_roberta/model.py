@@ -1,4 +1,4 @@
-"""The XLM-RoBERTa encoder and its names in Hugging Face checkpoints, all of which are RoBERTa's."""
+"""XLM-RoBERTa encoder and parameter names in Hugging Face checkpoints, the same as RoBERTa's."""
 
 from __future__ import annotations
 

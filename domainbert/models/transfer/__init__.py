@@ -1,1 +1,1 @@
-"""Vectors for the entries of a new vocabulary, mixed from those of an old one."""
+"""Vectors for the entries of a new vocabulary, computed from the vectors of an old one."""

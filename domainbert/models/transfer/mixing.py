@@ -1,6 +1,6 @@
-"""Mixes the vectors of a new vocabulary from those of an old one, by a sparse matrix whose rows sum to 1.
+"""Computes the vectors of a new vocabulary as weighted means of old vectors: a sparse matrix whose rows sum to 1.
 
-The same matrix serves the word embeddings and the bias of a masked-LM head, whose output weights are the embeddings.
+The same matrix is used for the word embeddings and for the bias of a masked-LM head.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Weights = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Mixing:
-    """The sparse matrix (new entries x old entries), row by row as in CSR.
+    """Sparse matrix (new entries x old entries) in CSR format.
 
     Attributes:
-        offsets: (rows + 1,) where each row begins in `columns` and `weights`; an empty row is drawn at random.
+        offsets: (rows + 1,) start of each row in `columns` and `weights`; the vector of an empty row is random.
         columns: (n,) old ids.
         weights: (n,) float64.
     """
@@ -37,17 +37,17 @@ class Mixing:
 
     @property
     def num_rows(self) -> int:
-        """Entries of the new vocabulary."""
+        """Number of entries of the new vocabulary."""
         return len(self.offsets) - 1
 
     @property
     def drawn(self) -> NDArray[np.int64]:
-        """The rows that nothing is mixed for."""
+        """Indices of the empty rows, whose vectors are random."""
         return np.flatnonzero(np.diff(self.offsets) == 0)
 
 
-def mixing_of(rows: Sequence[Weights]) -> Mixing:
-    """The matrix with these rows; an empty one is to be drawn."""
+def build_mixing(rows: Sequence[Weights]) -> Mixing:
+    """Matrix with these rows; an empty row is a random vector."""
     sizes = np.array([len(row) for row in rows], dtype=np.int64)
     columns = np.array([column for row in rows for column in row], dtype=np.int64)
     weights = np.array([weight for row in rows for weight in row.values()], dtype=np.float64)
@@ -55,7 +55,7 @@ def mixing_of(rows: Sequence[Weights]) -> Mixing:
 
 
 def mean_weights(origin: Origin) -> dict[int, float]:
-    """The mean of the pieces, one that occurs twice counting twice; nothing for an entry without pieces."""
+    """Equal weights for the pieces of an entry, twice for a piece that occurs twice; {} without pieces."""
     weights: dict[int, float] = {}
     for piece in origin.pieces:
         weights[piece] = weights.get(piece, 0.0) + 1 / len(origin.pieces)
@@ -63,22 +63,21 @@ def mean_weights(origin: Origin) -> dict[int, float]:
 
 
 def composed(origins: Sequence[Origin]) -> Mixing:
-    """Copies where an entry is shared, the mean of its pieces where it is not: the methods `mean` and `fvt`."""
-    return mixing_of([mean_weights(origin) for origin in origins])
+    """Copy shared entries and use the mean of the pieces for the others: the methods `mean` and `fvt`."""
+    return build_mixing([mean_weights(origin) for origin in origins])
 
 
 def copied_only(origins: Sequence[Origin]) -> Mixing:
-    """Copies where an entry is shared, nothing elsewhere: the method `random`."""
-    return mixing_of([mean_weights(origin) if origin.kind == "copied" else {} for origin in origins])
+    """Copy shared entries and draw the others at random: the method `random`."""
+    return build_mixing([mean_weights(origin) if origin.kind == "copied" else {} for origin in origins])
 
 
 def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
-    """The new table; sums are made in float64, and a row with one weight of 1 is that of `table` bit for bit.
+    """Compute the new table from word embeddings (old entries, H) or a bias (old entries,).
 
-    Rows without weights are drawn from the normal distribution with the mean and standard deviation of each column, as
-    Dobler and de Melo (2023), "FOCUS", do with tokens they know nothing of.
-
-    The table is one of word embeddings (old entries, H), or a bias (old entries,).
+    Sums are computed in float64; a row with a single weight of 1 is copied bit by bit. Rows without weights are drawn
+    from the normal distribution with the mean and standard deviation of each column, as Dobler and de Melo (2023),
+    "FOCUS", draw tokens without any information.
     """
     columns, weights = torch.from_numpy(mixing.columns), torch.from_numpy(mixing.weights)
     flat = table.reshape(len(table), -1)
@@ -90,13 +89,13 @@ def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
         summed = torch.segment_reduce(terms, "sum", offsets=offsets - first, axis=0)
         result[start : start + len(offsets) - 1] = summed.to(table.dtype)
     single = np.flatnonzero(np.diff(mixing.offsets) == 1)
-    single = single[mixing.weights[mixing.offsets[single]] == 1]  # copied as they are: a sum makes 0.0 of -0.0
+    single = single[mixing.weights[mixing.offsets[single]] == 1]  # copied, because a sum turns -0.0 into 0.0
     result[torch.from_numpy(single)] = flat[columns[torch.from_numpy(mixing.offsets[single])]]
-    result[torch.from_numpy(mixing.drawn)] = _drawn(flat, len(mixing.drawn), generator)
+    result[torch.from_numpy(mixing.drawn)] = _draw(flat, len(mixing.drawn), generator)
     return result.reshape(mixing.num_rows, *table.shape[1:])
 
 
-def _drawn(table: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _draw(table: Tensor, count: int, generator: torch.Generator) -> Tensor:
     deviation, mean = torch.std_mean(table.double(), dim=0, correction=0)
     noise = torch.randn(count, table.shape[1], generator=generator, dtype=torch.float64)
     return (mean + deviation * noise).to(table.dtype)

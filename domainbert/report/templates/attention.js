@@ -30,7 +30,7 @@
     });
     const at = made("rect", { class: "at", width: cell, height: cell, visibility: "hidden" });
     svg.append(at);
-    const figure = document.createElement("figure"), told = document.createElement("output");
+    const figure = document.createElement("figure"), value = document.createElement("output");
     svg.addEventListener("pointermove", (event) => {
       const box = map.getBoundingClientRect();
       const column = Math.floor(((event.clientX - box.left) / box.width) * count);
@@ -41,9 +41,9 @@
       at.setAttribute("x", side + column * cell);
       at.setAttribute("y", side + row * cell);
       const share = ((255 - grey[4 * (row * count + column)]) / 255) ** 2;
-      told.textContent = `${pieces[row]} → ${pieces[column]}: ${share.toFixed(2)}`;
+      value.textContent = `${pieces[row]} → ${pieces[column]}: ${share.toFixed(2)}`;
     });
-    figure.append(svg, told);
+    figure.append(svg, value);
     head.querySelector(".large").prepend(figure);
     head.classList.add("drawn");
   };

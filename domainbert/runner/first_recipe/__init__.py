@@ -1,1 +1,1 @@
-"""`domainbert init`: a first recipe for one's own data, whose numbers have a reason each."""
+"""`domainbert init`: write a first recipe for the user's data, with a reason for each number."""

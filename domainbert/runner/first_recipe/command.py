@@ -1,4 +1,4 @@
-"""`domainbert init`: looks at data and machine, and writes a recipe."""
+"""Write a first recipe from the user's data and this machine: the command `domainbert init`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from domainbert.runner.first_recipe.held_out import as_sources
 from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.machine import Machine, this_machine
 from domainbert.runner.first_recipe.sizes import Chosen
-from domainbert.runner.first_recipe.writing import in_comment, of_file, of_task, recipe_text
+from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import Typed
 from domainbert.tasks.config import TaskConfig
 
@@ -28,28 +28,29 @@ FLAGS = {
     **dict.fromkeys(("text_key", "text_pair_key", "label_key", "corpus_text_key"), "one"),
     "force": "none",
 }
-"""The options of the command, and the value that each takes."""
+"""Options of the command, with the number of values that each takes."""
 
 HELP = """\
 usage: domainbert init --labelled FILE_OR_FOLDER [--corpus PATH] [--model FOLDER] [--teacher FOLDER] [options]
 
-Look at your data and at this machine, and write a recipe whose numbers have a reason each. With a corpus and no model
-it pretrains an encoder, beside the same one from scratch; with a model it fine-tunes that, and with both it also goes
-on pretraining the model on the corpus. With a small model and a teacher, a large one, it fine-tunes both, and the small
-one also learns from the large one, on the corpus too where there is one.
+Inspect your data and this machine, and write a recipe with a reason for each number.
 
-  --labelled PATH       a labelled file, which is divided, or a folder with train, dev or validation, and test in the
-                        names of its files; the task is told from the training file
+Only --corpus: pretrain an encoder, and compare it with the same encoder from random weights. Only --model: fine-tune
+the model. Both: fine-tune the model before and after further pretraining on the corpus. --model and --teacher:
+fine-tune both, and distill the teacher into the model; with --corpus, distill on its texts too.
+
+  --labelled PATH       a labelled file, which is split, or a folder with train, dev or validation, and test in the
+                        names of its files; the task is detected from the training file
   --corpus PATH         raw text: a file, folder or glob, or hub:NAME
   --model FOLDER        a general model to start from, or hub:NAME
-  --teacher FOLDER      a larger general model, which teaches that of --model, or hub:NAME
-  --out FILE            the recipe to write (recipe.yaml)
-  --run_folder FOLDER   where the run goes (runs/ and the name of the recipe)
-  --task NAME           the task, where the file may be for several
-  --text_key KEY        of the text in JSONL, CSV or TSV; --text_pair_key KEY of the second text of pairs, --label_key
-                        KEY of the label, --corpus_text_key KEY of the text in the corpus
-  --force               replace the recipe, and the files of a set that had to be divided
-  --allow-import PKG    let tasks of these packages of yours (PKG,PKG) claim the file; they are imported
+  --teacher FOLDER      a larger general model, the teacher of --model, or hub:NAME
+  --out FILE            the recipe to write (default: recipe.yaml)
+  --run_folder FOLDER   output folder of the run (default: runs/ and the name of the recipe)
+  --task NAME           the task, if the file fits several tasks
+  --text_key KEY        key of the text in JSONL, CSV or TSV; --text_pair_key KEY: key of the second text of a pair;
+                        --label_key KEY: key of the label; --corpus_text_key KEY: key of the text in the corpus
+  --force               replace the recipe, and the files of a set that was split
+  --allow-import PKG    allow tasks of your packages (PKG,PKG), which are imported, to read the file
 """
 
 _KEYS = ("text_key", "text_pair_key", "label_key")
@@ -58,8 +59,8 @@ _FEW_DOCUMENTS = 500
 
 
 @dataclass(frozen=True)
-class _Found:
-    """All that the recipe goes by."""
+class _Findings:
+    """Facts of the data and the machine, from which the recipe is derived."""
 
     labelled: LabelledFacts
     corpus: CorpusFacts | None
@@ -69,42 +70,42 @@ class _Found:
 
 
 def help_text() -> str:
-    """Text of `domainbert init --help`."""
+    """Return the text of `domainbert init --help`."""
     return HELP
 
 
 def perform(typed: Typed) -> int:
-    """Write the recipe and print what was found; raises as `write_recipe`."""
+    """Write the recipe, print a summary, and return the exit code; raises the errors of `write_recipe`."""
     print(write_recipe(typed), end="")
     return 0
 
 
 def write_recipe(typed: Typed) -> str:
-    """Write the recipe and return what to print: what was found, what was written, the next command.
+    """Write the recipe and return the text to print: the findings, the written files and the next commands.
 
     Raises:
-        DomainbertError: nothing to start from; data that are broken, or that may be two things; a file that is there.
+        DomainbertError: an option is missing; the data are broken or ambiguous; an output file exists.
     """
-    asked = _asked(typed)
-    out = Path(asked.get("out", "recipe.yaml"))
+    options = _read_options(typed)
+    out = Path(options.get("out", "recipe.yaml"))
     if not out.name:
-        raise DomainbertError(f"--out: found {asked['out']!r}; expected a file that ends in .yaml")
+        raise DomainbertError(f"--out: found {options['out']!r}; expected a file that ends in .yaml")
     check_whole("--out", out)
     parts = out.with_name(f"{out.stem}-data")
-    _check_apart(out, parts, asked)
+    _check_out(out, parts, options)
     if "force" not in typed.flags:
-        _check_free(out, parts)
-    if {"corpus", "model"} <= set(asked) and "teacher" not in asked:
-        _check_single(asked["model"])
-    keys = {key: asked[key] for key in _KEYS if key in asked}
-    labelled = labelled_facts(Path(asked["labelled"]), keys, asked.get("task"), parts)
-    if "teacher" in asked:
-        _check_taught(labelled.task, asked)
+        _check_new(out, parts)
+    if {"corpus", "model"} <= set(options) and "teacher" not in options:
+        _check_single(options["model"])
+    keys = {key: options[key] for key in _KEYS if key in options}
+    labelled = labelled_facts(Path(options["labelled"]), keys, options.get("task"), parts)
+    if "teacher" in options:
+        _check_distillation(labelled.task, options)
     for file in labelled.splits.files:
         _check_nameable(str(file))
-    corpus = corpus_facts(asked["corpus"], asked.get("corpus_text_key")) if "corpus" in asked else None
-    found = _Found(labelled, corpus, asked.get("model"), asked.get("teacher"), this_machine())
-    facts = _facts(found, out, asked.get("run_folder", str(Path("runs") / out.stem)))
+    corpus = corpus_facts(options["corpus"], options.get("corpus_text_key")) if "corpus" in options else None
+    findings = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
+    facts = _facts(findings, out, options.get("run_folder", str(Path("runs") / out.stem)))
     for path, text in labelled.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -112,120 +113,121 @@ def write_recipe(typed: Typed) -> str:
         facts["excluded"] = _excluded(labelled)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
-    return _told(found, facts, out, asked.get("allow_import"))
+    return _summary(findings, facts, out, options.get("allow_import"))
 
 
-def _asked(typed: Typed) -> dict[str, str]:
-    """The options; `DomainbertError` where one is unknown or missing."""
+def _read_options(typed: Typed) -> dict[str, str]:
     for name in [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]:
         raise DomainbertError(f"{name}: unknown to init; {nearest(name.removeprefix('--'), list(FLAGS))}")
-    asked = {name: value for name, value in typed.flags.items() if value is not None}
-    if "labelled" not in asked:
+    options = {name: value for name, value in typed.flags.items() if value is not None}
+    if "labelled" not in options:
         raise DomainbertError(
             "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
         )
-    if "corpus" not in asked and "model" not in asked:
+    if "corpus" not in options and "model" not in options:
         raise DomainbertError(
             "init: neither --corpus nor --model; expected raw text to pretrain on, a general model to start from, or "
             "both (docs/explanation/when-not-to-pretrain.md)"
         )
-    if "teacher" in asked and "model" not in asked:
+    if "teacher" in options and "model" not in options:
         raise DomainbertError(
-            f"--teacher: {asked['teacher']}: without --model; expected the small model that it teaches"
+            f"--teacher: {options['teacher']}: --model is missing; expected the small model that the teacher trains"
         )
-    if not asked.get("run_folder", "runs").strip():
+    if not options.get("run_folder", "runs").strip():
         raise DomainbertError("--run_folder: found ''; expected the folder that the stages write to")
     for name in ("labelled", "corpus", "model", "teacher", "out", "run_folder"):
-        _check_nameable(asked.get(name, ""), f"--{name}: ")
-    return asked
+        _check_nameable(options.get(name, ""), f"--{name}: ")
+    return options
 
 
 def _check_nameable(path: str, option: str = "") -> None:
-    """`DomainbertError` for a path that a recipe cannot name."""
     if "${" in path or path.startswith("@"):
-        raise DomainbertError(f"{option}{path}: means something else in a recipe; expected another path")
-    if not path.isascii() and any("\ud800" <= one <= "\udfff" for one in path):
-        raise DomainbertError(f"{option}{printable(path)}: is no name in UTF-8; expected one, as a recipe is in UTF-8")
+        raise DomainbertError(
+            f"{option}{path}: is a variable or a reference in a recipe; expected a path without '${{' and initial '@'"
+        )
+    if not path.isascii() and any("\ud800" <= character <= "\udfff" for character in path):
+        raise DomainbertError(f"{option}{printable(path)}: is not UTF-8; expected a UTF-8 name: rename the file")
 
 
 def _check_single(model: str) -> None:
-    """`DomainbertError` for a folder with a model for each seed, of which none is said to be pretrained further."""
+    """Raise `DomainbertError` if a folder has one model per seed, so that it is unclear which one to pretrain."""
     from domainbert.models.folder import best_seed_folder
 
     folder = resolve_path(model)
     if (best := best_seed_folder(folder)) != folder:
         raise DomainbertError(
-            f"--model: {model}: holds a fine-tuned model for each seed; beside --corpus expected a single one to "
-            f"pretrain further: the model they started from, or {best}"
+            f"--model: {model}: holds a fine-tuned model for each seed; expected a single model to pretrain further "
+            f"on --corpus: the model they started from, or {best}"
         )
 
 
-def _check_taught(task: TaskConfig, asked: Mapping[str, str]) -> None:
-    """`DomainbertError` for a task that `distill-task` cannot teach, or not on text without labels, or not so."""
-    if reason := task.untaught("corpus" in asked):
+def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
+    """Raise `DomainbertError` if `distill-task` does not support the task, unlabelled text for it, or the models."""
+    if reason := task.untaught("corpus" in options):
         raise DomainbertError(f"--teacher: {reason}")
-    if "corpus" in asked and task.reads_pairs:
-        raise DomainbertError("--corpus: has single texts, and the task reads pairs; beside --teacher expected none")
+    if "corpus" in options and task.reads_pairs:
+        raise DomainbertError("--corpus: has single texts, and the task reads pairs; omit --corpus with --teacher")
     if task.shares_vocabulary:
         from domainbert.models.folder import open_model
 
-        one, other = (open_model(resolve_path(asked[name])).tokenizer().fingerprint for name in ("model", "teacher"))
-        if one != other:
+        folders = [open_model(resolve_path(options[name])) for name in ("model", "teacher")]
+        if len({folder.tokenizer().fingerprint for folder in folders}) > 1:
             raise DomainbertError(
-                f"--teacher: {asked['teacher']} has another vocabulary than --model; expected the same, by which alone "
-                f"{task.name} can be compared"
+                f"--teacher: {options['teacher']} has another vocabulary than --model; expected the same vocabulary, "
+                f"because {task.name} compares the outputs token by token"
             )
 
 
-def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
-    """`DomainbertError` where what is written would stand among the data, which `--force` must not replace."""
+def _check_out(out: Path, parts: Path, options: Mapping[str, str]) -> None:
+    """Raise `DomainbertError` if `--force` could replace the user's data."""
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
-        path = Path(asked.get(name, "")).resolve()
-        if name in asked and parts.resolve() in (path, *path.parents):
+        path = Path(options.get(name, "")).resolve()
+        if name in options and parts.resolve() in (path, *path.parents):
             raise DomainbertError(
-                f"--out: {out}: its sets would go to {parts}, where --{name} is; expected another name"
+                f"--out: {out}: the split sets would be written to {parts}, which contains --{name}; expected another "
+                "name"
             )
 
 
-def _check_free(out: Path, parts: Path) -> None:
-    there = next((path for path in (out, parts) if path.exists()), None)
-    if there is not None:
-        raise DomainbertError(f"{there}: is there already; expected another --out, or --force to replace it")
+def _check_new(out: Path, parts: Path) -> None:
+    existing = next((path for path in (out, parts) if path.exists()), None)
+    if existing is not None:
+        raise DomainbertError(f"{existing}: already exists; expected another --out, or --force to replace it")
 
 
-def _fine_tuning(found: _Found, model: str, passes: int) -> str:
-    """Estimate the time of `passes` over the training set; windows cover the whole of long texts."""
-    lengths, _ = _lengths(found.labelled, model)
-    tokens = len(found.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
+def _fine_tuning(findings: _Findings, model: str, passes: int) -> str:
+    """Return a line with the estimated time of `passes` over the training set; long texts count with all windows."""
+    lengths, _ = _lengths(findings.labelled, model)
+    tokens = len(findings.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
     layers, hidden, _ = _sizes_of_model(model)
-    return sizes.fine_tuning_duration(tokens * passes, layers, hidden, found.machine)
+    return sizes.fine_tuning_duration(tokens * passes, layers, hidden, findings.machine)
 
 
-def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
-    """The values of the names in the template."""
-    labelled, corpus, machine = found.labelled, found.corpus, found.machine
+def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
+    """Return the variables of the template."""
+    labelled, corpus, machine = findings.labelled, findings.corpus, findings.machine
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
     encoder, named = sizes.encoder(words, size, machine)
-    hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)[1:]
+    hidden, longest = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
     items = len(labelled.read["train"].items)
-    window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=labelled.task.reads_whole)
+    window = sizes.window(*_lengths(labelled, findings.model), longest=longest, whole=labelled.task.reads_whole)
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
-        "title": in_comment(_title(found)),
+        "title": in_comment(_title(findings)),
         "file": in_comment(shlex.quote(str(out))),
-        "found": _found_lines(found),
+        "found": _found_lines(findings),
         "out": run_folder,
-        "model": found.model,
-        "teacher": found.teacher,
-        "task": of_task(labelled.task),
+        "model": findings.model,
+        "teacher": findings.teacher,
+        "task": task_in_yaml(labelled.task),
         "reads_training": labelled.task.reads_training,
-        "seen": Chosen(of_file(data.train), "tells entities seen in training from unseen ones"),
-        "train": of_file(data.train),
-        "validation": of_file(data.validation) if data.validation else None,
-        "test": of_file(data.test) if data.test else None,
+        "seen": Chosen(file_in_yaml(data.train), "to score entities seen in training and unseen entities separately"),
+        "train": file_in_yaml(data.train),
+        "validation": file_in_yaml(data.validation) if data.validation else None,
+        "test": file_in_yaml(data.test) if data.test else None,
         "window": window,
         "batch": sizes.batch(items),
         "epochs": sizes.epochs(items),
@@ -234,42 +236,42 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
     }
-    if found.teacher is not None:
-        return facts | _teaching(found.teacher, labelled, facts["seeds"].value)
-    return facts if corpus is None else facts | _pretraining(corpus, named, hidden, found)
+    if findings.teacher is not None:
+        return facts | _teaching(findings.teacher, labelled, facts["seeds"].value)
+    return facts if corpus is None else facts | _pretraining(corpus, named, hidden, findings)
 
 
 def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
-    """The held-out files whose texts the corpus is to be without; none where it cannot read them."""
+    """Return the held-out files whose texts the corpus has to exclude, if a corpus can read them."""
     data, read = labelled.splits, labelled.read
     held_out = (("validation", data.validation), ("test", data.test))
     return as_sources((file, read[name]) for name, file in held_out if file is not None)
 
 
 def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
-    """The facts of the teacher's stage, and of the models that it gives."""
+    """Return the variables of the teacher's training and of its models."""
     _, hidden, _ = _sizes_of_model(teacher)
     return {
-        "asked_before": labelled.task.has_logits,
+        "cached": labelled.task.has_logits,
         "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
         "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }
 
 
-def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Found) -> dict[str, Any]:
-    """The facts of the stages that read the corpus."""
-    machine, words = found.machine, corpus.words
+def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, findings: _Findings) -> dict[str, Any]:
+    """Return the variables of the stages that read the corpus."""
+    machine, words = findings.machine, corpus.words
     few = corpus.documents < _FEW_DOCUMENTS
     micro = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LITTLE_MEMORY)
     facts = {
         "vocab_size": sizes.vocab_size(words, corpus.size),
         "encoder": encoder,
-        "workers": Chosen(machine.cores, f"{machine.cores} cores; the result is the same"),
+        "workers": Chosen(machine.cores, f"{machine.cores} cores; the output does not depend on it"),
         "passes": sizes.passes(words),
         "rows": sizes.rows(words),
-        "dropout": Chosen(0.0, "as in docs/results.md: text is read too rarely to be learnt by heart"),
-        "static_embeddings": Chosen(True, "words start from their contexts in the corpus: it learns to read sooner"),
+        "dropout": Chosen(0.0, "as in docs/results.md: few passes do not overfit"),
+        "static_embeddings": Chosen(True, "initial embeddings from contexts in the corpus: the loss falls sooner"),
         "masking": Chosen(
             {"mlm_probability": 0.3, "final_mlm_probability": 0.15}, "the best of the objectives in docs/results.md"
         ),
@@ -277,14 +279,14 @@ def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Foun
         "pretrain_schedule": Chosen(
             {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in docs/results.md"
         ),
-        "micro_batch": Chosen("auto", "as many rows at once as fit in memory") if micro else None,
+        "micro_batch": Chosen("auto", "as many rows at a time as fit in memory") if micro else None,
         "validation_fraction": Chosen(0.1, f"{corpus.documents:,} documents: 2 % are too few") if few else None,
     }
-    if found.model is not None:
+    if findings.model is not None:
         rate = 3e-4 if hidden <= 384 else 1e-4
         measured = "as for 6 x 384 in docs/results.md" if hidden <= 384 else "lower for a larger model; not measured"
         facts |= {
-            "passes": Chosen(1, "one pass, as in docs/results.md; more has not been measured there"),
+            "passes": Chosen(1, "one pass, as in docs/results.md; more passes were not measured"),
             "pretrain_optim": Chosen({"lr": rate}, measured),
             "pretrain_schedule": Chosen({"name": "linear", "warmup_fraction": 0.1}, "as in docs/results.md"),
         }
@@ -292,7 +294,7 @@ def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Foun
 
 
 def _sizes_of_model(model: str) -> tuple[int, int, int]:
-    """The layers and the hidden size of a model folder, and the longest text that it has positions for."""
+    """Return the number of layers, the hidden size and the maximum length of a model."""
     from domainbert.models.folder import open_model
 
     config = open_model(resolve_path(model)).config
@@ -300,7 +302,7 @@ def _sizes_of_model(model: str) -> tuple[int, int, int]:
 
 
 def _lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
-    """Tokens of training texts by a model's tokenizer, or else estimated, without special ones; and whether counted."""
+    """Return the tokens of each training text, without special tokens, and whether they are counted or estimated."""
     if model is None:
         return [sizes.estimated_tokens(len(words)) for words in labelled.texts], False
     from domainbert.models.folder import open_model
@@ -309,36 +311,36 @@ def _lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], boo
     return [len(ids) for ids in tokenizer.encode([" ".join(words) for words in labelled.texts])], True
 
 
-def _title(found: _Found) -> str:
-    name = found.labelled.path
-    if found.model is None:
-        return f"{name}: an encoder pretrained on the corpus, beside the same one from scratch."
-    if found.teacher is not None:
-        return f"{name}: a small general model, by itself and taught by a large one."
-    beside = "" if found.corpus is None else ", as it is and after further pretraining on the corpus"
-    return f"{name}: a general model{beside}."
+def _title(findings: _Findings) -> str:
+    name = findings.labelled.path
+    if findings.model is None:
+        return f"{name}: an encoder pretrained on the corpus, compared with the same encoder from random weights."
+    if findings.teacher is not None:
+        return f"{name}: a small general model, alone and distilled from a large model."
+    dapt = "" if findings.corpus is None else ", alone and after further pretraining on the corpus"
+    return f"{name}: a general model{dapt}."
 
 
-def _found_lines(found: _Found) -> list[tuple[str, str]]:
-    """The facts that were found, by name, for the head of the recipe and for the terminal."""
-    first, *more = found.labelled.describe()
+def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
+    """Return name and text of each finding, for the comment at the top of the recipe and for the terminal."""
+    first, *more = findings.labelled.describe()
     lines = [("labelled", first), *(("", line) for line in more)]
-    lines += [("corpus", found.corpus.describe())] if found.corpus else []
-    lines += [("model", found.model)] if found.model else []
-    lines += [("teacher", found.teacher)] if found.teacher else []
-    return [*lines, ("machine", found.machine.describe())]
+    lines += [("corpus", findings.corpus.describe())] if findings.corpus else []
+    lines += [("model", findings.model)] if findings.model else []
+    lines += [("teacher", findings.teacher)] if findings.teacher else []
+    return [*lines, ("machine", findings.machine.describe())]
 
 
-def _told(found: _Found, facts: Mapping[str, Any], out: Path, allowed: str | None) -> str:
-    lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(found)), f"wrote {out}"]
-    lines += [f"wrote {path}" for path in found.labelled.files]
-    if found.corpus is not None and found.model is None:
+def _summary(findings: _Findings, facts: Mapping[str, Any], out: Path, allowed: str | None) -> str:
+    lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
+    lines += [f"wrote {path}" for path in findings.labelled.files]
+    if findings.corpus is not None and findings.model is None:
         times = (facts["passes"].value, facts["encoder"].value, facts["window"].value)
-        lines.append(sizes.duration(sizes.estimated_tokens(found.corpus.words), *times, found.machine))
-    if found.model is not None:
-        lines.append(_fine_tuning(found, found.model, facts["epochs"].value * len(facts["seeds"].value)))
-    if found.teacher is not None:
+        lines.append(sizes.duration(sizes.estimated_tokens(findings.corpus.words), *times, findings.machine))
+    if findings.model is not None:
+        lines.append(_fine_tuning(findings, findings.model, facts["epochs"].value * len(facts["seeds"].value)))
+    if findings.teacher is not None:
         passes = facts["teacher_epochs"].value * len(facts["seeds"].value)
-        lines.append(f"teacher, {_fine_tuning(found, found.teacher, passes)}")
+        lines.append(f"teacher, {_fine_tuning(findings, findings.teacher, passes)}")
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"

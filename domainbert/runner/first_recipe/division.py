@@ -1,4 +1,4 @@
-"""Divides a labelled set that lacks a validation or a test set."""
+"""Split a labelled set that has no validation or test set."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from domainbert.labelled.sets import LabelledFile, Single, path_of, paths_of, re
 from domainbert.runner.first_recipe.splits import Splits
 from domainbert.tasks.config import TaskConfig
 
-_PARTS = 10  # of which one is held out
+_PARTS = 10  # one part is held out
 _SEED = 0
-_FEW = 300  # texts in a test set
+_SMALL_TEST = 300  # texts in a test set
 
 
 @dataclass(frozen=True)
 class Division:
-    """The three sets, and what they hold; some of their files are yet to be written."""
+    """The three sets and their contents; `files` are still to be written."""
 
     splits: Splits
     read: Mapping[str, Labelled[Any]]
@@ -31,25 +31,26 @@ class Division:
 
 
 def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
-    """All three sets: a tenth of the documents becomes the test set where there is none, then a tenth validation.
+    """Return all three sets; a missing test set and a missing validation set take a tenth of the documents each.
 
-    `DomainbertError` if there are too few documents, or the files cannot be divided.
+    Raises:
+        DomainbertError: there are too few documents, or the files cannot be split.
     """
     if splits.validation is not None and splits.test is not None:
         return Division(splits, _read(task, splits))
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as name:
+        temporary = Path(name)
         contents: dict[Path, str] = {}
         train, test = splits.train, splits.test
         if test is None:
             fold = hold_out(train, task, _PARTS, _SEED)
-            test = _write(train, Path(place), "test", fold.validation, contents)
-            train = _write(train, Path(place), "train", fold.train, contents)
+            test = _write(train, temporary, "test", fold.validation, contents)
+            train = _write(train, temporary, "train", fold.train, contents)
         fold = hold_out(train, task, _PARTS, _SEED)
-        validation = _write(train, Path(place), "validation", fold.validation, contents)
-        train = _write(train, Path(place), "train", fold.train, contents)
-        made = replace(splits, train=train, validation=validation, test=test)
-        read = _read(task, made)
-    train, validation, test = (_moved(file, Path(place), folder) for file in (train, validation, test))
+        validation = _write(train, temporary, "validation", fold.validation, contents)
+        train = _write(train, temporary, "train", fold.train, contents)
+        read = _read(task, replace(splits, train=train, validation=validation, test=test))
+    train, validation, test = (_moved(file, temporary, folder) for file in (train, validation, test))
     files = {folder / path.name: text for path, text in contents.items()}
     final = replace(splits, train=train, validation=validation, test=test)
     return Division(final, read, files, _reason(splits, folder, len(read["test"].items)))
@@ -60,12 +61,12 @@ def _read(task: TaskConfig, splits: Splits) -> dict[str, Labelled[Any]]:
     return {name: read_file(task, file) for name, file in sets.items() if file is not None}
 
 
-def _write(like: Single, folder: Path, name: str, texts: Sequence[str], contents: dict[Path, str]) -> Single:
-    """Write a part of a set into a folder, and note its contents."""
-    several = len(paths_of(like)) > 1
+def _write(source: Single, folder: Path, name: str, texts: Sequence[str], contents: dict[Path, str]) -> Single:
+    """Write a part of `source` in the same format, and add its files to `contents`."""
+    several = len(paths_of(source)) > 1
     paths = [
         folder / f"{name}{part if several else ''}{format_suffix(path)}"
-        for part, path in zip(("_text", "_labels"), paths_of(like), strict=False)
+        for part, path in zip(("_text", "_labels"), paths_of(source), strict=False)
     ]
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -73,24 +74,23 @@ def _write(like: Single, folder: Path, name: str, texts: Sequence[str], contents
     return LabelledFile(text=paths[0], label=paths[1]) if several else paths[0]
 
 
-def _moved(file: Single, place: Path, folder: Path) -> Single:
-    """The same file in its last folder; one that was not divided stays where it is."""
-    if path_of(file).parent != place:
+def _moved(file: Single, temporary: Path, folder: Path) -> Single:
+    """Return a file with its final folder; a file of the user keeps its folder."""
+    if path_of(file).parent != temporary:
         return file
     paths = [folder / path.name for path in paths_of(file)]
     return LabelledFile(text=paths[0], label=paths[1]) if len(paths) > 1 else paths[0]
 
 
-def _reason(splits: Splits, folder: Path, tests: int) -> str:
-    """One sentence on what was divided, and why."""
+def _reason(splits: Splits, folder: Path, num_test: int) -> str:
     if splits.test is not None:
         name = path_of(splits.test).name
         return (
             f"{name} is the only held-out set, so it is the test set; a tenth of training becomes validation, in "
-            f"{folder}/, as scores of the set that chose the epoch would flatter"
+            f"{folder}/, because scores on the set that selects the epoch are too high"
         )
-    few = "" if tests >= _FEW else f"; {tests} texts in test give wide intervals: more labels would help most"
+    wide = f"; {num_test} texts in test give wide intervals: more labels would help most" * (num_test < _SMALL_TEST)
     return (
-        f"one set alone is divided by documents into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
-        f"scores need text that chose nothing, and folds (`domainbert tune`, k_folds) are for choosing{few}"
+        f"the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
+        f"a test set must not be used for selection; to select with folds, use `domainbert tune` with k_folds{wide}"
     )

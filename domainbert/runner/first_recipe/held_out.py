@@ -1,4 +1,4 @@
-"""The held-out files of a labelled set as a corpus reads them, which leaves their texts out."""
+"""Describe the held-out files of a labelled set as corpus sources, so that a corpus can exclude their texts."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from domainbert.labelled.sets import Single, path_of
 
 
 def as_sources(held_out: Iterable[tuple[Single, Labelled[Any]]]) -> list[str | dict[str, str]]:
-    """The files of which a corpus reads all the texts that it would look for, each as `exclude` names it; the others,
-    and those without any such text, are left out."""
-    found = ((path_of(file), _fields(file, read)) for file, read in held_out)
-    return [{"path": str(path), **fields} if fields else str(path) for path, fields in found if fields is not None]
+    """Return entries of `exclude` for the held-out files.
+
+    A file is omitted if a corpus cannot read all its texts, or if all its texts are too short to be searched for.
+    """
+    sources = ((path_of(file), _fields(file, read)) for file, read in held_out)
+    return [{"path": str(path), **fields} if fields else str(path) for path, fields in sources if fields is not None]
 
 
 def _fields(file: Single, read: Labelled[Any]) -> Mapping[str, str] | None:
-    """The fields of a source beside its path, with which the texts of a labelled file are read; None if none do."""
+    """Return the fields of a source, without its path, that read all texts of a labelled file; None if none do."""
     from domainbert.corpus.known_texts import LEAST
     from domainbert.corpus.ngrams import words_of
 
     contents = (words_of(clean_sides([text_in(item.content)]).text) for item in read.items)
-    wanted = {tuple(words) for words in contents if len(words) >= LEAST}
-    for fields in _ways(file) if wanted else ():
+    expected = {tuple(words) for words in contents if len(words) >= LEAST}
+    for fields in _candidates(file) if expected else ():
         try:
             texts = excluded_texts([Source(str(path_of(file)), **fields)])
-            if wanted <= {tuple(words_of(text)) for text in texts}:
+            if expected <= {tuple(words_of(text)) for text in texts}:
                 return fields
         except DomainbertError:
-            pass  # a corpus is not read like this: another key, lines of another kind
+            pass  # wrong fields for this file; try the next candidate
     return None
 
 
-def _ways(file: Single) -> Iterator[dict[str, Any]]:
-    """Fields of a source that a labelled file may need: the key of its texts."""
+def _candidates(file: Single) -> Iterator[dict[str, Any]]:
+    """Yield possible fields of a source: the key of the texts and the format."""
     sample = look_at(file, {})
     if sample.is_table and sample.kind != "lines":
         for key, value in sample.rows[0].items():
             if isinstance(value, str):
                 yield {} if key == "text" else {"text_key": key}
-                yield {"text_key": key, "format": "jsonl"}  # of another suffix
+                yield {"text_key": key, "format": "jsonl"}  # JSONL with another suffix
     else:
         yield {}

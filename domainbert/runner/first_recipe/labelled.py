@@ -1,4 +1,4 @@
-"""Facts of a labelled set: its task, the sizes of its splits, the lengths of its texts."""
+"""Facts of a labelled set: its task, the sizes of its splits, and the lengths of its texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from domainbert.runner.first_recipe.splits import Splits, find_splits
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.recognition import Recognised, recognise
 
-_MEASURED = 20_000  # texts
+_MAX_MEASURED = 20_000  # texts
 
 
 @dataclass(frozen=True)
@@ -29,70 +29,68 @@ class LabelledFacts:
     path: Path
     recognised: Recognised
     task: TaskConfig
-    """As recognised, or mending what it would refuse."""
+    """The recognised task, with repair enabled if the files need it."""
 
-    mended: str
-    """The problem for which files are mended; empty where they need not be."""
+    repaired: str
+    """First problem that has to be repaired; empty if there is none."""
 
     splits: Splits
-    """Its sets, all three of them."""
+    """Files of all three sets."""
 
     read: Mapping[str, Labelled[Any]]
-    """What they hold, by `train`, `validation` and `test`."""
+    """Contents by `train`, `validation` and `test`."""
 
     texts: list[list[str]]
-    """The words of some training texts, whose lengths are those of all."""
+    """Words of a sample of the training texts."""
 
     files: Mapping[Path, str]
-    """Contents of files that are yet to be written, where the set had to be divided."""
+    """Contents of the files to write, if the set was split."""
 
-    divided: str
-    """The division that was made, and its reason; empty where nothing had to be."""
+    division: str
+    """Sentence that states the split and its reason; empty if the files are used as they are."""
 
     def describe(self) -> list[str]:
-        """Lines for a person."""
-        sizes = ", ".join(f"{name} {len(one.items):,}" for name, one in self.read.items())
-        kind = type(self.task).__name__
+        """Return lines for the user."""
+        sizes = ", ".join(f"{name} {len(labelled.items):,}" for name, labelled in self.read.items())
         others = [f"--task {name}" for name in self.recognised.others]
-        lines = [f"{self.path}: {sizes}", f"{kind}: {self.recognised.reason}"]
-        lines += [f"it could also be read with {' or '.join(others)}"] if others else []
-        lines += [self.divided] if self.divided else []
-        lines += [f"{name}, {line.strip()}" for name, one in self.read.items() for line in one.notes.lines]
-        lines += [f"mended while it is read, and counted, such as {self.mended}"] if self.mended else []
-        lines += [f"left aside in the folder: {', '.join(self.splits.left)}"] if self.splits.left else []
+        lines = [f"{self.path}: {sizes}", f"{type(self.task).__name__}: {self.recognised.reason}"]
+        lines += [f"also possible: {' or '.join(others)}"] if others else []
+        lines += [self.division] if self.division else []
+        lines += [f"{name}, {line.strip()}" for name, labelled in self.read.items() for line in labelled.notes.lines]
+        lines += [f"repaired while reading, and counted, such as {self.repaired}"] if self.repaired else []
+        lines += [f"not used in the folder: {', '.join(self.splits.left)}"] if self.splits.left else []
         return lines
 
 
-def labelled_facts(path: Path, asked: Mapping[str, str], task: str | None, folder: Path) -> LabelledFacts:
+def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder: Path) -> LabelledFacts:
     """Read a labelled file or folder.
 
     Args:
-        path: of it.
-        asked: keys that the user names: `text_key`, `text_pair_key`, `label_key`.
-        task: its task, if the user names it.
-        folder: where the parts of a set go that has to be divided.
+        path: the file or folder.
+        keys: keys that the user names: `text_key`, `text_pair_key`, `label_key`.
+        task: name of the task; None detects it.
+        folder: folder for the parts of a set that has to be split.
 
     Raises:
-        DomainbertError: it is of no task, or of two alike; a file is broken, in a way that the task cannot mend; a
-            label is not in training.
+        DomainbertError: no task, or several tasks, fit the file; a file has an error that the task cannot repair; a
+            label does not occur in training.
     """
     splits = find_splits(path)
-    recognised = recognise(look_at(splits.train, asked), task)
-    given = [one for one in (splits.train, splits.validation, splits.test) if one is not None]
+    recognised = recognise(look_at(splits.train, keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
-        config, mended = _readable(recognised.task, given)
+        config, repaired = _readable(recognised.task, splits.sets)
         division = divide(splits, config, folder)
         train = division.read["train"]
-        known = find_labels(train.items)
-        config.check_labels(known)
-        for one in division.read.values():
-            check_labels_known(find_labels(one.items), known, one.path)
-    items = train.items[:: -(-len(train.items) // _MEASURED)]
+        labels = find_labels(train.items)
+        config.check_labels(labels)
+        for labelled in division.read.values():
+            check_labels_known(find_labels(labelled.items), labels, labelled.path)
+    items = train.items[:: -(-len(train.items) // _MAX_MEASURED)]
     return LabelledFacts(
         path,
         recognised,
         config,
-        mended,
+        repaired,
         division.splits,
         division.read,
         [words_of_content(item.content) for item in items],
@@ -102,14 +100,14 @@ def labelled_facts(path: Path, asked: Mapping[str, str], task: str | None, folde
 
 
 def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
-    """The task, and an empty string; where files are broken the task that mends them, and the first problem."""
+    """Return the task and '', or for broken files the task with repair enabled and the first problem."""
     try:
         for file in files:
             read_file(task, file)
         return task, ""
     except DomainbertError as error:
-        mending = task.mending()
-        if mending is None:
+        with_repair = task.mending()
+        if with_repair is None:
             raise
         problem = error.problems[0].partition("; expected")[0]
-    return _readable(mending, files)[0], problem
+    return _readable(with_repair, files)[0], problem

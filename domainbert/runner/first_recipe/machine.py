@@ -1,4 +1,4 @@
-"""The machine that a recipe is written on: cores, memory, GPU, and whether it is good at bf16."""
+"""Facts of this machine: cores, memory, GPU, and whether bf16 is fast."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 
 from domainbert.base.processors import num_cores
 
-_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+_LIMIT = Path("/sys/fs/cgroup/memory.max")  # memory limit of a container
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts of the machine that a training has to go by."""
+    """Hardware that limits a training."""
 
     cores: int
     memory_gib: float
     gpu: str | None
-    """Name of the GPU; None where there is none that torch can use."""
+    """Name of the GPU; None if torch cannot use any."""
 
     bf16: bool
-    """Whether products in bf16 are fast, as `precision: auto` decides."""
+    """Whether matrix products in bf16 are fast, as `precision: auto` decides."""
 
     def describe(self) -> str:
-        """A line for a person."""
+        """Return a line for the user."""
         cores = f"{self.cores} core{'' if self.cores == 1 else 's'}"
         gpu = self.gpu or "no GPU"
         return f"{cores}, {self.memory_gib:.0f} GiB of memory, {gpu}, {'fast' if self.bf16 else 'no fast'} bf16"
 
 
 def this_machine() -> Machine:
-    """The machine that this process runs on, as far as it may use it; torch is imported."""
+    """Return the cores, memory and GPU that this process may use. Imports torch."""
     import torch
 
     from domainbert.training.precision import resolve_precision
@@ -41,7 +41,7 @@ def this_machine() -> Machine:
 
 
 def _memory() -> int:
-    """Bytes of memory, or of what a container may have of it."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the bytes of memory, or the limit of the container if it is lower."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _LIMIT.read_text().strip() if _LIMIT.is_file() else "max"
-    return min(whole, int(limit)) if limit.isdecimal() else whole
+    return min(total, int(limit)) if limit.isdecimal() else total

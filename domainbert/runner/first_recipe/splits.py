@@ -1,4 +1,4 @@
-"""The training, validation and test set in a folder, by the usual names of files."""
+"""Find the training, validation and test set in a folder by the names of the files."""
 
 from __future__ import annotations
 
@@ -25,26 +25,31 @@ _EXPECTED = "expected train, dev or validation, and test in the names of its fil
 
 @dataclass(frozen=True)
 class Splits:
-    """The sets of a labelled file or folder; where there is but one held-out set, it is the test set."""
+    """Sets of a labelled file or folder; a single held-out set is the test set."""
 
     train: Single
     validation: Single | None = None
     test: Single | None = None
     left: tuple[str, ...] = ()
-    """Names in the folder that belong to none."""
+    """Names in the folder that belong to no set."""
+
+    @property
+    def sets(self) -> list[Single]:
+        """The sets that exist."""
+        return [file for file in (self.train, self.validation, self.test) if file is not None]
 
     @property
     def files(self) -> list[Path]:
-        """The files of all sets."""
-        sets = [one for one in (self.train, self.validation, self.test) if one is not None]
-        return [path for one in sets for path in paths_of(one)]
+        """Paths of all sets."""
+        return [path for file in self.sets for path in paths_of(file)]
 
 
 def find_splits(path: Path) -> Splits:
-    """The sets in a file, which is alone, or a folder.
+    """Find the sets in a folder; a file is a training set.
 
     Raises:
-        DomainbertError: there is no such path; a folder has no training set, two files for one, or sets in folders.
+        DomainbertError: the path does not exist; the folder has no training set, several files for a set, or its sets
+            are in subfolders.
     """
     if not path.exists():
         raise DomainbertError(
@@ -54,16 +59,16 @@ def find_splits(path: Path) -> Splits:
         check_regular(path)
         return Splits(path)
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    found: dict[Split, list[Path]] = {}
+    files_by_split: dict[Split, list[Path]] = {}
     for entry in entries:
         if (split := _split_of(entry)) is not None:
-            found.setdefault(split, []).append(entry)
-    if not found and any(entry.suffix == ".ann" for entry in entries):
+            files_by_split.setdefault(split, []).append(entry)
+    if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
         return Splits(path)  # documents of one set
-    if "train" not in found:
-        raise DomainbertError(f"{path}: {_nothing(entries)}; {_EXPECTED}")
-    sets = {split: _one_set(path, split, files) for split, files in found.items()}
-    used = {entry for files in found.values() for entry in files}
+    if "train" not in files_by_split:
+        raise DomainbertError(f"{path}: {_describe_missing(entries)}; {_EXPECTED}")
+    sets = {split: _one_set(path, split, files) for split, files in files_by_split.items()}
+    used = {entry for files in files_by_split.values() for entry in files}
     left = tuple(entry.name for entry in entries if entry not in used)
     validation, test = sets.get("validation"), sets.get("test")
     if test is None:
@@ -80,19 +85,20 @@ def _split_of(path: Path) -> Split | None:
 
 
 def _one_set(folder: Path, split: str, files: list[Path]) -> Single:
-    """The file of a split, or a file with a text a line and one with its labels."""
+    """Return the file of a split, or a pair of files: one with a text per line, one with the labels."""
     if len(files) == 1:
         return files[0]
     texts, labels = ([file for file in files if set(_words(file)) & words] for words in (_TEXTS, _LABELS))
     if len(files) == 2 and len(texts) == 1 and len(labels) == 1 and texts != labels:
         return LabelledFile(text=texts[0], label=labels[0])
     names = listed(file.name for file in files)
-    raise DomainbertError(f"{folder}: {names} for {split}; expected one file, or one with texts and one with labels")
+    raise DomainbertError(
+        f"{folder}: {split} has {names}; expected one file, or a file with texts and a file with labels"
+    )
 
 
-def _nothing(entries: Iterable[Path]) -> str:
-    """A sentence about a folder without a training set."""
+def _describe_missing(entries: Iterable[Path]) -> str:
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
-        return f"sets stand in {listed(folders)} of it, which are learnt one by one: give one of these folders"
+        return f"no training set, but sets in its subfolders {listed(folders)}: name one of them"
     return f"no training set among {listed(entry.name for entry in entries)}"

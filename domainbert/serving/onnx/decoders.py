@@ -1,6 +1,6 @@
-"""What makes predictions of the logits of an exported model, where that is more than their softmax: a file beside it.
+"""Store the weights that decode the logits of an exported model, in a file next to the ONNX file.
 
-A tagger's CRF and the scores of a parser's arcs are numbers of the model, but no layer that gives its logits.
+The transitions of a tagger's CRF and the biaffine scores of a parser are weights that are not part of the ONNX graph.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from domainbert.encoders.crf import Crf, crf_of
 
 
 class Decoder(ABC):
-    """The part of a head that stands in a file of its own."""
+    """The decoding part of a head, stored in a separate file."""
 
     name: ClassVar[str]
     """Name of the file."""
     logits: ClassVar[str]
-    """What the logits of the ONNX file are, for its card."""
+    """Meaning of the logits of the ONNX file, for the model card."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the file, which says how it is used. What the task forbids is known to the head, see `Task.bind`."""
+        """Write the file, with instructions for decoding. The head knows forbidden labels; see `Task.bind`."""
 
     @abstractmethod
     def read(self, folder: Path) -> None:
-        """Put into the head what `write` wrote, to the bit; `DomainbertError` if there is none, or another model's."""
+        """Load the exact weights into the head; raise `DomainbertError` if the file is missing or does not fit."""
 
 
 class CrfDecoder(Decoder):
     """`crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,)."""
 
     name = "crf.json"
-    logits = "emissions of a CRF; crf.json has its transitions, and says how to decode"
+    logits = "emissions of a CRF; crf.json has its transitions and describes decoding"
     _HOW = (
-        "The logits of the model are the emissions of a conditional random field: the best label of each word by "
-        "itself is not what the model predicts. A word's emission is the logits at its first piece. The score of "
-        "labels y1 ... yn is start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the "
-        "labels with the highest (Viterbi). -10000 stands where a label is forbidden."
+        "The logits of the model are the emissions of a conditional random field: the model does not predict the best "
+        "label of each word separately. The emission of a word is the logits at its first piece. The score of labels "
+        "y1 ... yn is start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels "
+        "with the highest score (Viterbi). Forbidden labels have the score -10000."
     )
 
     def __init__(self, head: nn.Module, labels: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class CrfDecoder(Decoder):
 
     @override
     def write(self, folder: Path) -> None:
-        """Write the transitions; forbidden ones as -10000."""
+        """Write the transitions; forbidden transitions are -10000."""
         crf = crf_of(self.head)
         assert crf is not None
         start, transitions, end = crf.scores(crf.transitions.detach())
@@ -72,7 +72,7 @@ class CrfDecoder(Decoder):
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if fields["labels"] != self.labels:
-                raise DomainbertError(f"{path}: labels are not those of config.json; expected {', '.join(self.labels)}")
+                raise DomainbertError(f"{path}: labels differ from config.json; expected {', '.join(self.labels)}")
             for name in ("start", "transitions", "end"):
                 values = torch.tensor(fields[name], dtype=torch.float32)
                 if values.shape != getattr(crf, name).shape:
@@ -84,18 +84,18 @@ class CrfDecoder(Decoder):
 
 
 class BiaffineDecoder(Decoder):
-    """`biaffine.safetensors`: the tensors that score arcs, and in its metadata how."""
+    """`biaffine.safetensors`: the tensors that score arcs; its metadata describes decoding."""
 
     name = "biaffine.safetensors"
-    logits = "projections of words; biaffine.safetensors has what scores them, and says how to decode"
+    logits = "projections of words; biaffine.safetensors has the scoring tensors and describes decoding"
     _PARTS = ("root", "arc", "label")
     _HOW = (
-        "The logits of the model are projections of words, at the first piece of each: as dependent of an arc, "
-        "dependent of a label, head of an arc, head of a label, in widths A, L, A, L. arc is (A + 1, A), label "
+        "The logits at the first piece of a word are four projections of the word: as dependent of an arc, as "
+        "dependent of a label, as head of an arc, as head of a label, with widths A, L, A, L. arc is (A + 1, A), label "
         "(labels, L + 1, L + 1), root (A + L) has the projections of the root as head of an arc and of a label. The "
-        "score of head h for word d is [arc projection of d, 1] arc [arc projection of h]; that of label c for this "
-        "arc is [label projection of d, 1] label[c] [label projection of h, 1]. The model predicts the tree with the "
-        "highest product of the softmax of the scores of each word's heads, and the best label of each arc."
+        "score of head h for word d is [arc projection of d, 1] arc [arc projection of h]; the score of label c for "
+        "this arc is [label projection of d, 1] label[c] [label projection of h, 1]. The model predicts the tree with "
+        "the highest product of head probabilities (softmax of the scores), and the best label of each arc."
     )
 
     def __init__(self, head: Biaffine) -> None:
@@ -109,24 +109,24 @@ class BiaffineDecoder(Decoder):
 
     @override
     def read(self, folder: Path) -> None:
-        """Read the weights; their sizes are those that `config.json` implies."""
+        """Load the weights, whose shapes follow from `config.json`."""
         path = folder / self.name
         check_sealed(folder, self.name)
         try:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
-            expected = "expected the scores of an exported parser"
-            raise DomainbertError(f"{path}: cannot be read ({error}); {expected}") from error
+            what = "expected the tensors of an exported parser"
+            raise DomainbertError(f"{path}: cannot be read ({error}); {what}") from error
         for name in self._PARTS:
-            wanted, found = getattr(self.head, name).shape, tensors[name].shape if name in tensors else None
-            if found != wanted:
-                shape = "is missing" if found is None else f"has shape {tuple(found)}"
-                raise DomainbertError(f"{path}: {name} {shape}; config.json implies {tuple(wanted)}")
+            expected, shape = getattr(self.head, name).shape, tensors[name].shape if name in tensors else None
+            if shape != expected:
+                problem = "is missing" if shape is None else f"has shape {tuple(shape)}"
+                raise DomainbertError(f"{path}: {name} {problem}; config.json implies {tuple(expected)}")
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 
 def decoder_of(head: nn.Module, labels: Sequence[str]) -> Decoder | None:
-    """The part of a model's head that needs a file of its own, if it has one."""
+    """Return the part of a head that is stored in a separate file, or None."""
     if crf_of(head) is not None:
         return CrfDecoder(head, labels)
     return BiaffineDecoder(head) if isinstance(head, Biaffine) else None

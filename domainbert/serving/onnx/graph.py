@@ -1,4 +1,4 @@
-"""Writes a model as ONNX, in full precision and in int8."""
+"""Write a model as ONNX, in full precision or in int8."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from domainbert.encoders.packed import Packed
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-OPSET = 20  # the first with Gelu: what 18 spells out ONNX Runtime does not put together again
-IR_VERSION = 9  # the one that came with opset 20; so ONNX Runtime reads the file from 1.17 (2024) on
-_MOST_BYTES = 2**31 - 2**24  # protobuf ends at 2 GiB; some room for the graph beside the weights
+OPSET = 20  # the first opset with Gelu; ONNX Runtime does not fuse the several operators of opset 18
+IR_VERSION = 9  # the version of opset 20, readable by ONNX Runtime 1.17 (2024) and later
+_MAX_BYTES = 2**31 - 2**24  # protobuf is limited to 2 GiB; leaves space for the graph
 
 
 class PlainModel(nn.Module):
-    """A model as it is called elsewhere: a text a row, padding where the mask is 0, and every position read."""
+    """A model with the usual inputs: one text per row, padding where the mask is 0, outputs at every position."""
 
     def __init__(self, model: EncoderWithHead) -> None:
         super().__init__()
@@ -34,16 +34,16 @@ class PlainModel(nn.Module):
 
     @property
     def input_names(self) -> list[str]:
-        """`input_ids`, `attention_mask`, and `token_type_ids` if the model tells token types apart."""
+        """`input_ids`, `attention_mask`, and `token_type_ids` if the model has several token types."""
         return ["input_ids", "attention_mask", *(["token_type_ids"] if self.model.encoder.num_token_types > 1 else [])]
 
     @property
     def output_name(self) -> str:
-        """Name of the output: `logits`, or `last_hidden_state` of an encoder without a head."""
+        """`logits`, or `last_hidden_state` for an encoder without a head."""
         return "last_hidden_state" if isinstance(self.model.head, nn.Identity) else "logits"
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """(B, S) each -> (B, S, labels, V or H), or (B, labels) of a sequence head."""
+        """Map inputs (B, S) to outputs (B, S, labels, V or H), or (B, labels) for a sequence head."""
         texts, length = input_ids.shape
         positions = torch.arange(length, device=input_ids.device).expand_as(input_ids)
         tokens = Packed(input_ids, positions, attention_mask, token_type_ids)
@@ -55,7 +55,7 @@ class PlainModel(nn.Module):
 
 
 def need_onnx() -> None:
-    """`DomainbertError` if a package is missing that exporting needs; it names the extra."""
+    """Raise `DomainbertError` if a package for exporting is not installed."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -65,20 +65,22 @@ def need_onnx() -> None:
 
 
 def write_onnx(path: Path, model: EncoderWithHead) -> None:
-    """Write a model (on the CPU) in fp32, for any number of texts of any length; equal models give equal bytes.
+    """Write a model (on the CPU) in fp32, with dynamic batch size and length; equal models give equal bytes.
 
-    Inputs and output are those of `PlainModel`, int64 and fp32; a CRF stays behind. The file is there as a whole or not
-    at all. Larger weights than such a file may hold raise `DomainbertError`.
+    Inputs (int64) and output (fp32) are defined by `PlainModel`; a CRF is not exported. The file is written atomically.
+
+    Raises:
+        DomainbertError: the weights are too large for an ONNX file.
     """
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise DomainbertError(
             f"{path}: {size / 2**30:.1f} GiB of weights; expected less than the 2 GiB of an ONNX file"
         )
     plain = PlainModel(model).eval()
     names = plain.input_names
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
-    # neither 0 nor 1 in a shape: torch.export takes those for constants
+    # torch.export treats the sizes 0 and 1 as constants
     example = tuple(torch.ones(2, 3, dtype=torch.int64) for _ in names)
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
@@ -96,25 +98,24 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
     proto = program.model_proto
     _strip_origins(proto)
     proto.ir_version = IR_VERSION
-    with _whole(path) as temporary:
+    with _atomic_file(path) as temporary:
         temporary.write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def quantize_int8(source: Path, path: Path) -> None:
-    """Write an ONNX model with weights in int8, for ONNX Runtime's dynamic quantisation.
+    """Write an ONNX model with int8 weights, for ONNX Runtime's dynamic quantisation. The file is written atomically.
 
-    Matrices have a scale for each output, embeddings one for all; activations are quantised as they come, with the
-    smallest and largest value of the whole batch, so that a text's output depends a little on those beside it.
-    The file is there as a whole or not at all.
+    Matrices have a scale per output channel, embeddings a single scale. Activations are quantised at run time with the
+    minimum and maximum of the whole batch, so that the output for a text depends slightly on the other texts.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with _whole(path) as temporary, _quiet():
+    with _atomic_file(path) as temporary, _quiet():
         quantize_dynamic(source, temporary, per_channel=True, weight_type=QuantType.QInt8)
 
 
 def _strip_origins(proto: ModelProto) -> None:
-    """Take out where each node comes from: lines of source files, and half of a small file."""
+    """Remove the source locations of nodes, which take up half of a small file."""
     graph = proto.graph
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]
@@ -123,9 +124,9 @@ def _strip_origins(proto: ModelProto) -> None:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A temporary path, whose file replaces `path` once it is whole."""
-    temporary = path.with_name(f".{path.name}.tmp")  # hidden: no output if the process is killed
+def _atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; replace `path` with its file after the file is complete."""
+    temporary = path.with_name(f".{path.name}.tmp")  # hidden, so not an output if the process is killed
     yield temporary
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
@@ -134,7 +135,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of exporter and quantiser: torchvision is missing, axes have one name, convolutions."""
+    """Silence warnings of the exporter and the quantiser (torchvision, names of axes, convolutions)."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Exported models in ONNX Runtime: a text a row, texts of like length together."""
+"""Run exported models in ONNX Runtime: one text per row, batched by length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
-from domainbert.serving.parts import Computed, compute_in_parts
+from domainbert.tasks.packed_logits import Computed, compute_in_parts
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
@@ -26,35 +26,36 @@ _MAX_TOKENS = 4_096
 
 
 class OnnxModel:
-    """An ONNX file that ONNX Runtime runs: on a GPU if its build knows one, else on as many threads as torch has.
+    """An ONNX file in ONNX Runtime, on a GPU if onnxruntime supports it, otherwise on as many threads as torch uses.
 
-    It may be from elsewhere: inputs among `INPUTS`, (B, S) int64; the first output (B, S, C), or (B, C) of a sequence
-    head.
+    Models from other programs work too if the inputs are among `INPUTS`, (B, S) int64, and the first output is
+    (B, S, C), or (B, C) for a sequence head.
 
     Raises:
-        DomainbertError: there is no onnxruntime, the file is not such a model, or not what `export` wrote there.
+        DomainbertError: onnxruntime is not installed; the file has other inputs, or was changed after `export`.
     """
 
     def __init__(self, file: Path, tokenizer: DomainTokenizer) -> None:
         check_sealed(file.parent, file.name)
         self.file, self.tokenizer = file, tokenizer
         self.session = _session(file)
-        self.inputs: list[str] = [one.name for one in self.session.get_inputs()]
+        self.inputs: list[str] = [argument.name for argument in self.session.get_inputs()]
         self.output: str = self.session.get_outputs()[0].name
         if "input_ids" not in self.inputs or not set(self.inputs) <= set(INPUTS):
-            raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; expected some of {', '.join(INPUTS)}")
+            expected = "expected input_ids, and optionally attention_mask and token_type_ids"
+            raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; {expected}")
 
     def run(self, rows: Mapping[str, Ints]) -> NDArray[np.float32]:
-        """The output for padded rows, `INPUTS` (B, S) each."""
+        """Compute the output for padded rows; each of `INPUTS` is (B, S)."""
         output: NDArray[np.float32] = self.session.run([self.output], {name: rows[name] for name in self.inputs})[0]
         return output
 
     def logits(
         self, examples: Sequence[Example], max_tokens: int = _MAX_TOKENS
     ) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """For each batch the batch and the logits (N, C) at its positions; batches are not in order.
+        """Yield each batch with the logits (N, C) at its positions; batches are not in order.
 
-        At most `max_tokens` are computed at once, padding included; a longer example is a batch of its own.
+        A batch has at most `max_tokens` tokens, including padding; a longer example forms a batch alone.
         """
         for items in batches_by_length(examples, max_tokens):
             yield compute_in_parts(partial(self._compute, items), [examples[item] for item in items], max_tokens)
@@ -64,12 +65,12 @@ class OnnxModel:
         output = self.run(batch)
         length = batch["input_ids"].shape[1]
         flat = output if output.ndim == 2 else output.reshape(-1, output.shape[-1])
-        places = batch["positions"] // length if output.ndim == 2 else batch["positions"]
-        return {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(flat[places])
+        indices = batch["positions"] // length if output.ndim == 2 else batch["positions"]
+        return {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(flat[indices])
 
 
 def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
-    """The numbers of the examples in batches of at most `max_tokens` once padded, longest first: little padding."""
+    """Group example numbers into batches of at most `max_tokens` padded tokens, longest first to reduce padding."""
     lengths = [max(window.num_tokens for window in example.windows) for example in examples]
     batches: list[list[int]] = []
     rows = width = 0
@@ -83,9 +84,9 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 
 
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
-    """A batch of examples, whose numbers are `items`, a window a row: `INPUTS`, (R, S) each.
+    """Collate examples with the numbers `items` into padded rows, one window per row: each of `INPUTS` is (R, S).
 
-    `items`, `positions`, `example`, `outputs` and `targets` are as those of `examples.collate`.
+    `items`, `positions`, `example`, `outputs` and `targets` are defined as in `examples.collate`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
@@ -94,7 +95,7 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
     reads = [len(window.positions) for _, window in windows]
     return {
         "input_ids": rows.input_ids,
-        "attention_mask": rows.segment_ids,  # one segment a row: 1 where there is text
+        "attention_mask": rows.segment_ids,  # a single segment per row: 1 at text, 0 at padding
         "token_type_ids": rows.token_type_ids,
         "items": np.asarray(items, dtype=np.int64),
         "positions": np.concatenate([window.positions for _, window in windows])
@@ -115,9 +116,9 @@ def _session(file: Path) -> Any:
     options.log_severity_level = 3  # errors
     providers: list[Any] = ["CPUExecutionProvider"]
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        providers.insert(0, ("CUDAExecutionProvider", {"use_tf32": 0}))  # full precision, as torch has it
+        providers.insert(0, ("CUDAExecutionProvider", {"use_tf32": 0}))  # full precision, like torch
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=providers)
-    except Exception as error:  # its classes have no base of their own
+    except Exception as error:  # the exceptions of onnxruntime have no common base class
         reason = " ".join(str(error).split())
         raise DomainbertError(f"{file}: ONNX Runtime cannot open it: {reason}") from error

@@ -80,7 +80,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The temperature that is best on validation, if one was asked for."""
-        own = {_TEMPERATURE: float(f"{scores['temperature']:.6g}")} if self.learning.calibrate else {}
+        own = {_TEMPERATURE: float(f"{scores.get('temperature', 1.0):.6g}")} if self.learning.calibrate else {}
         return {**super().folder_facts(scores), **own}
 
     @override
@@ -152,7 +152,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         if not self.learning.calibrate:
             return []
         pairs = [f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}" for key, name in CALIBRATED.items()]
-        return [f"temperature {scores['temperature']:.3f} fitted on validation: {', '.join(pairs)}"]
+        return [f"temperature {scores.get('temperature', 1.0):.3f} fitted on validation: {', '.join(pairs)}"]
 
     def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         """A classifier that is no better than one that always gives the same class."""

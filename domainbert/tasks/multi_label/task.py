@@ -83,7 +83,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The `problem_type` for `transformers`, and the threshold that is best on validation."""
-        threshold = round(scores["threshold"], 2)  # it was logged in single precision
+        threshold = round(scores.get("threshold", 0.5), 2)  # it was logged in single precision
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
     def target(self, item: LabelledText) -> NDArray[np.int64]:

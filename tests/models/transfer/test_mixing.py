@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.models.transfer import mixing as mixing_module
-from domainbert.models.transfer.mixing import composed, copied_only, mean_weights, mix, mixing_of
+from domainbert.models.transfer.mixing import build_mixing, composed, copied_only, mean_weights, mix
 from domainbert.tokenization.matching import Origin
 
 ORIGINS = [Origin("copied", (3,)), Origin("composed", (0, 1, 1)), Origin("new", ()), Origin("composed", (4,))]
@@ -49,7 +49,7 @@ def test_copies_are_bit_for_bit_in_any_precision() -> None:
 
 def test_drawn_rows_have_the_mean_and_deviation_of_the_old_ones() -> None:
     table = torch.randn(50, 3, generator=generator(1)) * torch.tensor([1.0, 2.0, 0.0]) + torch.tensor([0.0, 5.0, -1.0])
-    nothing = mixing_of([{}] * 20_000)
+    nothing = build_mixing([{}] * 20_000)
     drawn = mix(nothing, table, generator(2))
     torch.testing.assert_close(drawn.mean(dim=0), table.mean(dim=0), atol=0.05, rtol=0)
     torch.testing.assert_close(drawn.std(dim=0), table.std(dim=0, correction=0), atol=0.05, rtol=0)
@@ -66,7 +66,7 @@ def test_it_is_the_product_with_the_dense_matrix(rows: list[dict[int, float]]) -
         for column, weight in row.items():
             dense[number, column] = weight
     filled = torch.tensor([len(row) > 0 for row in rows])
-    torch.testing.assert_close(mix(mixing_of(rows), table, generator())[filled], (dense @ table)[filled])
+    torch.testing.assert_close(mix(build_mixing(rows), table, generator())[filled], (dense @ table)[filled])
 
 
 def test_rows_are_mixed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_rows_are_mixed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in range(17):
         chosen = numbers.choice(9, size=row % 4, replace=False)
         dense[row, chosen] = numbers.dirichlet(np.ones(len(chosen))) if len(chosen) else []
-    mixing = mixing_of([{int(old): row[old] for old in np.flatnonzero(row)} for row in dense])
+    mixing = build_mixing([{int(old): row[old] for old in np.flatnonzero(row)} for row in dense])
     whole = mix(mixing, table, generator(1))
     given = dense.any(axis=1)
     np.testing.assert_allclose(whole[torch.from_numpy(given)], dense[given] @ table.numpy(), atol=1e-6)

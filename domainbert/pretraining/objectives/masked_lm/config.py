@@ -1,4 +1,4 @@
-"""Settings of masked LM. Free of torch."""
+"""Settings of masked LM. Does not import torch."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class MaskedLM(ObjectiveConfig):
     """
 
     masking: MaskingConfig = MaskingConfig()
-    """Choice of the tokens that are hidden and predicted."""
+    """Selection of the tokens to hide and predict."""
 
     z_loss: ZLoss = 0.0
-    """Factor of the squared logarithm of the softmax's normaliser, which keeps logits from drifting; PaLM has 1e-4
-    (Chowdhery et al. 2022, section 5)."""
+    """Weight of the squared log normaliser of the softmax, which keeps logits from drifting; PaLM uses 1e-4 (Chowdhery
+    et al. 2022, section 5)."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+
         check_fields(self)
 
     @property

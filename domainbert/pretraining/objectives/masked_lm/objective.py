@@ -1,4 +1,4 @@
-"""Masked LM: hidden tokens are predicted (Devlin et al. 2019, section 3.1)."""
+"""Masked LM: predicts hidden tokens (Devlin et al. 2019, section 3.1)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from domainbert.training.throughput import flops_per_token
 if TYPE_CHECKING:
     from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 
-MASKED = "masked_lm"  # the loss of hidden tokens among the terms
-_LEARNT = 0.3  # nats per token below the unigram entropy
+MASKED = "masked_lm"  # term of the loss
+_MARGIN = 0.3  # nats per token; a loss this far below the unigram entropy shows that context is used
 FloatArray = NDArray[np.float64]
 
 
@@ -49,34 +49,34 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_training(self, corpus: PreparedCorpus) -> MaskedLMObjective:
-        """With the counts of the corpus' entries, where masking depends on them."""
+        """Add the token counts of the corpus, if masking depends on them."""
         if not self.config.masking.frequency_power:
             return self
-        learnt = copy(self)
-        learnt.masker = replace(self.masker, counts=corpus.train.token_counts(corpus.vocab_size))
-        return learnt
+        trained = copy(self)
+        trained.masker = replace(self.masker, counts=corpus.train.token_counts(corpus.vocab_size))
+        return trained
 
     def for_validation(self) -> MaskedLMObjective:
-        """Always 15 % of single pieces, split 80/10/10."""
+        """Always mask 15 % of single pieces, split 80/10/10."""
         return MaskedLMObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Hidden tokens: `positions` and `targets` (R * K,) say where they stood in the flattened tokens, and which."""
+        """Hide tokens; `positions` and `targets` (R * K,) are their positions in the flattened tokens and their ids."""
         input_ids = rows.packed.input_ids
         masked = self.masker.mask(input_ids, rows.starts_word, key)
         positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
         return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """Of the tokens to predict: what was done to each, and which it is."""
-        written, read = rows.packed.input_ids.ravel(), np.asarray(batch["input_ids"]).ravel()
-        notes = [""] * len(written)
-        for place, target in zip(batch["positions"].tolist(), batch["targets"].tolist(), strict=True):
+        """For each token to predict: how it was hidden, and the target."""
+        read, length = np.asarray(batch["input_ids"]).ravel(), rows.packed.input_ids.shape[1]
+        notes = [""] * len(read)
+        for position, target in zip(batch["positions"].tolist(), batch["targets"].tolist(), strict=True):
             if target != IGNORED:
-                done = "kept" if read[place] == target else "random"
-                done = "hidden" if read[place] == self.tokenizer.mask_id else done
-                notes[place] = f"{done}; the target is {self.tokenizer.pieces.shown(self.tokenizer.tokens[target])}"
-        length = rows.packed.input_ids.shape[1]
+                action = "kept" if read[position] == target else "random"
+                action = "hidden" if read[position] == self.tokenizer.mask_id else action
+                token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
+                notes[position] = f"{action}; the target is {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
     @override
@@ -85,47 +85,49 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_targets`: masked tokens, or 1 where there is none to divide by."""
+        """`num_targets`: number of masked tokens, at least 1."""
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {"num_targets": max(masked, 1)}
 
+    @override
     def build(self, start: Start) -> dict[str, Built]:
-        """The encoder with a masked-LM head."""
+
         return {MODEL: Built(start.model("masked_lm"), start.config, "masked_lm")}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The loss of masked tokens, and their z-loss where it has a factor."""
+        """Cross-entropy of masked tokens and, with a positive weight, their z-loss."""
         return softmax_losses(MASKED, _logits(models[MODEL], batch), batch["targets"], self.config.z_loss)
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The summed loss and the number of masked tokens."""
+        """Summed loss and number of masked tokens."""
         return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORED).sum()}
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Loss and bits per character; of the corpus' own text perplexity and the unigram line, too."""
+        """Loss and bits per character; for the validation split, also perplexity and the unigram entropy."""
         loss = float(sums["loss"] / sums["targets"])
-        found = {"loss": loss, "bits_per_character": loss / math.log(2) * text.tokens_per_character}
+        metrics = {"loss": loss, "bits_per_character": loss / math.log(2) * text.tokens_per_character}
         if not text.name:
-            found |= {"perplexity": math.exp(min(loss, 100.0)), **text.baselines}
-        return found
+            metrics |= {"perplexity": math.exp(min(loss, 100.0)), **text.baselines}
+        return metrics
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """The loss of guessing by frequency."""
+        """Loss of predicting by token frequency."""
         return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """A loss that needs no context is a warning: of masks as validation has them, and of guesses as trained."""
-        of_validation = MaskingConfig(frequency_power=self.config.masking.frequency_power)
-        without = loss_without_context(corpus, of_validation, self.tokenizer.special_ids)
+        """Warn about a loss that is reachable without context, with the masks of validation and the frequencies of the
+        tokens hidden in training."""
+        masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
+        without = loss_without_context(corpus, masking, self.tokenizer.special_ids)
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Operations a token; where the masked share changes, those of a step in the middle."""
+        """Operations per token, in the middle of training if the masked share changes."""
         return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
+    @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """Loss and bits per character."""
         return {
             "validation loss": f"{validation['loss']:.4f} nats per masked token",
             "bits per character": f"{validation['bits_per_character']:.4f}",
@@ -133,7 +135,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
 
 def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
-    """Cross-entropy at the masked positions, summed over the batch. A scalar."""
+    """Cross-entropy at the masked positions, summed over the batch (a scalar)."""
     return cross_entropy(_logits(model, batch), batch["targets"])
 
 
@@ -143,28 +145,28 @@ def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def warnings(loss: float, without_context: float) -> list[str]:
-    """A validation loss that needs no context, see `loss_without_context`; both in nats per masked token."""
+    """Warn about a loss that is reachable without context, see `loss_without_context`; in nats per masked token."""
     if loss < without_context:
         return []
     return [
-        f"the validation loss is {loss:.4f}, and {without_context:.4f} is reached without reading any context: a model "
-        f"that starts from here may be worse than one from scratch; {CORPUS_ADVICE}"
+        f"the validation loss is {loss:.4f}, but {without_context:.4f} is reached without reading any context: "
+        f"fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
     ]
 
 
 def _hidden_counts(corpus: PreparedCorpus, special_ids: Collection[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Occurrences of each entry in training and in validation, without those that are never hidden: special tokens,
-    the unknown one among them."""
-    train, validation = (one.token_counts(corpus.vocab_size).copy() for one in (corpus.train, corpus.validation))
+    """Token counts (V,) in training and validation; 0 for special tokens, which are never hidden."""
+    splits = corpus.train, corpus.validation
+    train, validation = (split.token_counts(corpus.vocab_size).copy() for split in splits)
     train[list(special_ids)] = validation[list(special_ids)] = 0
     return train, validation
 
 
 def unigram_entropy(corpus: PreparedCorpus, special_ids: Collection[int]) -> float:
-    """The loss of guessing by frequency: nats per validation token under the training split's token frequencies.
+    """Cross-entropy of validation tokens under the training frequencies, in nats per token.
 
-    A model that has not beaten it has learnt nothing about context. Frequencies are smoothed by adding one; special
-    tokens are never hidden, and count nothing.
+    A model that is not better does not use context. Frequencies are smoothed by adding one; special tokens are
+    excluded, because they are never hidden.
     """
     counts, validation = _hidden_counts(corpus, special_ids)
     train = counts + 1
@@ -172,13 +174,13 @@ def unigram_entropy(corpus: PreparedCorpus, special_ids: Collection[int]) -> flo
 
 
 def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special_ids: Collection[int]) -> float:
-    """The loss of masked LM that is reached without reading any context: nats per masked token of validation.
+    """Masked-LM loss that is reachable without context, in nats per masked token of validation.
 
-    Where a token is hidden, that is guessing by frequency, of the tokens that are hidden in training. Where it was left
-    as it is or replaced at random, one entry is seen in its place, and the best guess is made from that entry alone
-    (Bayes' rule on these frequencies): a frequent one was hardly put there by chance. Of an entropy of 7 nats that
-    saves some 0.7. Where masking gives away nothing, 0.3 nats below the entropy is the least that counts as reading.
-    How many tokens are hidden, and which of them together, does not matter: validation hides single pieces.
+    For a [MASK], the best prediction is the frequency of the tokens hidden in training. For a kept or randomly replaced
+    token, the visible token is informative, and Bayes' rule on these frequencies gives the best prediction: a frequent
+    token is unlikely to be a random replacement. This saves about 0.7 of an entropy of 7 nats. If masking reveals
+    nothing, a loss counts as using context only from 0.3 nats below the entropy. The number of hidden tokens, spans and
+    whole words are irrelevant, because validation hides single pieces.
     """
     counts, held_out = _hidden_counts(corpus, special_ids)
     train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
@@ -187,8 +189,8 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special
 
 
 def _without_context(guess: FloatArray, truth: FloatArray, masking: MaskingConfig) -> float:
-    """The cross-entropy of that guess; both (V,), the shares of each entry in training and validation."""
-    each = masking.random_share / len(guess)  # how often one entry replaces another
+    """Cross-entropy of the best prediction from the frequencies `guess` (V,) for tokens with frequencies `truth`."""
+    each = masking.random_share / len(guess)  # probability that a token is replaced by a given token
     kept = 1 - masking.mask_share - masking.random_share
     hidden = -(truth * np.log(guess)).sum()
     loss = masking.mask_share * hidden
@@ -197,4 +199,4 @@ def _without_context(guess: FloatArray, truth: FloatArray, masking: MaskingConfi
         loss -= kept * (truth * np.log((kept + each) * guess / seen)).sum()
     if each > 0:
         loss += masking.random_share * (hidden + np.log(seen / each).mean()) - each * np.log((kept + each) / each)
-    return min(float(loss), float(hidden) - _LEARNT)
+    return min(float(loss), float(hidden) - _MARGIN)

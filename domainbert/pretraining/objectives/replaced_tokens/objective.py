@@ -1,4 +1,4 @@
-"""Replaced-token detection: a generator fills hidden tokens, a discriminator tells which are the text's own.
+"""Replaced-token detection: a generator fills hidden tokens, a discriminator detects which tokens were replaced.
 
 Clark et al. 2020 (ELECTRA, arXiv:2003.10555), section 2, and He et al. 2021 (DeBERTaV3, arXiv:2111.09543), section 3.
 """
@@ -20,11 +20,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import RowPlan
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED, Batch
-from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
-from domainbert.pretraining.base_rate import entropy, is_learnt
+from domainbert.pretraining.base_rate import beats_base_rate, entropy
 from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import (
@@ -50,19 +49,19 @@ if TYPE_CHECKING:
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 LABELS = ("original", "replaced")
-_SAMPLE = 4  # stream of random numbers, behind those of masking
+_SAMPLE = 4  # stream of random numbers, distinct from the streams of masking
 
 
 class ReplacedTokensObjective(Objective["ReplacedTokens"]):
-    """A generator, which is masked LM, and a discriminator, which is the model; they learn in the same steps.
+    """Trains a masked-LM generator and a discriminator, which becomes the model, in the same steps.
 
-    The discriminator reads all tokens, [CLS] and [SEP] too, as in the authors' code. Its head is the family's own where
-    there is one, otherwise that of token labels, `original` and `replaced`.
+    The discriminator reads all tokens, including [CLS] and [SEP], as in the authors' code. Its head is the family's
+    discriminator head, if there is one, otherwise a token classifier with the labels `original` and `replaced`.
     """
 
     inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniforms")
     measured = (GENERATOR, "masked", DISCRIMINATOR, "read", "replaced", "suspected", "found", "right")
-    summary = "The discriminator of replaced tokens, pretrained with domainbert; its generator stands in `generator/`."
+    summary = "The discriminator of replaced tokens, pretrained with domainbert; its generator is in `generator/`."
     usage = (
         "from transformers import AutoModel, AutoModelForMaskedLM\n\n"
         "model = AutoModel.from_pretrained(folder)\n"
@@ -78,14 +77,13 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_validation(self) -> ReplacedTokensObjective:
-        """Always 15 % of single pieces, all hidden, and samples at temperature 1."""
-        usual = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
-        return ReplacedTokensObjective(replace(usual, spans=None, final_mlm_probability=None), self.tokenizer)
+        """Always mask 15 % of single pieces, all as [MASK], and sample at temperature 1."""
+        config = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
+        return ReplacedTokensObjective(replace(config, spans=None, final_mlm_probability=None), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """The text as `input_ids`, what the generator sees of it as `masked_ids`; `masked` and `targets` (R * K,) say
-        where hidden tokens stood in the flattened ones, and which, and `uniforms` what becomes of them, see `sampled`.
-        """
+        """Return the original `input_ids`, the generator's input `masked_ids`, the positions `masked` (R * K,) of
+        hidden tokens in the flattened tokens, their ids `targets` and random numbers `uniforms` for `sampled`."""
         input_ids = rows.packed.input_ids
         masked = self.masker.mask(input_ids, rows.starts_word, key)
         bits = random_bits(_SAMPLE, key.seed, key.epochs[:, None], key.rows[:, None], masked.positions)
@@ -99,14 +97,14 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """Of the tokens that the generator predicts: what it sees of each. A sample of it takes their place."""
-        tokens, pieces, seen = self.tokenizer.tokens, self.tokenizer.pieces, np.asarray(batch["masked_ids"]).ravel()
-        notes = [""] * len(seen)
-        for place, target in zip(batch["masked"].tolist(), batch["targets"].tolist(), strict=True):
+        """For each token that the generator predicts: whether it is hidden from the generator, and the token."""
+        read, length = np.asarray(batch["masked_ids"]).ravel(), rows.packed.input_ids.shape[1]
+        notes = [""] * len(read)
+        for position, target in zip(batch["masked"].tolist(), batch["targets"].tolist(), strict=True):
             if target != IGNORED:
-                done = "hidden" if seen[place] == self.tokenizer.mask_id else "shown"
-                notes[place] = f"{done} to the generator, a sample replaces {pieces.shown(tokens[target])}"
-        length = rows.packed.input_ids.shape[1]
+                action = "hidden from" if read[position] == self.tokenizer.mask_id else "visible to"
+                token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
+                notes[position] = f"{action} the generator, whose sample replaces {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
     @override
@@ -115,8 +113,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_masked`: tokens that the generator predicts, or 1 where there is none to divide by; `num_read`: tokens
-        but padding."""
+        """`num_masked`: tokens that the generator predicts, at least 1; `num_read`: tokens without padding."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {
@@ -125,43 +122,39 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
     def build(self, start: Start) -> dict[str, Built]:
-        """The discriminator and the generator; both from the folder to go on from, as far as they are there.
+        """Build the discriminator and the generator, initialised from the folder to continue from, if it has them.
 
         Raises:
-            DomainbertError: its generator is not the one that is asked for, or their embeddings cannot be shared.
+            DomainbertError: the folder's generator differs from the settings, or embeddings cannot be shared.
         """
         config = start.config
         head, labels = (REPLACED, ()) if REPLACED in head_kinds(config) else (TOKENS, LABELS)
         self.config.check(config)
         model = Built(start.model(head, labels), config, head, labels)
-        there = None if start.folder is None else open_model(start.folder).path / GENERATOR
-        known = there is not None and there.is_dir()
-        generator = self._generator(replace(start, folder=there) if known else start, config, known)
+        folder = None if start.folder is None else open_model(start.folder).path / GENERATOR
+        is_new = folder is None or not folder.is_dir()
+        expected = self.config.generator_beside(config)
+        if is_new:
+            generator = Built(start.random(expected, "masked_lm"), expected, "masked_lm")
+        else:
+            start = replace(start, folder=folder)
+            if self.config.generator is not None and start.config != expected:
+                raise DomainbertError(f"{folder}: differs from the setting `generator`; expected the same, or null")
+            generator = Built(start.model("masked_lm"), start.config, "masked_lm")
         if self.config.sharing != "none":
-            share(model, generator, self.config.sharing, new=not known)
+            share(model, generator, self.config.sharing, new=is_new)
         return {MODEL: model, GENERATOR: generator}
 
-    def _generator(self, start: Start, encoder: EncoderConfig, known: bool) -> Built:
-        """The one in the folder of the start, if there is a `known` one, otherwise a new one beside an encoder."""
-        wanted = self.config.generator_beside(encoder)
-        if not known:
-            return Built(start.random(wanted, "masked_lm"), wanted, "masked_lm")
-        if self.config.generator is not None and start.config != wanted:
-            raise DomainbertError(
-                f"{start.folder}: not the generator that `generator` describes; expected the same, or none said"
-            )
-        return Built(start.model("masked_lm"), start.config, "masked_lm")
-
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
-        """Both models; the discriminator's embeddings as they are, no longer as a difference."""
+        """Return both models, after adding the shared embeddings to the discriminator's differences."""
         join(built[MODEL].model.encoder)
         return built
 
+    @override
     def presented(self, name: str) -> Presented:
-        """The generator is a masked language model."""
         if name != GENERATOR:
             return super().presented(name)
-        summary = "The generator of replaced tokens, a masked language model pretrained with domainbert beside `../`."
+        summary = "The generator of replaced tokens, a masked language model pretrained with domainbert with `../`."
         return Presented(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
 
     @override
@@ -170,8 +163,9 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return {name: measured[name] for name in self.terms}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The losses and the tokens they are of; tokens that are `replaced`, that are `suspected` to be, with more
-        than even odds, that are both (`found`), and that are judged `right`."""
+        """Losses and token counts: `masked` and `read` tokens, the divisors; `replaced` tokens; tokens that the
+        discriminator classifies as replaced (`suspected`), correctly (`found`); correctly classified tokens (`right`).
+        """
         tokens, targets = Packed.of(batch), batch["targets"]
         guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
         drawn = sampled(guesses.detach(), batch["uniforms"], self.config.temperature)
@@ -192,18 +186,17 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Losses, and how well the discriminator does; `base_rate_entropy` is the loss of saying of each token how many
-        of a hundred are replaced."""
+        """Losses, and accuracy, precision and recall of the discriminator; `base_rate_entropy` is the discriminator's
+        loss if it predicts the share of replaced tokens for each token."""
         number = {name: float(value) for name, value in sums.items()}
-        parts = {
-            "generator_loss": number[GENERATOR] / number["masked"],
-            "discriminator_loss": number[DISCRIMINATOR] / number["read"],
-        }
-        config, share_replaced = self.config, number["replaced"] / number["read"]
-        weights = config.generator_weight, config.discriminator_weight
+        generator_loss = number[GENERATOR] / number["masked"]
+        discriminator_loss = number[DISCRIMINATOR] / number["read"]
+        share_replaced = number["replaced"] / number["read"]
         return {
-            "loss": sum(weight * loss for weight, loss in zip(weights, parts.values(), strict=True)),
-            **parts,
+            "loss": self.config.generator_weight * generator_loss
+            + self.config.discriminator_weight * discriminator_loss,
+            "generator_loss": generator_loss,
+            "discriminator_loss": discriminator_loss,
             "accuracy": number["right"] / number["read"],
             "precision": number["found"] / max(number["suspected"], 1),
             "recall": number["found"] / max(number["replaced"], 1),
@@ -213,20 +206,20 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """The generator's loss where it guesses by frequency."""
+        """Loss of a generator that predicts by token frequency."""
         return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """A discriminator that knows no more than how many tokens are replaced is a warning."""
+        """Warn about a discriminator that is hardly better than the base rate."""
         return {}, warnings(validation["discriminator_loss"], validation["base_rate_entropy"])
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Those of both models; the generator's head runs at masked positions, the discriminator's at all."""
+        """Operations of both models; the generator's head runs at masked positions, the discriminator's at all."""
         generator = flops_per_token(models[GENERATOR], length, self.config.masking.mlm_probability_at(0.5))
         return generator + flops_per_token(models[MODEL], length, 1.0)
 
+    @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """Losses, precision and recall."""
         return {
             "validation loss of the discriminator": f"{validation['discriminator_loss']:.4f} nats per token; "
             f"{validation['base_rate_entropy']:.4f} without reading",
@@ -237,31 +230,30 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
 
 def sampled(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
-    """Entries (N,) drawn from softmax(logits / temperature), (N, V), each by one number (N,) in [0, 1): where that
-    falls in the sums of the probabilities. The host is not waited for."""
+    """Sample ids (N,) from softmax(logits / temperature), (N, V), by inverting the cumulative distribution at one
+    number (N,) in [0, 1) each, without synchronising with the host."""
     sums = (logits.float() / temperature).softmax(dim=-1).cumsum(dim=-1)
     places = torch.searchsorted(sums, uniforms.unsqueeze(-1) * sums[:, -1:], right=True)
     return places.squeeze(-1).clamp(max=logits.shape[-1] - 1)  # a GPU's sums need not rise, in the last bit
 
 
 def replaced(input_ids: Tensor, masked: Tensor, targets: Tensor, drawn: Tensor) -> Tensor:
-    """The text (B, S) with the entries that were `drawn` in place of hidden ones, all of them (N,); slots whose target
-    is `IGNORED` change nothing."""
+    """Replace the tokens (B, S) at the flat positions `masked` by `drawn`, both (N,), except where the target is
+    `IGNORED`."""
     flat = input_ids.flatten()
     return flat.scatter(0, masked, torch.where(targets == IGNORED, flat[masked], drawn)).view_as(input_ids)
 
 
 def score(logits: Tensor) -> Tensor:
-    """Log odds (N,) that a token was replaced, from the logits of a head: (N, 1), or (N, 2) for the `LABELS`."""
+    """Log odds (N,) that a token was replaced, from logits (N, 1), or (N, 2) for the `LABELS`."""
     return logits[:, 0] if logits.shape[-1] == 1 else logits[:, 1] - logits[:, 0]
 
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """A discriminator's loss that is hardly below what the base rate gives; both in nats per token."""
-    if is_learnt(loss, base_rate_entropy):
+    """Warn about a discriminator's loss that is hardly below the base-rate entropy; both in nats per token."""
+    if beats_base_rate(loss, base_rate_entropy):
         return []
     return [
-        f"the discriminator's loss is {loss:.4f}, and {base_rate_entropy:.4f} is reached by saying the same of each "
-        f"token: it has learnt next to nothing, and a model that starts from here may be worse than one from scratch; "
-        f"{CORPUS_ADVICE}"
+        f"the discriminator's loss is {loss:.4f}, but {base_rate_entropy:.4f} is reached by a constant prediction: it "
+        f"has hardly learned, and fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
     ]

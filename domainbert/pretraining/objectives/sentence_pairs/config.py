@@ -1,4 +1,4 @@
-"""Settings of masked LM on pairs of segments. Free of torch."""
+"""Settings of masked LM on pairs of segments. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SentencePairs(MaskedLM):
-    """Predict hidden tokens, and how the second of two segments belongs to the first (Devlin et al. 2019, section 3.1;
-    Lan et al. 2020, section 3.1).
+    """Predict hidden tokens and the relation between two segments (Devlin et al. 2019, section 3.1; Lan et al. 2020,
+    section 3.1).
 
     >>> from domainbert import SentencePairs
     >>> SentencePairs().name
@@ -28,8 +28,8 @@ class SentencePairs(MaskedLM):
     """
 
     relation: Literal["order", "next"] = "order"
-    """Question that each pair asks. `order`: do the two follow each other, or is the second one first (ALBERT)?
-    `next`: does the second follow the first, or is it of another document (BERT)?"""
+    """Relation to predict. `order`: whether two consecutive segments are in order or swapped (ALBERT). `next`: whether
+    the second segment follows the first or is from another document (BERT)."""
 
     @property
     @override
@@ -38,15 +38,14 @@ class SentencePairs(MaskedLM):
 
     @override
     def check(self, encoder: EncoderConfig) -> None:
-        """Check that the family has a head for pairs, and token types for two segments."""
-        kind = type(encoder).__name__
+        """Check that the family has a head for pairs, and two token types."""
+        family = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
-            raise DomainbertError(
-                f"relation: {kind} has no head for pairs of segments; expected BertConfig or AlbertConfig"
-            )
+            expected = "expected BertConfig or AlbertConfig"
+            raise DomainbertError(f"relation: {family} has no head for pairs of segments; {expected}")
         if encoder.num_token_types < 2:
             raise DomainbertError(
-                f"relation: {kind} has type_vocab_size: {encoder.num_token_types}; expected 2 or more, "
+                f"relation: {family} has type_vocab_size: {encoder.num_token_types}; expected 2 or more, "
                 "one for each segment of a pair"
             )
 

@@ -1,4 +1,4 @@
-"""Masked LM on pairs of segments, and whether the second one follows the first.
+"""Masked LM on pairs of segments, with prediction of the relation between the segments.
 
 Devlin et al. 2019 (BERT), section 3.1, task 2, and Lan et al. 2020 (ALBERT, arXiv:1909.11942), section 3.1.
 """
@@ -21,12 +21,12 @@ from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.base_rate import entropy, is_learnt
+from domainbert.pretraining.base_rate import beats_base_rate, entropy
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
-from domainbert.pretraining.objectives.sentence_pairs.sentences import places
+from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
@@ -34,8 +34,8 @@ from domainbert.tokenization.load import DomainTokenizer
 if TYPE_CHECKING:
     from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 
-PAIRS = "pairs"  # the loss of pairs among the terms
-_SAID = {
+PAIRS = "pairs"  # term of the loss
+_LABEL_TEXTS = {
     "order": ("in order (0)", "swapped (1)"),
     "next": ("the second segment follows (0)", "the second segment is of another document (1)"),
 }
@@ -43,16 +43,16 @@ _SAID = {
 
 @dataclass(frozen=True)
 class PairedRows(PackedRows):
-    """Rows of pairs: P of them, as many as any row has, are places for each row."""
+    """Rows of pairs; P is the maximum number of pairs in a row."""
 
-    pairs: Ints  # (R, P) where the pairs begin in the flattened tokens; unused places are where the row begins
-    labels: Ints  # (R, P) see `Halves`; `IGNORED` in unused places
+    pairs: Ints  # (R, P) start of each pair in the flattened tokens; the start of the row in unused slots
+    labels: Ints  # (R, P) see `Halves`; `IGNORED` in unused slots
 
 
 class SentencePairsObjective(Objective["SentencePairs"]):
-    """Masked LM and a question on pairs; the sum of both losses is trained, each a mean, as in BERT and ALBERT.
+    """Masked LM and classification of pairs; the training loss is the sum of both mean losses, as in BERT and ALBERT.
 
-    A pair is one text, `[CLS] A [SEP] B [SEP]`; the token types tell the segments apart, positions run through both.
+    A pair is one text, `[CLS] A [SEP] B [SEP]`; token types distinguish the segments, positions continue across both.
     """
 
     inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
@@ -70,53 +70,53 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
     @override
     def for_training(self, corpus: PreparedCorpus) -> SentencePairsObjective:
-        learnt = copy(self)
-        learnt.masked_lm = self.masked_lm.for_training(corpus)
-        return learnt
+        trained = copy(self)
+        trained.masked_lm = self.masked_lm.for_training(corpus)
+        return trained
 
     def for_validation(self) -> SentencePairsObjective:
-        """Always 15 % of single pieces, split 80/10/10."""
+        """Always mask 15 % of single pieces, split 80/10/10."""
         return SentencePairsObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
     def lay_out(self, split: PreparedSplit, length: int) -> PairPlan:
-        """Plan of the rows: pieces with room for the special tokens of a pair.
+        """Plan rows of pieces, with room for the special tokens of a pair.
 
         Raises:
-            DomainbertError: no piece can be a pair, or the next segment is asked for, and there is one document, or
-                the corpus has languages.
+            DomainbertError: no piece can be a pair; the corpus has translations; or the relation is `next`, and the
+                corpus has one document or several languages.
         """
         tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
         extra = tokenizer.template.extra(pair=True)
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
-                "relation: next, of a corpus with languages: a B of another language gives itself away; expected order"
+                "relation: next with a corpus of several languages: a second segment in another language reveals the "
+                "label; expected order"
             )
         between = np.asarray(tokenizer.template.separators)
-        if len(places(split, lambda ids: np.isin(ids, between))):
+        if len(positions_where(split, lambda ids: np.isin(ids, between))):
             raise DomainbertError(
-                "prepared: has texts with their translations, which SentencePairs would cut between the two; expected "
+                "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
                 "single texts, or MaskedLM (translation LM)"
             )
         plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra, split.languages)
         paired = pair_plan(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
-                f"prepared: a split has {paired.num_pairs:,} texts that can be cut in two, of {split.num_documents:,} "
-                f"documents; expected one of 4 tokens or more for relation: {self.config.relation}, and two documents "
-                "for next"
+                f"prepared: a split has {paired.num_pairs:,} texts that can be cut in two, in {split.num_documents:,} "
+                f"documents; expected a text of 4 tokens or more for relation: {self.config.relation}, and two "
+                "documents for next"
             )
         return paired
 
     @override
     def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
-        """Pieces that the model reads, those of exchanged segments included."""
         return cast(PairPlan, plan).pieces_read(key)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
-        """The rows of a key, their segments as the pass has them, and the labels of the pairs."""
+        """Read the rows of a key, with the segments of its pass and the labels of the pairs."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
-        segments = [[*one, *other] for one, other in zip(texts.first.tolist(), texts.second.tolist(), strict=True)]
+        segments = np.hstack([texts.first, texts.second]).tolist()
         rows: list[list[Any]] = [[] for _ in key.rows]
         for row, (a, b, c, d) in zip(texts.rows.tolist(), segments, strict=True):
             rows[row].append((split.take(a, b), split.take(c, d)) if d > c else split.take(a, b))
@@ -126,93 +126,94 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         for (a, b, c, d), first in zip(segments, packed.first_positions + 1, strict=True):
             starts_word[first : first + b - a] = split.take_starts(a, b)
             if d > c:
-                behind = first + b - a + template.between
-                starts_word[behind : behind + d - c] = split.take_starts(c, d)
-        places = _pair_places(texts, packed, paired.most_pairs)
-        return CorpusRows(PairedRows(**vars(packed), **places), starts_word.reshape(packed.input_ids.shape))
+                second = first + b - a + template.between
+                starts_word[second : second + d - c] = split.take_starts(c, d)
+        pairs, labels = _pair_slots(texts, packed, paired.most_pairs)
+        paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
+        return CorpusRows(paired_rows, starts_word.reshape(packed.input_ids.shape))
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """The batch of masked LM, and beside it `token_type_ids` (R, S), the places in the flattened tokens where pairs
-        begin, `pairs` (R * P,), and their `labels` (R * P,)."""
+        """Add to the batch of masked LM: `token_type_ids` (R, S), `pairs` (R * P,), the start of each pair in the
+        flattened tokens, and their `labels` (R * P,)."""
         packed = cast(PairedRows, rows.packed)
         pairs = {"pairs": packed.pairs.ravel(), "labels": packed.labels.ravel()}
         return {**self.masked_lm.corrupt(rows, key), "token_type_ids": packed.token_type_ids, **pairs}
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """Those of masked LM, and at the beginning of each pair its label."""
+        """Notes of masked LM, and the label at the start of each pair."""
         notes, length = self.masked_lm.notes(rows, batch), rows.packed.input_ids.shape[1]
-        for place, label in zip(batch["pairs"].tolist(), batch["labels"].tolist(), strict=True):
+        for start, label in zip(batch["pairs"].tolist(), batch["labels"].tolist(), strict=True):
             if label != IGNORED:
-                notes[place // length][place % length] = _SAID[self.config.relation][label]
+                notes[start // length][start % length] = _LABEL_TEXTS[self.config.relation][label]
         return notes
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_targets`: masked tokens; `num_pairs`: pairs; 1 where there is none to divide by."""
+        """`num_targets`: masked tokens; `num_pairs`: pairs; each at least 1."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
         masked = self.masked_lm.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
         return {"num_targets": max(int(masked.sum()), 1), "num_pairs": max(int((texts.labels != IGNORED).sum()), 1)}
 
     def build(self, start: Start) -> dict[str, Built]:
-        """The encoder with a head for both; `DomainbertError` where its family has none."""
-        config = start.config
-        self.config.check(config)
-        return {MODEL: Built(start.model(PRETRAINING), config, PRETRAINING)}
+        """Build the encoder with a head for both tasks; raise `DomainbertError` if its family has none."""
+        self.config.check(start.config)
+        return {MODEL: Built(start.model(PRETRAINING), start.config, PRETRAINING)}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Those of masked LM, and that of the pairs."""
-        entries, pairs = _logits(models[MODEL], batch)
-        of_tokens = softmax_losses(MASKED, entries, batch["targets"], self.config.z_loss)
-        return {**of_tokens, PAIRS: cross_entropy(pairs, batch["labels"])}
+        """Losses of masked LM and of the pairs."""
+        logits, pair_logits = _logits(models[MODEL], batch)
+        losses = softmax_losses(MASKED, logits, batch["targets"], self.config.z_loss)
+        return losses | {PAIRS: cross_entropy(pair_logits, batch["labels"])}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Both losses and what they are divided by, masked tokens and pairs that are `judged`; of these, how many are
-        judged `right`, and how many are `apart`, with the label 1."""
+        """Both losses and their divisors, the masked tokens and the pairs (`judged`); the number of correctly
+        classified pairs (`right`) and of pairs with label 1 (`apart`)."""
         targets, labels = batch["targets"], batch["labels"]
-        entries, pairs = _logits(models[MODEL], batch)
+        logits, pair_logits = _logits(models[MODEL], batch)
         judged = labels != IGNORED
         return {
-            MASKED: cross_entropy(entries, targets),
+            MASKED: cross_entropy(logits, targets),
             "targets": (targets != IGNORED).sum(),
-            PAIRS: cross_entropy(pairs, labels),
+            PAIRS: cross_entropy(pair_logits, labels),
             "judged": judged.sum(),
-            "right": ((pairs.argmax(dim=-1) == labels) & judged).sum(),
+            "right": ((pair_logits.argmax(dim=-1) == labels) & judged).sum(),
             "apart": (labels == 1).sum(),
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """The report of masked LM, but for the `loss`, which is the sum of both; of the pairs loss and accuracy.
+        """Metrics of masked LM, and loss and accuracy of the pairs; `loss` is the sum of both losses.
 
-        `base_rate_entropy` is the loss of saying of each pair how many of a hundred are apart: ln 2 where half are.
+        `base_rate_entropy` is the pair loss if the share of label 1 is predicted for each pair: ln 2 for one half.
         """
-        found = self.masked_lm.report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
+        metrics = self.masked_lm.report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
         number = {name: float(value) for name, value in sums.items()}
         count = max(number["judged"], 1)
         pair_loss = number[PAIRS] / count
         return {
-            **found,
-            "loss": found["loss"] + pair_loss,
-            "masked_lm_loss": found["loss"],
+            **metrics,
+            "loss": metrics["loss"] + pair_loss,
+            "masked_lm_loss": metrics["loss"],
             "pair_loss": pair_loss,
             "pair_accuracy": number["right"] / count,
             "base_rate_entropy": entropy(number["apart"] / count),
         }
 
+    @override
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Those of masked LM."""
         return self.masked_lm.baselines(corpus)
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """The judgement of masked LM; pairs of which only the share that is apart is known are a warning, too."""
-        facts, warned = self.masked_lm.judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
-        return facts, warned + warnings(validation["pair_loss"], validation["base_rate_entropy"])
+        """Facts and warnings of masked LM; also warn about a pair loss that is hardly better than the base rate."""
+        facts, messages = self.masked_lm.judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
+        return facts, messages + warnings(validation["pair_loss"], validation["base_rate_entropy"])
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Those of masked LM; the pooler counts as if it ran at masked positions, which are more."""
+        """Operations of masked LM; the pooler is counted as part of the head at masked positions, of which there are
+        more."""
         return self.masked_lm.flops_per_token(models, length)
 
+    @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """Those of masked LM, and the loss and accuracy on pairs."""
         return {
             **self.masked_lm.card_facts({**validation, "loss": validation["masked_lm_loss"]}),
             "pairs": f"loss {validation['pair_loss']:.4f} nats, {validation['base_rate_entropy']:.4f} without reading; "
@@ -220,29 +221,29 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         }
 
 
-def _pair_places(texts: Texts, packed: PackedRows, most: int) -> dict[str, Ints]:
-    """`pairs` and `labels` of `PairedRows`, (R, `most`) each."""
-    count, length = packed.input_ids.shape
-    pairs = np.repeat(np.arange(count)[:, None] * length, most, axis=1)
-    labels = np.full((count, most), IGNORED, dtype=np.int64)
+def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints, Ints]:
+    """`pairs` and `labels` of `PairedRows`, (R, `num_slots`) each."""
+    num_rows, length = packed.input_ids.shape
+    pairs = np.repeat(np.arange(num_rows)[:, None] * length, num_slots, axis=1)
+    labels = np.full((num_rows, num_slots), IGNORED, dtype=np.int64)
     paired = texts.labels != IGNORED
     rows = texts.rows[paired]
     slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
     pairs[rows, slots], labels[rows, slots] = packed.first_positions[paired], texts.labels[paired]
-    return {"pairs": pairs, "labels": labels}
+    return pairs, labels
 
 
 def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Of hidden tokens (R * K, V), and of pairs (R * P, 2)."""
-    entries, pairs = model(Packed.of(batch), batch["positions"], batch["pairs"])
-    return entries, pairs
+    """Logits of hidden tokens (R * K, V) and of pairs (R * P, 2)."""
+    logits, pair_logits = model(Packed.of(batch), batch["positions"], batch["pairs"])
+    return logits, pair_logits
 
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """A loss on pairs that is hardly below what the base rate gives; both in nats per pair."""
-    if is_learnt(loss, base_rate_entropy):
+    """Warn about a pair loss that is hardly below the base-rate entropy; both in nats per pair."""
+    if beats_base_rate(loss, base_rate_entropy):
         return []
     return [
-        f"the loss on pairs is {loss:.4f}, and {base_rate_entropy:.4f} is reached by saying the same of each pair: "
-        f"how two segments belong together has not been learnt; {CORPUS_ADVICE}"
+        f"the loss on pairs is {loss:.4f}, but {base_rate_entropy:.4f} is reached by a constant prediction: the "
+        f"relation between segments has not been learned; {CORPUS_ADVICE}"
     ]

@@ -1,7 +1,7 @@
 """Pairs of segments in packed rows, as a pure function of (seed, epoch, piece).
 
-A piece of a document is cut in two, anew in every pass: where a sentence begins or, where the tokens show none but at
-its ends, where a word near its middle does. A row is as long as its pieces, so that it holds whatever cuts are drawn.
+In every pass, each piece of a document is cut at a randomly chosen start of a sentence or, if no sentence begins inside
+it, of a word near its middle. The cut does not change the length of a piece, so rows are planned once.
 """
 
 from __future__ import annotations
@@ -18,60 +18,59 @@ from domainbert.data.packing import Ints, RowPlan
 from domainbert.data.splits import PreparedSplit
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.objective import Key
-from domainbert.pretraining.objectives.sentence_pairs.sentences import places, sentence_starts
+from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where, sentence_starts
 from domainbert.tokenization.load import DomainTokenizer
 
-_CUT, _LABEL, _PARTNER = ((1 << 24) + number for number in range(3))  # streams of random numbers, far from the others
-_LEAST = 2  # tokens of a segment
-_SHARE = 8  # a segment has at least an eighth of the piece
-_MOST_WORDS = 8  # places where a piece without a sentence may be cut, those nearest to its middle
+_CUT, _LABEL, _PARTNER = ((1 << 24) + number for number in range(3))  # streams of random numbers, used only here
+_MIN_TOKENS = 2  # minimum length of a segment
+_SHARE = 8  # a segment has at least 1/8 of the tokens of its piece
+_MAX_WORDS = 8  # number of possible cuts of a piece without a sentence start: the words nearest to its middle
 
 
 class Halves(NamedTuple):
-    """A pass over all pieces (pieces,)."""
+    """Segments of all pieces in one pass, (pieces,) each."""
 
-    cuts: Ints  # place in the stream where the second segment begins; the piece's end where it is not cut
-    partners: Ints  # the piece whose second segment is read, most often its own
-    labels: Ints  # 1 where the second segment does not follow the first; `IGNORED` where there is one alone
+    cuts: Ints  # position in the stream where the second segment begins; end of the piece if it is not cut
+    partners: Ints  # piece that provides the second segment; by default the piece itself
+    labels: Ints  # 1 if the second segment does not follow the first; `IGNORED` without a second segment
 
 
 class Texts(NamedTuple):
-    """The texts of some rows, in their order: single pieces and pairs of segments, as they are read."""
+    """Texts of some rows, in reading order: single pieces and pairs of segments."""
 
-    rows: Ints  # (texts,) the place of each one's row in the key
-    first: Ints  # (texts, 2) from where to where in the stream the first segment stands
-    second: Ints  # (texts, 2) the second one; empty in a single piece
+    rows: Ints  # (texts,) index of the row in the key
+    first: Ints  # (texts, 2) start and end of the first segment in the stream
+    second: Ints  # (texts, 2) start and end of the second segment; empty for a single piece
     labels: Ints  # (texts,) see `Halves`
 
 
 @dataclass(frozen=True)
 class PairPlan(RowPlan):
-    """Plan of rows whose pieces are read in pairs of segments.
+    """Plan of rows whose pieces are read as pairs of segments.
 
-    In each pass half of the pairs are drawn. Of a relation `order` they are read with the second segment first. Of
-    `next` they exchange their second segments in couples, by their length: each takes of the other's as
-    much as it had of its own, so that it fits the row. All couples together leave out fewer tokens than a row has. A
-    couple from one document stays as it is.
+    Each pass draws half of the pairs. With relation `order`, their segments are swapped. With `next`, pairs with second
+    segments of similar length exchange these segments, truncated to the length of the original so that the row has
+    room. All exchanges together drop fewer tokens than a row has. Pairs from the same document are not exchanged.
     """
 
     relation: str
-    documents: Ints  # (pieces,) the document of each
-    cuts: Ints  # places in the stream where a piece may be cut, ascending
+    documents: Ints  # (pieces,) document of each piece
+    cuts: Ints  # positions in the stream where a piece may be cut, ascending
     first_cut: Ints  # (pieces,) piece p may be cut at `cuts[first_cut[p] : first_cut[p] + num_cuts[p]]`
-    num_cuts: Ints  # (pieces,) 0 where it is too short
-    at_sentences: int  # pieces that are cut where a sentence begins
-    unmaskable: Ints  # places in the stream that masked LM may not hide, ascending
-    passes_at_once: int  # that a batch may span: two, of each language if there are several
+    num_cuts: Ints  # (pieces,) 0 for pieces that are too short
+    at_sentences: int  # number of pieces that are cut at sentences
+    unmaskable: Ints  # positions in the stream that masked LM must not hide, ascending
+    passes_at_once: int  # maximum number of passes in a batch: two, for each language
     drawn: dict[tuple[int, int], Halves] = field(default_factory=dict, compare=False)
 
     @property
     def num_pairs(self) -> int:
-        """Pieces that become pairs."""
+        """Number of pieces that become pairs."""
         return int(np.count_nonzero(self.num_cuts))
 
     @property
     def most_pairs(self) -> int:
-        """Pairs in the row that has most of them."""
+        """Maximum number of pairs in a row."""
         return int(self._sum_rows(np.minimum(self.num_cuts, 1)).max(initial=0))
 
     @property
@@ -85,7 +84,7 @@ class PairPlan(RowPlan):
         )
 
     def halves(self, seed: int, epoch: int) -> Halves:
-        """The whole pass; as many are remembered as a batch may span."""
+        """Segments of a pass; the passes of a batch are cached."""
         if (seed, epoch) not in self.drawn:
             for old in list(self.drawn)[: 1 - self.passes_at_once]:
                 del self.drawn[old]
@@ -109,24 +108,24 @@ class PairPlan(RowPlan):
         return Halves(cuts, partners, labels)
 
     def _exchanged(self, half: Ints, cuts: Ints, bits: NDArray[np.uint64]) -> Ints:
-        """(pieces,) partners: each two neighbours of this half, by the length of their second segments, then chance."""
-        rest = (self.starts + self.lengths - cuts)[half]
-        ordered = half[np.lexsort((bits, rest))]
-        one, other = ordered[: len(ordered) // 2 * 2].reshape(-1, 2).T
-        apart = self.documents[one] != self.documents[other]
+        """(pieces,) partners: neighbours in this half, sorted by length of the second segment, with random ties."""
+        second_lengths = (self.starts + self.lengths - cuts)[half]
+        ordered = half[np.lexsort((bits, second_lengths))]
+        left, right = ordered[: len(ordered) // 2 * 2].reshape(-1, 2).T
+        apart = self.documents[left] != self.documents[right]
         partners = np.arange(len(self.lengths))
-        partners[one[apart]], partners[other[apart]] = other[apart], one[apart]
+        partners[left[apart]], partners[right[apart]] = right[apart], left[apart]
         return partners
 
     def pieces_read(self, key: Key) -> Ints:
-        """The pieces in the rows of a key, and those whose second segments are read there: (pieces,)."""
+        """(pieces,) pieces in the rows of a key, and their partners."""
         pieces = self.pieces_of(key.rows)
         epochs = np.repeat(key.epochs, self.row_offsets[key.rows + 1] - self.row_offsets[key.rows])
         drawn = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
         return np.concatenate([pieces, *(drawn[epoch][pieces[epochs == epoch]] for epoch in drawn)])
 
     def texts(self, key: Key) -> Texts:
-        """The texts in the rows of a key."""
+        """Texts in the rows of a key."""
         counts = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
         rows = np.repeat(np.arange(len(key.rows)), counts)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -148,22 +147,23 @@ class PairPlan(RowPlan):
         return np.where(swapped, second, first), np.where(swapped, first, second), labels
 
     def num_maskable(self, texts: Texts, num_rows: int) -> Ints:
-        """(rows,) tokens of each row that masked LM may hide, of the texts of so many rows."""
+        """(rows,) number of maskable tokens in each row."""
         segments = np.stack([texts.first, texts.second])
-        sizes, hidden = np.diff(segments)[..., 0], np.diff(np.searchsorted(self.unmaskable, segments))[..., 0]
-        found = np.zeros(num_rows, dtype=np.int64)
-        np.add.at(found, texts.rows, (sizes - hidden).sum(axis=0))
-        return found
+        sizes, unmaskable = np.diff(segments)[..., 0], np.diff(np.searchsorted(self.unmaskable, segments))[..., 0]
+        maskable = np.zeros(num_rows, dtype=np.int64)
+        np.add.at(maskable, texts.rows, (sizes - unmaskable).sum(axis=0))
+        return maskable
 
 
 def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
-    """The plan of pairs on the pieces of a plan of rows, which leaves room for the special tokens of a pair."""
+    """Extend a plan of rows, which has room for the special tokens of a pair, to a plan of pairs."""
     stops = plan.starts + plan.lengths
-    margin = np.maximum(-(-plan.lengths // _SHARE), _LEAST)
+    margin = np.maximum(-(-plan.lengths // _SHARE), _MIN_TOKENS)
     low, high = plan.starts + margin, stops - margin
     sentences = sentence_starts(split, tokenizer)
-    lacking = np.flatnonzero((_between(sentences, low, high)[1] == 0) & (low <= high))
-    words = [_word_starts(split, *bounds) for bounds in zip(low[lacking].tolist(), high[lacking].tolist(), strict=True)]
+    at_words = np.flatnonzero((_between(sentences, low, high)[1] == 0) & (low <= high))
+    bounds = zip(low[at_words].tolist(), high[at_words].tolist(), strict=True)
+    words = [_word_starts(split, *bound) for bound in bounds]
     cuts = np.sort(np.concatenate([sentences, *words]))
     first_cut, num_cuts = _between(cuts, low, high)
     specials = np.asarray(sorted(tokenizer.special_ids))
@@ -174,19 +174,19 @@ def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Dom
         cuts=cuts,
         first_cut=first_cut,
         num_cuts=num_cuts,
-        at_sentences=int(np.count_nonzero(num_cuts)) - int(np.count_nonzero(num_cuts[lacking])),
+        at_sentences=int(np.count_nonzero(num_cuts)) - int(np.count_nonzero(num_cuts[at_words])),
         passes_at_once=2 * (1 if split.languages is None else int(split.languages.max()) + 1),
-        unmaskable=places(split, lambda ids: np.isin(ids, specials)),
+        unmaskable=positions_where(split, lambda ids: np.isin(ids, specials)),
     )
 
 
 def _between(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The first of the ascending cuts in each range, ends included, and how many there are."""
+    """Index of the first of the ascending cuts in each range, bounds included, and the number of cuts."""
     first = np.searchsorted(cuts, low)
     return first, np.maximum(np.searchsorted(cuts, high, side="right") - first, 0)
 
 
 def _word_starts(split: PreparedSplit, low: int, high: int) -> Ints:
-    """The places from `low` to `high` at which a word begins that are nearest to their middle."""
-    found = low + np.flatnonzero(split.take_starts(low, high + 1))
-    return found[np.argsort(np.abs(2 * found - low - high), kind="stable")[:_MOST_WORDS]]
+    """Word starts from `low` to `high`, bounds included, that are nearest to the middle."""
+    starts = low + np.flatnonzero(split.take_starts(low, high + 1))
+    return starts[np.argsort(np.abs(2 * starts - low - high), kind="stable")[:_MAX_WORDS]]

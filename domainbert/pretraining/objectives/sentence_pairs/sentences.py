@@ -1,4 +1,4 @@
-"""Places in a stream of tokens where a sentence begins, as far as the tokens say so."""
+"""Detects starts of sentences in a stream of tokens."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from domainbert.data.packing import Ints
 from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
-_WIDE_ENDS = ("\u3002", "\uff01", "\uff1f")  # full-width . ! ? as in Chinese, behind which there is no space
+_WIDE_ENDS = ("\u3002", "\uff01", "\uff1f")  # full-width . ! ? as in Chinese, not followed by a space
 _ENDS = (".", "!", "?", "\u2026", *_WIDE_ENDS)
 _CLOSES = "\"')]}\u201d\u2019\u00bb\u300d\u300f\uff09"
-_CONTEXT = 3  # tokens before a place that decide on it
-_CHUNK = 1_000_000  # tokens read at once
+_CONTEXT = 3  # number of preceding tokens that are needed to classify a position
+_CHUNK = 1_000_000  # tokens per read
 
 Bools = NDArray[np.bool_]
 
 
 class SentenceMarks(NamedTuple):
-    """Roles of the entries of a vocabulary at the border of two sentences, each (V,)."""
+    """Properties of vocabulary entries at sentence boundaries, (V,) each."""
 
-    ends: Bools  # ends with . ! ? and perhaps closing quotes or brackets
-    wide: Bools  # the same of a script without spaces
-    closes: Bools  # nothing but closing quotes or brackets
-    begins: Bools  # begins a word, which may be the first one: of a cased vocabulary, not in lower case
-    begins_wide: Bools  # the same without a space before it
-    digits: Bools  # nothing but digits
-    first_digit: Bools  # begins with one
+    ends: Bools  # ends with . ! ?, optionally followed by closing quotes or brackets
+    wide: Bools  # `ends` for scripts without spaces
+    closes: Bools  # consists of closing quotes or brackets
+    begins: Bools  # begins a word that may start a sentence: not in lower case, in a cased vocabulary
+    begins_wide: Bools  # `begins` for scripts without spaces
+    digits: Bools  # consists of digits
+    first_digit: Bools  # begins with a digit
 
     @classmethod
     def of(cls, tokenizer: DomainTokenizer) -> SentenceMarks:
-        """Those of a vocabulary; special tokens have none, but that an unknown word may be the first one."""
+        """Properties of a vocabulary; special tokens have none, but the unknown token may start a sentence."""
         surfaces = [tokenizer.pieces.surface(token) for token in tokenizer.tokens]
         texts = ["" if n in tokenizer.special_ids or s is None else s.text for n, s in enumerate(surfaces)]
         spaced = np.asarray([s is not None and s.starts_word for s in surfaces])
@@ -54,37 +54,36 @@ class SentenceMarks(NamedTuple):
         )
 
     def starts(self, ids: NDArray[np.integer]) -> Bools:
-        """(n,) whether a sentence begins at each token, of tokens (n,); the first three are context alone.
+        """(n,) whether a sentence begins at each of the tokens (n,); the first three tokens are only context.
 
-        That is behind . ! ? and up to two closing quotes or brackets, as in `corpus.sentences`. Tokens do not say
-        whether there was a space in "2.5", so no sentence begins behind digits, a full stop, and before digits.
+        A sentence begins after . ! ? and up to two closing quotes or brackets, as in `corpus.sentences`. Tokens do not
+        show whether "2.5" had a space, so no sentence begins between digits with a full stop and digits.
         """
-        found = np.zeros(len(ids), dtype=np.bool_)
+        is_start = np.zeros(len(ids), dtype=np.bool_)
         if len(ids) <= _CONTEXT:
-            return found
-        one, two, three, here = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
-        closes = self.closes[one]
-        behind, behind_wide = (
-            ends[one] | (closes & ends[two]) | (closes & self.closes[two] & ends[three])
+            return is_start
+        before1, before2, before3, here = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
+        closes = self.closes[before1]
+        ended, ended_wide = (
+            ends[before1] | (closes & ends[before2]) | (closes & self.closes[before2] & ends[before3])
             for ends in (self.ends, self.wide)
         )
-        number = self.ends[one] & self.digits[two] & self.first_digit[here]
-        begins = (behind & self.begins[here] & ~number) | (behind_wide & self.begins_wide[here])
-        found[_CONTEXT:] = begins
-        return found
+        number = self.ends[before1] & self.digits[before2] & self.first_digit[here]
+        is_start[_CONTEXT:] = (ended & self.begins[here] & ~number) | (ended_wide & self.begins_wide[here])
+        return is_start
 
 
 def sentence_starts(split: PreparedSplit, tokenizer: DomainTokenizer) -> Ints:
-    """The places of the split, ascending, at which a sentence begins that is not the first of its text."""
-    return places(split, SentenceMarks.of(tokenizer).starts)
+    """Positions in a split, ascending, where a sentence begins that is not the first of its text."""
+    return positions_where(split, SentenceMarks.of(tokenizer).starts)
 
 
-def places(split: PreparedSplit, says: Callable[[NDArray[np.integer]], Bools]) -> Ints:
-    """The places of the split, ascending, that a function of tokens says; it sees three tokens before each but the
-    first ones."""
-    found = []
+def positions_where(split: PreparedSplit, predicate: Callable[[NDArray[np.integer]], Bools]) -> Ints:
+    """Positions in a split, ascending, where a predicate over chunks of tokens is true; each chunk includes the three
+    preceding tokens as context."""
+    positions = []
     for start in range(0, split.num_tokens, _CHUNK):
         first = max(start - _CONTEXT, 0)
-        said = says(split.take(first, min(start + _CHUNK, split.num_tokens)))
-        found.append(start + np.flatnonzero(said[start - first :]))
-    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        matches = predicate(split.take(first, min(start + _CHUNK, split.num_tokens)))
+        positions.append(start + np.flatnonzero(matches[start - first :]))
+    return np.concatenate([np.zeros(0, dtype=np.int64), *positions])

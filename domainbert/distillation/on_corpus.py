@@ -1,0 +1,270 @@
+"""Distillation of masked language models on a corpus, as a LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import Dataset
+from torchmetrics import MetricCollection, SumMetric
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import model_name
+from domainbert.base.ranks import process_rank
+from domainbert.data.splits import PreparedCorpus
+from domainbert.data.types import IGNORED, SPARE, Batch
+from domainbert.distillation.batches import CountedRows, batch_counts
+from domainbert.distillation.config import LossConfig, check_ensemble
+from domainbert.distillation.distilling import Distilling
+from domainbert.distillation.losses import Places
+from domainbert.distillation.student_config import StudentConfig
+from domainbert.distillation.students import build_student, student_config
+from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
+from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.models.card import card_head, model_card
+from domainbert.models.card_config import CardConfig
+from domainbert.models.folder import ModelFolder, load_model, open_model, save_model
+from domainbert.models.tensors import predicts_entries
+from domainbert.pretraining.batches import TrainRows
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.data_module import PretrainingData
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.rows_module import RowsModule
+from domainbert.training.hparams import from_plain
+from domainbert.training.module import seeded
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.state import whole_weights
+
+
+class Distillation(Distilling, RowsModule):
+    """Distils masked language models into a smaller one on packed rows of a corpus.
+
+        module = Distillation(["models/teacher"], [SoftTargets(), HardTargets()], student=StudentConfig(every=2))
+        lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
+        module.save_pretrained("runs/student")
+
+    >>> from domainbert import Distillation, HardTargets
+    >>> Distillation(["model"], [HardTargets()], unfreeze_every=100).unfreeze_every
+    100
+
+    Teachers and student read the same batches; the teachers are in eval mode, without gradients, and in no checkpoint.
+    Logged: `train/NAME` and `validation/NAME` of each loss, and the weighted sum as `train/loss`, `validation/loss`.
+
+    Args:
+        teachers: model folders, usually one; several are an ensemble, whose logits are averaged.
+        losses: of the student; their weighted sum is minimised.
+        student: its architecture, and what it takes over from the first teacher.
+        masking: tokens that are hidden in what all read.
+        optim, schedule: see there; `head_lr` is also the learning rate of projections.
+        seed: of new weights and the dropout; data without a seed of its own has its order and masks by it.
+        unfreeze_every: optimizer steps after which one layer more learns, from the top; 0 lets all learn at once.
+        dropout: of the student while it is trained; None leaves it.
+        activation_checkpointing: compute each layer again in the backward pass, which saves memory.
+
+    Attributes:
+        config: architecture of the student.
+        predicts: whether the student has a masked-LM head that is worth saving.
+        taken: what the student has taken over.
+    """
+
+    validates_by_language = False
+    config: EncoderConfig
+    predicts: bool
+
+    def __init__(
+        self,
+        teachers: Sequence[str | Path | ModelFolder],
+        losses: Sequence[LossConfig],
+        *,
+        student: StudentConfig = StudentConfig(),
+        masking: MaskingConfig = MaskingConfig(),
+        optim: OptimConfig = OptimConfig(),
+        schedule: ScheduleConfig = ScheduleConfig(),
+        seed: int = 0,
+        unfreeze_every: int = 0,
+        dropout: float | None = None,
+        activation_checkpointing: bool = False,
+    ) -> None:
+        self.folders = [one if isinstance(one, ModelFolder) else open_model(Path(one)) for one in teachers]
+        self.student: StudentConfig = from_plain(StudentConfig, student)
+        masked_lm = MaskedLM(from_plain(MaskingConfig, masking))
+        super().__init__(self.folders[0].tokenizer(), masked_lm, optim, schedule, seed)
+        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, one)) for one in losses]
+        check_ensemble(len(self.folders), self.loss_configs)
+        self.unfreeze_every, self.dropout = unfreeze_every, dropout
+        self.activation_checkpointing = activation_checkpointing
+        self.note_arguments(
+            teachers=self.paths,
+            losses=self.loss_configs,
+            student=self.student,
+            masking=masked_lm.masking,
+            optim=self.optim,
+            schedule=self.schedule,
+            seed=seed,
+            unfreeze_every=unfreeze_every,
+            dropout=dropout,
+            activation_checkpointing=activation_checkpointing,
+        )
+
+    @property
+    def paths(self) -> list[Path]:
+        """The folders of the teachers."""
+        return [folder.path for folder in self.folders]
+
+    def objective_of(self, corpus: PreparedCorpus) -> Any:
+        """See `RowsModule`; `DomainbertError` where the corpus has another vocabulary than a teacher."""
+        for folder in self.folders:
+            if folder.tokenizer().fingerprint != corpus.tokenizer_fingerprint:
+                names = ", ".join(type(loss).__name__ for loss in self.loss_configs)
+                raise DomainbertError(
+                    f"prepared: {corpus.tokenizer_folder.parent} was made with another vocabulary than the teacher "
+                    f"{folder.path}, and {names} compare token by token; expected a corpus prepared with the teacher's "
+                    "tokenizer (distill-task compares words)"
+                )
+        return super().objective_of(corpus)
+
+    @property
+    def fingerprint(self) -> None:
+        """`objective_of` compares it."""
+
+    def wrap(self, rows: TrainRows) -> Dataset[Batch]:
+        """Rows with the counts that the losses are means over."""
+        return CountedRows(rows)
+
+    def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
+        """Build the student unless it is there; see `TrainedModule.resolve`.
+
+        Raises:
+            DomainbertError: rows that are longer than the positions of a model; a loss that cannot compare the two, by
+                its place in the list; a teacher without the head that a loss reads.
+        """
+        if not self.is_built:
+            self.build(data.corpus)
+        positions = {"student": self.config.max_length}
+        positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
+        for who, count in positions.items():
+            if data.row_length > count:
+                raise DomainbertError(f"max_length: {data.row_length}; {who} has positions for {count} tokens")
+
+    def build(self, corpus: PreparedCorpus | None) -> None:
+        """Load the teachers and build the student."""
+        with seeded(self.seed):
+            teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
+            folder, first = self.folders[0], teachers[0]
+            self.config = student_config(self.student, folder.config)
+            trained = self.config.as_trained(self.dropout)
+            # its config.json may say another one
+            vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
+            model, taken = build_student(trained, self.student, first, "masked_lm", 0, vocabulary)
+            model.encoder.activation_checkpointing = self.activation_checkpointing
+            print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
+            losses = self._weighted(model, first)
+        self.predicts = bool(losses.reads) or ("head" in taken and predicts_entries(folder.config, folder.head))
+        self.begin(model, teachers if losses.needs_teacher else [], losses, self.unfreeze_every)
+
+    def begin(
+        self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
+    ) -> None:
+        """Take a student, and see `Distilling.learn_from`."""
+        self.set_models(model)
+        self.learn_from(teachers, losses, unfreeze_every)
+        counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # rows of a corpus are none
+        names = [*(f"loss {name}" for name in losses.names), *counts]
+        self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
+
+    def _weighted(self, model: EncoderWithHead, teacher: EncoderWithHead) -> WeightedLosses:
+        """The losses; `DomainbertError` where some read predictions that a teacher does not make."""
+        weighted = WeightedLosses(self.loss_configs, model.encoder, teacher.encoder)
+        predict = all(predicts_entries(folder.config, folder.head) for folder in self.folders)
+        if weighted.reads & {"predicted", "all"} and not predict:
+            raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
+        return weighted
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        means = self.losses.means(self._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        return self.note_loss(self.losses.total(means), means)
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch to the sums."""
+        used = batch["targets"] != IGNORED
+        batch |= {name: batch[name][used] for name in ("positions", "targets")}
+        targets = used.sum()
+        sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
+        sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
+        if SPARE in batch:
+            return
+        for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
+            self.sums[name].update(value)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log each loss and their weighted sum."""
+        self._report("validation")
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch of the test set to the sums."""
+        self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        """Log each loss on the test set and their weighted sum."""
+        self._report("test")
+
+    def _report(self, stage: str) -> None:
+        sums = self.sums.compute()
+        self.sums.reset()
+        means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
+        self.log_dict({f"{stage}/{name}": value for name, value in means.items()})
+        self.log(f"{stage}/loss", self.losses.total(means))
+
+    def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
+        """Write the model folder of the student; each process calls it.
+
+        Args:
+            folder: made if there is none.
+            card: text of the model card; None writes what is known.
+
+        Raises:
+            DomainbertError: the student does not exist yet; a weight is not finite.
+        """
+        if not self.is_built:
+            raise DomainbertError("save_pretrained: the student is not built yet; expected trainer.fit before it")
+        assert self.tokenizer is not None
+        weights = whole_weights(self.model)
+        if process_rank() == 0:
+            head = "masked_lm" if self.predicts else None
+            text = self.card({}) if card is None else card
+            names = [model_name(path) for path in self.paths]
+            trained = (self.model, self.config, self.tokenizer, head, text)
+            save_model(Path(folder), *trained, weights=weights, teachers=names)
+
+    def card(self, facts: Mapping[str, Any], said: CardConfig | None = None) -> str:
+        """A model card with some more facts."""
+        title, names = "Domain student", ", ".join(path.name for path in self.paths)
+        known = {"encoder": self.config.model_type, "teacher": names, **facts}
+        usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+        tag = "fill-mask" if self.predicts else "feature-extraction"
+        head = card_head(title, tag, said, self.paths[0], tags=["distillation"])
+        return model_card(title, "An encoder distilled with domainbert.", known, usage, head)
+
+    def _sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        positions, reads = batch["positions"], self.losses.reads
+        wanted = positions if reads & {"predicted", "hard"} else None
+        places = Places.of(batch)
+        every = places.real_places if "all" in reads else None
+        student = observe(self.model, batch, self.losses.layers(0), wanted, every)
+        if "hard" in reads:
+            assert student.logits is not None
+            hard = functional.cross_entropy(student.logits.float(), batch["targets"], reduction="sum")
+            student = replace(student, hard_loss=hard)
+        teacher = None
+        if self.losses.needs_teacher:
+            asked = self.losses.layers(1), positions if "predicted" in reads else None, every
+            with torch.no_grad():
+                teacher = mean_outputs([observe(one, batch, *asked) for one in self.teachers])
+        return self.losses.sums(student, teacher, places)

@@ -1,0 +1,245 @@
+"""A prepared corpus as a LightningDataModule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from torch.utils.data import DataLoader, Dataset
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.data.prepared import open_prepared
+from domainbert.data.remote_files import CacheConfig
+from domainbert.data.splits import PreparedCorpus
+from domainbert.data.types import Batch, Share
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_rows
+from domainbert.pretraining.objective import Key, Objective, ValidationText
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
+from domainbert.tokenization.load import load_tokenizer
+from domainbert.training.data_module import Batches, TrainingData
+from domainbert.training.fit import phases_of_training
+from domainbert.training.hparams import from_plain, plain
+from domainbert.training.length_phases import LengthPhase, phase_problems, phases_of
+from domainbert.training.module import TrainedModule
+
+PreparedInput = str | Path | list[str | Path] | PreparedCorpus
+"""A prepared corpus: one folder, several that are read as one corpus, or a corpus that is open."""
+
+
+class ReadsRows(Protocol):
+    """A module that learns from packed rows."""
+
+    seed: int
+    validates_by_language: bool
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of its vocabulary; None where it takes the vocabulary of the corpus."""
+
+    def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
+        """Decides what is hidden in the rows, and what is predicted."""
+
+    def wrap(self, rows: TrainRows) -> Dataset[Batch]:
+        """What it reads of the micro-batches of an objective."""
+
+
+class PretrainingData(TrainingData):
+    """Packed rows of a prepared corpus, for `Pretraining` and `Distillation`.
+
+        data = PretrainingData("runs/prepared", max_length=128, batch_size=256)
+
+    >>> from domainbert import PretrainingData
+    >>> PretrainingData("runs/prepared", max_length=64).row_length
+    64
+
+    A row holds several documents, or parts of long ones, one after the other; attention never crosses them. A batch has
+    `input_ids`, `position_ids` and `segment_ids` (rows, length), `positions` (N,) in the flattened tokens and whatever
+    the objective predicts there, such as `targets` (N,). The count `num_targets` is that of the global batch.
+
+    Args:
+        prepared: folder that `prepare` wrote, or several with the same tokenizer, which are one corpus.
+        max_length: tokens of a row, special ones included; or phases, in which rows grow longer (needs `max_steps`).
+        batch_size: rows of an optimizer step, over all devices and micro-batches; in phases before the last as many as
+            hold the same tokens.
+        held_out: further prepared folders by name, whose validation split is measured, too.
+        test: prepared folder whose validation split `trainer.test` reads.
+        cache: for a corpus whose parts are at a URL.
+        seed: of the order and the masks; None takes the seed of the module.
+        num_workers: see `TrainingData`.
+
+    Attributes:
+        corpus: the opened corpus.
+        objective: decides what is hidden in the rows; that of the module.
+    """
+
+    corpus: PreparedCorpus
+    objective: Objective[Any]
+
+    def __init__(
+        self,
+        prepared: PreparedInput,
+        *,
+        max_length: int | Sequence[LengthPhase] = 128,
+        batch_size: int = 64,
+        held_out: Mapping[str, str | Path] | None = None,
+        test: str | Path | None = None,
+        cache: CacheConfig | None = None,
+        seed: int | None = None,
+        num_workers: int | None = None,
+    ) -> None:
+        super().__init__(batch_size, num_workers)
+        given = max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, one) for one in max_length)
+        self.phases, self.seed, self.cache = phases_of(given), seed, cast("CacheConfig | None", cache)
+        problems = Problems("max_length")
+        for problem in phase_problems(self.phases):
+            problems.add(problem)
+        problems.raise_if_any()
+        self.prepared, self.held_out, self.test = prepared, dict(held_out or {}), test
+        self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _as_it_is)
+        self._planned: dict[int, list[RowPhase]] = {}
+        told = None if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
+        how = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
+        self.save_hyperparameters(plain({**(told or {}), "max_length": given, **how}), logger=False)
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a row in the last phase, and in validation."""
+        return self.phases[-1].length
+
+    def resolve(self, module: TrainedModule | None, stage: str) -> None:
+        """Open the corpus, and take the objective of the module.
+
+        Raises:
+            DomainbertError: anything wrong with the corpus; another vocabulary than that of the module.
+        """
+        if stage == "test" and self.test is None:
+            raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
+        if module is not None and not hasattr(module, "objective_of"):
+            found = type(module).__name__
+            raise DomainbertError(f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining")
+        reads = cast("ReadsRows | None", module)
+        self.open(None if reads is None else reads.fingerprint)
+        if reads is not None and module is not None:
+            self.objective, self._wrap = reads.objective_of(self.corpus), reads.wrap
+            self._by_language = reads.validates_by_language
+            self.seed = reads.seed if self.seed is None else self.seed
+            module.resolve(self, stage)
+        elif "objective" not in vars(self):
+            self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
+
+    def open(self, fingerprint: str | None = None) -> PreparedCorpus:
+        """The corpus, opened once; `DomainbertError` if its tokenizer has another fingerprint."""
+        if "corpus" not in vars(self):
+            self.corpus = self._open(self.prepared, fingerprint)
+        return self.corpus
+
+    def _open(self, prepared: PreparedInput, fingerprint: str | None, whole: bool = True) -> PreparedCorpus:
+        if isinstance(prepared, PreparedCorpus):
+            return prepared
+        folders = [Path(one) for one in (prepared if isinstance(prepared, list) else [prepared])]
+        cache = self.cache if whole or self.cache is None else replace(self.cache, url=None)
+        return open_prepared(folders, fingerprint, cache)
+
+    @cached_property
+    def readers(self) -> list[PackedRowsReader]:
+        """The rows of the training split in each phase."""
+        return [PackedRowsReader(self.corpus.train, self.objective, phase.length) for phase in self.phases]
+
+    @property
+    def num_items(self) -> int:
+        """Rows of the training split, of the length of the last phase."""
+        return self.readers[-1].plan.num_rows
+
+    @property
+    def tokens_per_pass(self) -> list[float]:
+        """Tokens of a pass in each phase."""
+        return [reader.tokens_per_pass for reader in self.readers]
+
+    @property
+    def num_rows(self) -> list[int]:
+        """Rows of a pass in each phase."""
+        return [reader.plan.num_rows for reader in self.readers]
+
+    def plan(self, num_steps: int) -> list[RowPhase]:
+        """The phases of a training of so many optimizer steps; `DomainbertError` where one has none."""
+        if num_steps not in self._planned:
+            phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
+            self._planned = {num_steps: row_phases(self.readers, phases, self.seed or 0)}
+        return self._planned[num_steps]
+
+    def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
+        """See `TrainingData`."""
+        return PhasedRows(self.plan(steps.stop), share, steps, self._wrap)
+
+    def train_dataloader(self) -> Batches:
+        """See `TrainingData`; `DomainbertError` for phases without `max_steps`, of which they are shares."""
+        endless = self.trainer is not None and self.trainer.max_steps < 1
+        if len(self.phases) > 1 and endless and self.steps_per_epoch is None:
+            raise DomainbertError(
+                f"trainer.max_steps: found none, with {len(self.phases)} phases of max_length; expected a number"
+            )
+        return super().train_dataloader()
+
+    @cached_property
+    def validations(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
+        """The rows that are validated, and facts of each text: the corpus' own, which has no name and is read by
+        language if it has several, its languages, and the held-out ones."""
+        others = {
+            name: self._open(path, self.corpus.tokenizer_fingerprint, whole=False)
+            for name, path in self.held_out.items()
+        }
+        own = validation_rows(self.corpus, self.objective, self.row_length)
+        languages = own.by_language() if self._by_language else {}
+        if twice := sorted(languages.keys() & others.keys()):
+            raise DomainbertError(f"held_out: {twice[0]} is a language of the corpus; expected another name")
+        rows = [*(languages.values() or [own])]
+        for name, other in others.items():
+            try:
+                rows.append(validation_rows(other, self.objective, self.row_length))
+            except DomainbertError as error:
+                raise DomainbertError(f"held_out.{name}: {str(error).removeprefix('prepared: ')}") from error
+        density = self.corpus.validation.tokens_per_character_of
+        whole = self.corpus.validation.tokens_per_character
+        texts = [ValidationText("", whole, self.objective.baselines(self.corpus))]
+        texts += [ValidationText(name, density(name), {}, is_language=True) for name in languages]
+        texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
+        return rows, texts
+
+    @cached_property
+    def tested(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
+        """The rows and the facts of the test set, as `validations`."""
+        assert self.test is not None
+        test = self._open(self.test, self.corpus.tokenizer_fingerprint, whole=False)
+        text = ValidationText("", test.validation.tokens_per_character, self.objective.baselines(test))
+        return [validation_rows(test, self.objective, self.row_length)], [text]
+
+    def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
+        """The corpus' own validation split, by language if it has several, and the held-out texts."""
+        return [self._rows(reader, share) for reader in self.validations[0]]
+
+    def test_dataloader(self) -> Batches:
+        """The rows of the test set."""
+        rows = self._rows(self.tested[0][0], self._share)
+        loader: DataLoader[Batch] = self._loader(self.for_device(rows))
+        return Batches(lambda: loader, len(loader))
+
+    def _rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
+        return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
+
+    def describe(self, step: int) -> dict[str, Any]:
+        """The rows and documents of a step."""
+        phase = phase_of(self.plan(self.num_steps), step)
+        return phase.reader.describe(Key(phase.order.seed, step, *phase.order.batch(step)))
+
+    @property
+    def heaviest(self) -> Sequence[int]:  # type: ignore[override]
+        """See `TrainingData`."""
+        return [phase.reader.objective.heaviest_step(phase.steps) for phase in self.plan(self.num_steps)]
+
+
+def _as_it_is(rows: TrainRows) -> Dataset[Batch]:
+    return rows

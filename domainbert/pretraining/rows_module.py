@@ -1,0 +1,89 @@
+"""Base of the modules that learn from packed rows: the tokenizer, the objective, and checkpoints that hold both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from tokenizers import Tokenizer
+from torch.utils.data import Dataset
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.splits import PreparedCorpus
+from domainbert.data.types import Batch
+from domainbert.pretraining.batches import TrainRows
+from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.objective import Objective
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.training.hparams import from_plain
+from domainbert.training.module import TrainedModule
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+
+_TOKENIZER_KEY = "domainbert_tokenizer"  # of a checkpoint: a `tokenizer.json`, special tokens by role
+
+
+class RowsModule(TrainedModule):
+    """Base of the modules that learn from packed rows of a corpus.
+
+    Args, beside those of `TrainedModule`:
+        tokenizer: that of the corpus, or its folder; None takes the one that the corpus was prepared with.
+        objective: what is hidden in the rows and predicted.
+    """
+
+    data_class = "PretrainingData"
+    validates_by_language = True
+    objective: Objective[Any]
+
+    def __init__(
+        self,
+        tokenizer: str | Path | DomainTokenizer | None,
+        objective: ObjectiveConfig,
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        seed: int,
+    ) -> None:
+        super().__init__(optim, schedule, seed)
+        self.tokenizer = load_tokenizer(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
+        self.objective_config = cast(ObjectiveConfig, from_plain(ObjectiveConfig, objective))
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of its vocabulary; None where it takes the vocabulary of the corpus."""
+        return None if self.tokenizer is None else self.tokenizer.fingerprint
+
+    def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
+        """The objective for a corpus, and its tokenizer; `DomainbertError` for another vocabulary."""
+        self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
+        if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
+            raise DomainbertError(
+                f"prepared: {corpus.tokenizer_folder} has another vocabulary than the model; expected the same"
+            )
+        if "objective" not in vars(self):
+            self.objective = self.objective_config.build(self.tokenizer).for_training(corpus)
+        return self.objective
+
+    def wrap(self, rows: TrainRows) -> Dataset[Batch]:
+        """What it reads of the micro-batches of an objective: all."""
+        return rows
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the tokenizer, so that `load_from_checkpoint` needs no other file."""
+        assert self.tokenizer is not None
+        told = {"special_tokens": dict(self.tokenizer.special_tokens), "max_length": self.tokenizer.model_max_length}
+        checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **told}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the tokenizer of a checkpoint where there is none yet, and build the models."""
+        if self.is_built:
+            return
+        found = checkpoint.get(_TOKENIZER_KEY)
+        if found is None:
+            raise DomainbertError(f"ckpt_path: no tokenizer in it; expected a checkpoint of {type(self).__name__}")
+        backend = Tokenizer.from_str(found["backend"])
+        self.tokenizer = self.tokenizer or DomainTokenizer(backend, found["special_tokens"], found["max_length"])
+        self.objective = self.objective_config.build(self.tokenizer)
+        self.build(None)
+
+    def build(self, corpus: PreparedCorpus | None) -> None:
+        """Build the models; the corpus is None where their weights are those of a checkpoint."""
+        raise NotImplementedError

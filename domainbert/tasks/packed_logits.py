@@ -1,0 +1,86 @@
+"""Compute the logits of examples in packed batches with a token budget; long texts in several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from domainbert.data.batches import LabelledBatches
+from domainbert.data.examples import Example, collate
+from domainbert.data.types import Share
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
+from domainbert.tokenization.load import DomainTokenizer
+
+_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # of a batch; a small batch stays in the caches of a CPU
+_OUTPUT_FIELDS = ("example", "outputs", "targets")  # read by tasks, together with `items`
+
+Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at its positions
+
+
+def compute_in_parts(
+    compute: Callable[[Sequence[Example]], Computed], examples: Sequence[Example], max_tokens: int
+) -> Computed:
+    """Return the batch, reduced to the fields that tasks read, and the logits (N, C).
+
+    If a single example has more than `max_tokens` tokens, its windows are computed in several parts of at most
+    `max_tokens` tokens, including padding, but at least one window.
+    """
+    parts = [examples]
+    if len(examples) == 1 and examples[0].num_tokens > max_tokens:
+        (example,) = examples
+        at_once = max(max_tokens // max(window.num_tokens for window in example.windows), 1)
+        groups = (example.windows[begin : begin + at_once] for begin in range(0, len(example.windows), at_once))
+        parts = [[Example(windows, example.num_outputs)] for windows in groups]
+    positions = sum(len(window.positions) for example in examples for window in example.windows)
+    whole, end = list[Tensor](), 0
+    for part in parts:
+        batch, logits = compute(part)
+        values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
+        # allocated once: thousands of small results would fragment the memory
+        whole = whole or [value.new_empty(positions, *value.shape[1:]) for value in values]
+        for joined, value in zip(whole, values, strict=True):
+            joined[end : end + len(value)] = value
+        end += len(logits)
+    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, whole, strict=False))}, whole[-1]
+
+
+def packed_logits(
+    model: EncoderWithHead,
+    tokenizer: DomainTokenizer,
+    examples: Sequence[Example],
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    """Yield each packed batch with the logits (N, C) at its positions; batches are not in order.
+
+    A batch is yielded after the next batch has been queued, so that a GPU computes while the caller decodes. The model
+    has to be in eval mode, on the device. `dtype` is the `torch.autocast` dtype of the encoder; None is full precision.
+    """
+    max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
+    cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
+
+    def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
+        batch = collate(part, items, tokenizer)
+        moved = {name: _moved(torch.from_numpy(values), device) for name, values in batch.items()}
+        with torch.inference_mode():
+            with cast:
+                states = model.head_input(Packed.of(moved), moved["positions"])
+            return moved, model.read(states.float())  # bf16 logits (8 bits) would change predictions
+
+    queued: list[Computed] = []
+    for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
+        queued.append(compute_in_parts(partial(compute, items), [examples[item] for item in items], max_tokens))
+        if len(queued) > 1:
+            yield queued.pop(0)
+    yield from queued
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor to the device; copies from pinned memory are asynchronous."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,167 @@
+"""A Lightning Trainer with equal settings gives the weights of the stages, bit by bit, and the scores of `evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import lightning
+import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.distillation.hidden_config import HiddenMSE
+from domainbert.distillation.on_corpus import Distillation
+from domainbert.distillation.on_task import TaskDistillation, TransferData
+from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.distillation.student_config import StudentConfig
+from domainbert.pretraining.module import Pretraining
+from domainbert.serving.predictor import load_predictor
+from domainbert.stages.distill import distill
+from domainbert.stages.distill_task import distill_task
+from domainbert.stages.evaluate import evaluate
+from domainbert.stages.finetune import finetune
+from domainbert.stages.pretrain import pretrain
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.labelled_data import LabelledData
+from domainbert.training.config import Budget
+from domainbert.training.length_phases import LengthPhase
+from domainbert.training.optim_config import OptimConfig
+from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, TASK, Steps, about, equal, files, trainer, weights
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PLAIN = {"precision": "32-true", "loggers": (), "trainer": {"accelerator": "cpu", "devices": 1}}
+SETS = {name: DATA / f"ner-{name}.conll" for name in ("train", "validation")}
+LABELLED = {**PLAIN, **SETS, "task": TASK, "batch_size": 8, "max_length": 24, "optim": OPTIM, "seeds": (1,)}
+
+
+def best_of(module: FineTuning, data: LabelledData, out: Path, epochs: int, **arguments) -> FineTuning:
+    """Train, and load the best epoch."""
+    keeps = ModelCheckpoint(out / "checkpoints", monitor="validation/f1", mode="max")
+    run = trainer(out, [keeps], max_epochs=epochs, enable_checkpointing=True, **arguments)
+    run.fit(module, data)
+    return type(module).load_from_checkpoint(keeps.best_model_path, weights_only=True)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_fine_tuning(tiny, tmp_path, accumulate):
+    whole = {"max_epochs": 3, "micro_batch_size": 8 // accumulate, "dropout": 0.2}
+    finetune(out=tmp_path / "stage", model=tiny / "model", **LABELLED, **whole)
+    module = tiny.module(dropout=0.2)
+    best = best_of(module, tiny.data(), tmp_path, 3, accumulate_grad_batches=accumulate)
+    best.save_pretrained(tmp_path / "library")
+    assert files(tmp_path / "library") == files(tmp_path / "stage" / "seed-1")
+    assert load_predictor(tmp_path / "library").max_length == 24
+
+
+def test_testing_and_predicting(tiny, tmp_path):
+    module, data = tiny.module(), tiny.data()
+    run = trainer(max_epochs=12)
+    run.fit(module, data)
+    module.save_pretrained(tmp_path / "model")
+    models = {"tagger": tmp_path / "model"}
+    evaluate(out=tmp_path, task=TASK, models=models, test=DATA / "ner-test.conll", train=SETS["train"])
+    wanted = json.loads((tmp_path / "metrics.json").read_text())["systems"]["tagger"]
+    (found,) = run.test(module, data, verbose=False)
+    assert 0 < found["test/f1"] == pytest.approx(wanted["f1"])
+    assert found["test/per_type/LOC/f1"] == pytest.approx(wanted["per_type"]["LOC"]["f1"])
+    predictor = load_predictor(tmp_path / "model")
+    contents = data.labelled("test").contents
+    wanted_predictions = [predictor.as_json(one) for one in predictor.predict(contents)]
+    predicted = [one for batch in run.predict(module, data) for one in batch]
+    assert about(predicted) == about(wanted_predictions) and any(one["entities"] for one in predicted)
+    texts = ["Angela Merkel visited Paris .", ["Siemens", "of", "Munich"], ""]
+    asked = LabelledData(TASK, predict=texts, model=tmp_path / "model")
+    again = FineTuning.from_pretrained(tmp_path / "model", TASK)
+    (said,) = trainer().predict(again, asked)
+    assert about(said) == about([predictor.as_json(one) for one in predictor.predict(texts)])
+    assert trainer().test(again, tiny.data(model=tmp_path / "model", max_length=None), verbose=False)[0] == found
+
+
+@pytest.mark.parametrize("lengths", [32, (LengthPhase(16, until=0.5), LengthPhase(48))])
+def test_pretraining(tiny, tmp_path, lengths):
+    optim = OptimConfig(lr=5e-3, eps=1e-3)
+    how = {"prepared": [tiny / "prepared"], "encoder": BERT, "batch_size": 16, "optim": optim}
+    pretrain(out=tmp_path / "stage", budget=Budget(max_steps=6), max_length=lengths, validate_every=3, **how, **PLAIN)
+    module = tiny.pretraining()
+    run = trainer(max_steps=6)
+    run.fit(module, data := tiny.rows(max_length=lengths, test=tiny / "prepared"))
+    module.save_pretrained(tmp_path / "library")
+    assert files(tmp_path / "library") == files(tmp_path / "stage")
+    last = run.validate(module, data, verbose=False)[0]["validation/loss"]
+    assert run.test(module, data, verbose=False)[0]["test/loss"] == pytest.approx(last)
+
+
+def test_pretraining_goes_on_from_a_checkpoint_and_from_a_folder(tiny, tmp_path):
+    keeps = ModelCheckpoint(tmp_path, every_n_train_steps=3, save_top_k=-1, filename="{step}")
+    whole = tiny.pretraining()
+    trainer(callbacks=[keeps, first := Steps()], max_steps=8, enable_checkpointing=True).fit(whole, tiny.rows())
+    again = tiny.pretraining()
+    run = trainer(callbacks=[second := Steps()], max_steps=8)
+    run.fit(again, tiny.rows(), ckpt_path=str(tmp_path / "step=3.ckpt"), weights_only=True)
+    assert second.losses == first.losses[3:] and equal(weights(whole), weights(again))
+    loaded = Pretraining.load_from_checkpoint(tmp_path / "step=6.ckpt", weights_only=True)
+    loaded.save_pretrained(tmp_path / "model")
+    (one,), (other,) = (
+        trainer().validate(module, tiny.rows(), verbose=False)
+        for module in (loaded, Pretraining.from_pretrained(tmp_path / "model"))
+    )
+    assert one == pytest.approx(other) and one["validation/loss"] > 0
+
+
+def test_distillation(tiny, tmp_path):
+    losses, student = [SoftTargets(), HardTargets(weight=0.5), HiddenMSE()], StudentConfig(layers=[0])
+    how = {"optim": OptimConfig(lr=5e-3), "unfreeze_every": 2}
+    sizes = {"max_length": 32, "batch_size": 8}
+    whole = {"teachers": [tiny / "model"], "losses": losses, "student": student, **how, **sizes, **PLAIN}
+    distill(out=tmp_path / "stage", prepared=[tiny / "prepared"], budget=Budget(max_steps=5), **whole)
+    module = Distillation([tiny / "model"], losses, student=student, **how)
+    keeps = ModelCheckpoint(tmp_path, filename="last")
+    run = trainer(callbacks=[keeps], max_steps=5, enable_checkpointing=True)
+    run.fit(module, data := tiny.rows(**sizes, test=tiny / "prepared"))
+    module.save_pretrained(tmp_path / "library")
+    assert files(tmp_path / "library") == files(tmp_path / "stage")
+    (found,) = run.test(module, data, verbose=False)
+    assert found["test/HardTargets"] == pytest.approx(float(run.callback_metrics["test/HardTargets"]))
+    loaded = Distillation.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
+    loaded.save_pretrained(tmp_path / "again")
+    assert files(tmp_path / "again") == files(tmp_path / "library")
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_distillation_on_a_task(tiny, tmp_path, cached):
+    finetune(out=tmp_path / "teacher", model=tiny / "model", max_epochs=2, **LABELLED)
+    teachers = [tmp_path / "teacher"]
+    losses = [SoftTargets(temperature=2.0), HardTargets()] + ([] if cached else [HiddenMSE()])
+    corpus = CorpusConfig([Source(str(DATA / "corpus.jsonl"))])
+    student = StudentConfig(layers=[1])
+    cache = str(tmp_path / "cache") if cached else None
+    whole = {"teachers": teachers, "losses": losses, "student": student, "max_epochs": 2, "cache": cache}
+    more = {"unlabelled": corpus, "max_unlabelled": 12, "unlabelled_batch_size": 4}
+    distill_task(out=tmp_path / "stage", **whole, **more, **LABELLED)
+    module = TaskDistillation(teachers, TASK, losses, student=student, cache=cache, optim=OPTIM, precision="32-true")
+    best = best_of(module, TransferData(TASK, **SETS, batch_size=8, max_length=24, **more), tmp_path, 2)
+    best.save_pretrained(tmp_path / "library")
+    assert files(tmp_path / "library") == files(tmp_path / "stage" / "seed-1")
+    (found,) = trainer().test(best, tiny.data(), verbose=False)
+    assert 0 <= found["test/f1"] <= 1
+
+
+def test_a_subclass_adds_a_loss_and_an_argument(tiny):
+    class Penalised(FineTuning):
+        def __init__(self, penalty: float, **arguments):
+            super().__init__(**arguments)
+            self.penalty = penalty
+            self.save_hyperparameters("penalty")
+
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch, batch_idx) + self.penalty * self.model.head.classifier.weight.sum()
+
+    module = Penalised(0.1, model=tiny / "model", task=TASK, optim=OPTIM)
+    assert module.hparams["penalty"] == 0.1 and module.hparams["seed"] == 1
+    run = trainer(max_epochs=1)
+    run.fit(module, tiny.data())
+    plain = tiny.module()
+    trainer(max_epochs=1).fit(plain, tiny.data())
+    assert not equal(weights(module), weights(plain))
+    assert isinstance(module, lightning.LightningModule)

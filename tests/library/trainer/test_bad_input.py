@@ -1,0 +1,123 @@
+"""What is wrong is told in one sentence, as by the stages."""
+
+from __future__ import annotations
+
+import lightning
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.distillation.on_corpus import Distillation
+from domainbert.distillation.on_task import TaskDistillation
+from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.pretraining.data_module import PretrainingData
+from domainbert.pretraining.module import Pretraining
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.labelled_data import LabelledData
+from domainbert.training.length_phases import LengthPhase
+from tests.library.trainer.tiny_library import DATA, TASK, trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def fit(module, data=None, **arguments):
+    trainer(max_steps=1, **arguments).fit(module, data)
+
+
+def test_wrong_model_folders(tiny, tmp_path):
+    with pytest.raises(DomainbertError, match=r"nowhere: no config\.json; expected a model folder$"):
+        FineTuning.from_pretrained(tmp_path / "nowhere", TASK)
+    with pytest.raises(DomainbertError, match=r"model: the model has no head for a task; expected one that finetune"):
+        trainer().test(tiny.module(), tiny.data())
+    with pytest.raises(DomainbertError, match=r"^model: .*tagger is for ner; expected classification$"):
+        data = LabelledData(Classification(), test=DATA / "classes-test.jsonl", model=tiny / "tagger")
+        trainer().test(FineTuning(tiny / "tagger", Classification()), data)
+
+
+def test_labels_that_the_model_does_not_know(tiny, tmp_path):
+    (tmp_path / "other.conll").write_text("Merkel B-PER\nin O\nParis B-CITY\n")
+    found = r"other\.conll:1: label 'CITY' \(1 times, first here\) was not in training; expected one of LOC, ORG, PER"
+    with pytest.raises(DomainbertError, match=found):
+        trainer().test(tiny.module(model=tiny / "tagger"), tiny.data(test=tmp_path / "other.conll"))
+    with pytest.raises(DomainbertError, match=found):
+        fit(tiny.module(), tiny.data(validation=tmp_path / "other.conll"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "given", "found"),
+    [
+        ("fit", {}, r"^trainer\.fit: found no train set; expected LabelledData\(\.\.\., train=\.\.\.\)$"),
+        ("validate", {}, r"^trainer\.validate: found no validation set; expected LabelledData\(\.\.\., validation="),
+        ("test", {}, r"^trainer\.test: found no test set; expected LabelledData\(\.\.\., test=\.\.\.\)$"),
+        ("predict", {}, r"^trainer\.predict: found nothing to predict; expected LabelledData\(\.\.\., predict="),
+    ],
+)
+def test_sets_that_are_not_given(tiny, stage, given, found):
+    with pytest.raises(DomainbertError, match=found):
+        getattr(trainer(), stage)(tiny.module(model=tiny / "tagger"), LabelledData(TASK, **given))
+
+
+def test_another_vocabulary(tiny):
+    with pytest.raises(DomainbertError, match=r"^model: .*other of the data has another vocabulary than .*model; exp"):
+        fit(tiny.module(), tiny.data(model=tiny / "other"))
+    with pytest.raises(DomainbertError, match=r"prepared: prepared with another tokenizer .*; expected the model's"):
+        fit(Pretraining.from_pretrained(tiny / "other"), tiny.rows())
+    with pytest.raises(DomainbertError, match=r"prepared: .*other vocabulary than the teacher .*other, and Ha"):
+        fit(Distillation([tiny / "other"], [HardTargets()]), tiny.rows())
+
+
+def test_modules_and_data_that_do_not_belong_together(tiny):
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found no data module; expected datamodule=LabelledData"):
+        trainer(max_steps=1).fit(tiny.module(), train_dataloaders=[{}])
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found Pretraining with LabelledData; expected FineTun"):
+        fit(tiny.pretraining(), tiny.data())
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found FineTuning with PretrainingData; expected Pretr"):
+        fit(tiny.module(), tiny.rows())
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found LabelledData with TaskDistillation; expected Tr"):
+        fit(TaskDistillation([tiny / "tagger"], TASK, [HardTargets()]), tiny.data())
+
+    class Other(lightning.LightningModule):
+        def training_step(self, batch, batch_idx):
+            return None
+
+        def configure_optimizers(self):
+            return None
+
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found Other with LabelledData; expected a module of"):
+        fit(Other(), tiny.data(model=tiny / "model"))
+
+
+def test_lengths(tiny):
+    with pytest.raises(DomainbertError, match=r"^max_length: 64.* 48"):
+        fit(tiny.module(), tiny.data(max_length=64))
+    with pytest.raises(DomainbertError, match=r"^max_length: 64.* 48"):
+        fit(tiny.pretraining(), tiny.rows(max_length=64))
+    phases = (LengthPhase(16, until=0.5), LengthPhase(48))
+    with pytest.raises(DomainbertError, match=r"^trainer\.max_steps: found none, with 2 phases of max_length; exp"):
+        trainer(max_epochs=1).fit(tiny.pretraining(), tiny.rows(max_length=phases))
+
+
+def test_pretraining_without_a_start_or_a_test_set(tiny):
+    with pytest.raises(DomainbertError, match=r"^encoder, init_from: expected exactly one of the two$"):
+        Pretraining()
+    with pytest.raises(DomainbertError, match=r"^encoder, init_from: expected exactly one of the two$"):
+        Pretraining(BertConfig(), init_from=tiny / "model")
+    with pytest.raises(
+        DomainbertError, match=r"^trainer\.test: found no test set; expected PretrainingData\(\.\.\., t"
+    ):
+        trainer().test(tiny.pretraining(), PretrainingData(tiny / "prepared", max_length=32))
+    with pytest.raises(DomainbertError, match=r"^save_pretrained: the model is not built yet; expected trainer\.fit"):
+        tiny.pretraining().save_pretrained(tiny / "none")
+    with pytest.raises(DomainbertError, match=r"^save_pretrained: the model has no head yet; expected trainer\.fit"):
+        tiny.module().save_pretrained(tiny / "none")
+
+
+def test_a_class_that_a_checkpoint_names_is_looked_up_and_never_imported(tiny):
+    with pytest.raises(DomainbertError, match=r"^class_path: found 'os\.system'; expected one of Classification, "):
+        FineTuning(tiny / "model", {"class_path": "os.system", "init_args": {}})
+    with pytest.raises(DomainbertError, match=r"^OptimConfig: found learning_rate; expected name, lr, "):
+        FineTuning(tiny / "model", TASK, optim={"learning_rate": 1.0})
+    with pytest.raises(DomainbertError, match=r"^losses: .*found 'Nothing'|^class_path: found 'Nothing'"):
+        Distillation([tiny / "model"], [{"class_path": "Nothing"}])
+    assert Distillation([tiny / "model"], [{"class_path": "SoftTargets"}]).loss_configs == [SoftTargets()]

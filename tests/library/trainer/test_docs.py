@@ -1,0 +1,78 @@
+"""The first pages of docs/python.md run as printed, without the experiment; only lengths and sizes are smaller."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.library.test_without_experiment import BLOCK
+from tests.library.trainer.tiny_library import DATA
+
+ROOT = Path(__file__).parents[3]
+SMALLER = {
+    "BertConfig(384, 6, 12, 1536)": "BertConfig(16, 2, 2, 32)",
+    "max_steps=10_000": "max_steps=4",
+    "max_steps=5_000": "max_steps=2",
+    "val_check_interval=500": "val_check_interval=2",
+}
+
+
+def snippet(name: str) -> str:
+    """A block of the page by its first line."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^```python\n(# {name}\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def run(code: str, folder: Path) -> str:
+    """Run it as a script of its own; what it prints."""
+    (folder / "script.py").write_text(f"{BLOCK}\n{code}", encoding="utf-8")
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    how = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([sys.executable, "script.py"], **how)
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout
+
+
+@pytest.fixture
+def place(tiny, tmp_path: Path) -> Path:
+    """The files that the page names."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "models" / "minilm").symlink_to(tiny / "model")
+    for name, split in {"train": "train", "dev": "validation", "test": "test"}.items():
+        (tmp_path / f"{name}.conll").symlink_to(DATA / f"ner-{split}.conll")
+    for name, folder in {"prepared": "prepared", "vocab": "vocab"}.items():
+        (tmp_path / "runs" / name).symlink_to(tiny / folder)
+    return tmp_path
+
+
+def test_fine_tuning_and_testing(place):
+    said = run(snippet("lightning"), place)
+    assert "test/f1" in said and "test/per_type/LOC/f1" in said
+    assert (place / "runs" / "tagger" / "config.json").is_file()
+    assert "entities" in run(snippet("tested"), place)
+
+
+def test_pretraining_and_distillation(place):
+    code = snippet("pretraining")
+    for long, short in SMALLER.items():
+        assert long in code
+        code = code.replace(long, short)
+    run(code, place)
+    weights = load_file(place / "runs" / "student" / "model.safetensors")
+    assert not [name for name in weights if ".layer.1." in name] and any(".layer.0." in name for name in weights)
+
+
+@pytest.mark.slow
+def test_fine_tuning_with_two_devices(place):
+    code = snippet("lightning").replace('devices="auto"', 'devices=2, accelerator="cpu"')
+    assert "test/per_type/LOC/f1" in run(code, place)
+    assert (place / "runs" / "tagger" / "config.json").is_file()

@@ -1,0 +1,110 @@
+"""Every labelled task in a Lightning Trainer: fit, checkpoint, test, predict, save."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.labelled_data import LabelledData
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.regression.config import Regression
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.token_labels.config import TokenLabels
+from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, about, trainer
+from tests.samples.task_data import write_task_data
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SIZES = {"train": 24, "validation": 8, "test": 8}
+TASKS = {
+    "ner": (Ner(head="crf"), DATA / "ner-{}.conll"),
+    "classification": (Classification(), DATA / "classes-{}.jsonl"),
+    "multi_label": (MultiLabel(), "labels/{}.jsonl"),
+    "regression": (Regression(), "numbers/{}.jsonl"),
+    "relations": (Relations(markers="tokens", head="starts"), "relations/{}.jsonl"),
+    "pairs": (Classification(format=ClassificationFormat(text_pair_key="text_pair")), "pairs/{}.jsonl"),
+    "token_labels": (TokenLabels(head="crf"), "token_labels/{}.conll"),
+    "parsing": (Parsing(), "trees/{}.conllu"),
+    "question_answering": (QuestionAnswering(max_question_length=32), "questions/{}.json"),
+}
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Labelled files of all tasks."""
+    out = tmp_path_factory.mktemp("sets")
+    write_task_data(out, 0, SIZES, SIZES)
+    for name, values in {"labels": (["a"], ["b"], ["a", "b"], []), "numbers": (0.5, 1.5, 4.0, 2.0)}.items():
+        (out / name).mkdir()
+        for split, count in SIZES.items():
+            key = "labels" if name == "labels" else "label"
+            rows = [{"text": f"text {i % 4} of {i % 3}", key: values[i % 4]} for i in range(count)]
+            (out / name / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return out
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task(tiny, sets, tmp_path, name):
+    task, pattern = TASKS[name]
+    files = {split: sets / str(pattern).format(split) for split in SIZES}
+    encoder = BERT.resized(BERT.sizes.__class__(**{**vars(BERT.sizes), "max_length": 256}))
+    data = LabelledData(task, **files, model=tiny / "vocab", batch_size=8)
+    module = FineTuning(tiny / "vocab", task, init="random", encoder=encoder, optim=OPTIM)
+    keeps = ModelCheckpoint(tmp_path, filename="last")
+    run = trainer(callbacks=[keeps], max_epochs=2, enable_checkpointing=True)
+    run.fit(module, data)
+    headline = task.headline
+    assert headline.monitor in run.callback_metrics and "validation/loss" in run.callback_metrics
+    (scores,) = run.test(module, data, verbose=False)
+    assert f"test/{headline.key}" in scores
+    loaded = FineTuning.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
+    assert trainer().test(loaded, data, verbose=False)[0] == pytest.approx(scores, abs=1e-5)
+    module.save_pretrained(tmp_path / "model")
+    loaded.save_pretrained(tmp_path / "loaded")
+    assert (tmp_path / "model/config.json").read_text() == (tmp_path / "loaded/config.json").read_text()
+    predictor, contents = load_predictor(tmp_path / "model", "32-true"), data.labelled("test").contents
+    predicted = [one for batch in run.predict(module, data) for one in batch]
+    assert about(predicted) == about([predictor.as_json(one) for one in predictor.predict(contents)])
+    tested = LabelledData(task, test=files["test"], model=tmp_path / "model")
+    again = trainer().test(FineTuning.from_pretrained(tmp_path / "model", task), tested, verbose=False)[0]
+    assert again[f"test/{headline.key}"] == pytest.approx(scores[f"test/{headline.key}"], abs=1e-5)
+
+
+def test_what_is_learnt_on_validation_is_saved(tiny, tmp_path):
+    """The temperature of a classifier, also from a checkpoint."""
+    task = Classification(calibrate=True)
+    sets = {split: DATA / f"classes-{split}.jsonl" for split in ("train", "validation")}
+    module = FineTuning(tiny / "model", task, optim=OPTIM)
+    keeps = ModelCheckpoint(tmp_path, filename="last")
+    run = trainer(callbacks=[keeps], max_epochs=2, enable_checkpointing=True)
+    run.fit(module, LabelledData(task, **sets, batch_size=8))
+    loaded = FineTuning.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
+    module.save_pretrained(tmp_path / "model")
+    loaded.save_pretrained(tmp_path / "loaded")
+    fields = json.loads((tmp_path / "model/config.json").read_text())
+    (temperature,) = [value for key, value in fields.items() if "temperature" in key]
+    assert temperature == pytest.approx(float(run.callback_metrics["validation/temperature"]), rel=1e-5)
+    assert fields == json.loads((tmp_path / "loaded/config.json").read_text())
+
+
+def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
+    from datasets import Dataset
+
+    rows = [{"text": f"Prices {word} in {year}.", "label": word} for word in ("rose", "fell") for year in range(8)]
+    data = LabelledData(Classification(), rows, Dataset.from_list(rows[:4]), model=tiny / "model", batch_size=4)
+    module = FineTuning(tiny / "model", Classification(), optim=OPTIM)
+    run = trainer(max_epochs=1)
+    run.fit(module, data)
+    assert module.task.labels == ("fell", "rose") and run.global_step == 4
+    asked = LabelledData(Classification(), test=rows, predict=[{"text": "Prices rose."}], model=tiny / "model")
+    assert 0 <= run.test(module, asked, verbose=False)[0]["test/accuracy"] <= 1
+    (((found,),), wanted) = run.predict(module, asked), module.predictor.predict(["Prices rose."])[0]
+    assert found["label"] == wanted.label
