@@ -101,7 +101,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The waits before a try, which take no time here; and files may leave as soon as they were used."""
     waits: list[int] = []
     monkeypatch.setattr(remote_files, "time", SimpleNamespace(time=time.time, time_ns=time.time_ns, sleep=waits.append))
-    monkeypatch.setattr(remote_files, "_OPENED_WITHIN", 0.0)
+    monkeypatch.setattr(remote_files, "_KEEP_SECONDS", 0.0)
     return waits
 
 
@@ -356,7 +356,7 @@ def test_what_will_not_change_is_not_tried_again(server: Server, cache: CacheCon
 
 
 def test_a_copy_that_was_just_given_stays(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_files, "_OPENED_WITHIN", 1_000.0)
+    monkeypatch.setattr(remote_files, "_KEEP_SECONDS", 1_000.0)
     files = RemoteFiles(server.url, CacheConfig(str(tmp_path / "cache"), 3e-6))
     path = files.path(FILES[0])
     files.path(FILES[1])
