@@ -182,7 +182,7 @@ def test_some_documents_are_spread_over_a_split_and_open_some_parts(
     opened, tokens_of = [], split.parts.tokens
     monkeypatch.setattr(split.parts, "tokens", lambda number: opened.append(number) or tokens_of(number))
     for most, wanted in ((32, range(9)), (3, (0, 3, 6))):
-        monkeypatch.setattr("domainbert.data.parts._PARTS_OPENED", most)
+        monkeypatch.setattr("domainbert.data.parts._MAX_SAMPLED_PARTS", most)
         opened.clear()
         documents = [ids.tolist() for ids in split.documents(-(-split.num_tokens // 3))]
         there = [number for number in wanted if number in alone]
