@@ -11,6 +11,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -74,9 +75,6 @@ class TaskConfig(ABC):
 
     has_many_targets = False
     """Whether a text has a target for each word, so that training bears higher learning rates than with one a text."""
-
-    writes: ClassVar[tuple[str, ...]] = ()
-    """Formats in which `predict` can write predictions beside JSONL: the keys of `WRITERS` of its `writers.py`."""
 
     @property
     @abstractmethod
@@ -190,15 +188,16 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
 
 
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
-    """The writer of the predictions of a known task; `DomainbertError` if it cannot write them in a format."""
-    if format == "jsonl":
-        return JsonlWriter
-    kind = _kinds()[task]
-    if format not in kind.writes:
-        known = ", ".join(("jsonl", *kind.writes))
-        raise DomainbertError(f"output_format: {format[:80]!r}; expected {known}: the model is for {task}")
-    writer: type[PredictionWriter] = beside(kind, "writers").WRITERS[format]
-    return writer
+    """Return the writer of the predictions of a task: of JSONL, or of the `WRITERS` in the task's `writers.py`, if any.
+
+    `DomainbertError` names the formats of the task.
+    """
+    writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
+    if format not in writers and find_spec(f"{_kinds()[task].__module__.rpartition('.')[0]}.writers"):
+        writers |= beside(_kinds()[task], "writers").WRITERS
+    if format not in writers:
+        raise DomainbertError(f"output_format: {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}")
+    return writers[format]
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:

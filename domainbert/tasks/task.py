@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window
+from domainbert.data.examples import Example
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.contents import Content, text_of, told_where
 from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.capabilities import Batch, Explaining, Showing
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.decoding import output_logits
 from domainbert.tasks.predictor import Predictor
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stands still) or more epochs"
 """Advice where a training came to nothing."""
 
-Batch = Mapping[str, Any]
 Item = TypeVar("Item")
 Prediction = TypeVar("Prediction")
 
@@ -59,6 +56,7 @@ class Task(ABC, Generic[Item, Prediction]):
         scored_as: the scores of a test set, if it has any.
         headline: the metric by which its validation is judged; None of a task that only predicts.
         word_splitting: how raw text is split into words, as the training words are; None means `punctuation`.
+        explaining, showing: see `capabilities`.
     """
 
     head: ClassVar[str]
@@ -69,6 +67,8 @@ class Task(ABC, Generic[Item, Prediction]):
     exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scored_as: ClassVar[type[Scoring] | None] = None
+    explaining: ClassVar[Explaining[Any] | None] = None
+    showing: ClassVar[Showing[Any]] = Showing()
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
@@ -142,23 +142,6 @@ class Task(ABC, Generic[Item, Prediction]):
     ) -> list[Example]:
         """Texts to predict as token ids; their targets are left out of the loss."""
 
-    def notes(self, item: Item, window: Window) -> list[tuple[str, str]]:
-        """For `--show`: for each place (k,) that the head reads in a window, what it decides (a word, where items are
-        words), and the target in words; the target is empty where there is nothing to say."""
-        words = self.output_names(item)
-        names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
-        return [(name, self.shown_target(target)) for name, target in zip(names, window.targets, strict=True)]
-
-    def output_names(self, item: Item) -> Sequence[str]:
-        """For `--show`: what each output of an item is about, such as the words of a sentence."""
-        content: Any = item.content  # type: ignore[attr-defined]
-        return content if isinstance(content, list) else ["the whole text"]
-
-    def shown_target(self, target: Any) -> str:
-        """The target of one place, of an item of `Window.targets`, in words: the name of a label, unless a task has
-        others."""
-        return self.labels[int(target)] if int(target) != IGNORED else "none"
-
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
@@ -231,26 +214,9 @@ class Task(ABC, Generic[Item, Prediction]):
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
         """Predictions for each example of a batch, for the task's predictor."""
 
-    def read_as(self, text: str) -> str:
-        """A text as its pieces are made of it."""
-        return text
-
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The claims on the one text of a batch, for attributions; logits (N, C) are those at its positions.
-
-        `DomainbertError` unless the task says it: of one that reads two texts, and of trees, words decide no label.
-        """
-        raise DomainbertError(
-            f"attributions: the model is for {self.name}; expected one that tags words, or labels a text"
-        )
-
     def remarks(self, scores: Mapping[str, float]) -> list[str]:
         """Lines for a person about the model that is kept, whose validation gave these scores."""
         return []
-
-    def as_json(self, prediction: Prediction) -> dict[str, Any]:
-        """A prediction for a file: its fields, unless a task says otherwise."""
-        return asdict(prediction)  # type: ignore[call-overload]
 
     def warnings(self, items: Sequence[Item], scores: Mapping[str, float]) -> list[str]:
         """Warnings about a training that came to nothing: the validation set, and scores of its best epoch."""

@@ -17,6 +17,7 @@ from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATED
+from domainbert.tasks.capabilities import Explaining
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
 from domainbert.tasks.classification.config import Classification
@@ -47,11 +48,24 @@ class Classifier(Predictor[TextPrediction]):
         return self.predict(texts)
 
 
+class ClassExplaining(Explaining["ClassificationTask"]):
+    """Explains the class of a text."""
+
+    @override
+    def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        def strengths(logits: Tensor) -> Tensor:
+            return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
+
+        best = int(strengths(logits).argmax())
+        return [Claim(task.labels[best], lambda changed: strengths(changed)[best])]
+
+
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     """Gives each text one of `labels`."""
 
     predictor = Classifier
     scored_as = ClassScoring
+    explaining = ClassExplaining()
 
     def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
         super().__init__(labels)
@@ -136,16 +150,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)
         ]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """One claim: the class."""
-
-        def strengths(logits: Tensor) -> Tensor:
-            return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / self.temperature, dim=-1)
-
-        best = int(strengths(logits).argmax())
-        return [Claim(self.labels[best], lambda changed: strengths(changed)[best])]
 
     def remarks(self, scores: Mapping[str, float]) -> list[str]:
         """The temperature, and calibration on validation before and after it."""

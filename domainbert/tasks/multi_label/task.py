@@ -20,6 +20,7 @@ from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import (
     threshold_name,
 )
+from domainbert.tasks.capabilities import Explaining, Showing
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
@@ -44,12 +45,34 @@ class MultiLabeller(Predictor[LabelsOfText]):
     kind = "a multi-label classifier with the labels"
 
 
+class LabelsExplaining(Explaining["MultiLabelTask"]):
+    """Explains each label that a text has."""
+
+    @override
+    def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        def strength(number: int, logits: Tensor) -> Tensor:
+            return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
+
+        (prediction,) = task.decode(logits, batch)
+        return [Claim(label, partial(strength, task.labels.index(label))) for label in prediction.labels]
+
+
+class LabelsShowing(Showing["MultiLabelTask"]):
+    """Shows the labels of a text."""
+
+    @override
+    def shown_target(self, task: MultiLabelTask, target: Any) -> str:
+        return ", ".join(label for label, holds in zip(task.labels, target, strict=True) if holds) or "no label"
+
+
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     """Gives each text those of `labels` whose probability is at least `threshold`."""
 
     exclusive = False
     predictor = MultiLabeller
     scored_as = MultiLabelScoring
+    explaining = LabelsExplaining()
+    showing = LabelsShowing()
 
     def __init__(
         self, labels: Sequence[str], threshold: float = _USUAL, pos_weight: Sequence[float] | None = None
@@ -94,11 +117,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @override
     def unknown(self) -> NDArray[np.int64]:
         return np.full(len(self.labels), IGNORED, dtype=np.int64)
-
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The labels of a text, for `--show`."""
-        return ", ".join(label for label, holds in zip(self.labels, target, strict=True) if holds) or "no label"
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Binary cross-entropy, the mean over labels, as that of `transformers`, summed over the texts.
@@ -150,16 +168,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return [
             LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
         ]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """One claim for each label that the text has."""
-
-        def strength(number: int, logits: Tensor) -> Tensor:
-            return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
-
-        (found,) = self.decode(logits, batch)
-        return [Claim(label, partial(strength, self.labels.index(label))) for label in found.labels]
 
     def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than one that always gives the same labels."""

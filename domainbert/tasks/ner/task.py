@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from domainbert.labelled.tag_schemes import (
     scheme_of_labels,
     spans_from_tags,
 )
+from domainbert.tasks.capabilities import Explaining, Showing
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.ner.confidence import Lattice, entity_claims
@@ -40,6 +40,30 @@ if TYPE_CHECKING:
 _SCHEME = "domainbert_tags"  # key of config.json
 
 
+class EntityExplaining(Explaining["NerTask"]):
+    """Explains each entity, with its score as probability."""
+
+    @override
+    def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        (tags,) = task.best_tags(logits, batch)
+        return entity_claims(task.field, task.labels, tags, batch)
+
+
+class TagShowing(Showing["NerTask"]):
+    """Shows the tag of each word; in BIOES, the first pre-token of a word has its name."""
+
+    @override
+    def output_names(self, task: NerTask, item: Sentence) -> Sequence[str]:
+        if task.scheme != "BIOES":
+            return super().output_names(task, item)
+        assert task.tokenizer is not None  # set by `encode`
+        split, firsts = split_words(align_words(task.tokenizer, [item.words])[0])
+        names = [""] * len(split.first_piece)
+        for word, first in zip(item.words, firsts, strict=True):
+            names[first] = word
+        return names
+
+
 class NerTask(Task[Sentence, list[Entity]]):
     """Tags words; `labels` are `O` and `B-X`, `I-X` for every type, in BIOES `E-X` and `S-X` too.
 
@@ -52,6 +76,8 @@ class NerTask(Task[Sentence, list[Entity]]):
     head = "tokens"
     counted = "num_targets"
     predictor = Tagger
+    explaining = EntityExplaining()
+    showing = TagShowing()
     scheme: ModelScheme | None
     crf: Crf | None = None
     valid: Crf | None
@@ -59,7 +85,7 @@ class NerTask(Task[Sentence, list[Entity]]):
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
         self.scheme, self.valid = scheme_of_labels(labels) or "IOB2", valid_field(self.labels)
-        self._tokenizer: DomainTokenizer | None = None
+        self.tokenizer: DomainTokenizer | None = None
 
     @classmethod
     def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
@@ -85,7 +111,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
         if self.scheme == "BIOES":
@@ -97,18 +123,6 @@ class NerTask(Task[Sentence, list[Entity]]):
             ]
         number = {label: index for index, label in enumerate(self.labels)}
         return encode_words(aligned, [[number[tag] for tag in one] for one in tags], self.labels, max_length)
-
-    @override
-    def output_names(self, item: Sentence) -> Sequence[str]:
-        """Of the pre-tokens of BIOES the first of each word has its name."""
-        if self.scheme != "BIOES":
-            return super().output_names(item)
-        assert self._tokenizer is not None  # `encode` has noted it
-        split, firsts = split_words(align_words(self._tokenizer, [item.words])[0])
-        names = [""] * len(split.first_piece)
-        for word, first in zip(item.words, firsts, strict=True):
-            names[first] = word
-        return names
 
     @override
     def encode_contents(
@@ -144,38 +158,33 @@ class NerTask(Task[Sentence, list[Entity]]):
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """Add a batch; entities are counted in words, as `evaluate` counts them."""
         sentences = [items[item] for item in batch["items"].tolist()]
-        tags = self._tags(logits, batch)
+        tags = self.best_tags(logits, batch)
         if self.scheme == "BIOES":
-            assert self._tokenizer is not None  # `encode` has noted it
-            aligned = align_words(self._tokenizer, [sentence.words for sentence in sentences])
+            assert self.tokenizer is not None  # `encode` has noted it
+            aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
             tags = [word_tags(one, split_words(words)[1]) for one, words in zip(tags, aligned, strict=True)]
         gold, predicted = [sentence.spans for sentence in sentences], [spans_from_tags(one) for one in tags]
         metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The tag of each output, and the probability of the entity that it is in, or that it is in none."""
-        tags = self._tags(logits, batch)
+        tags = self.best_tags(logits, batch)
         if not any(tags):
             return [TaggedWords([], []) for _ in tags]
         sentences = WordGrid(batch["example"], batch["outputs"])
-        field = self.crf or self.valid or Crf(len(self.labels))
-        lattice = Lattice(field, sentences.fill(logits.float()), sentences.lengths, self.labels)
+        lattice = Lattice(self.field, sentences.fill(logits.float()), sentences.lengths, self.labels)
         scores = iter(lattice.scores([of_words for of_words in tags if of_words]))
         return [TaggedWords(of_words, next(scores) if of_words else []) for of_words in tags]
 
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """One claim for each entity, with its score as probability."""
-        (tags,) = self._tags(logits, batch)
-        return entity_claims(self.crf or self.valid or Crf(len(self.labels)), self.labels, tags, batch)
+    @property
+    def field(self) -> Crf:
+        """The CRF by which sequences of tags are scored: the head's own, or a uniform CRF over valid tags."""
+        return self.crf or self.valid or Crf(len(self.labels))
 
-    def _tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
+    def best_tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
+        """Return the tags of each sentence's outputs."""
         decoded = decode_labels(logits, batch, self.crf, self.valid)
         return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
-
-    @override
-    def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
-        return {"entities": [asdict(entity) for entity in prediction]}
 
     def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         """A tagger that finds nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from domainbert.encoders.crf import WordGrid
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
+from domainbert.tasks.capabilities import Showing
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
@@ -40,6 +40,15 @@ _NEVER = -1e9  # the logarithm of no probability; finite, so that the difference
 _NEAR = 0.02  # of UAS: as good as no better
 
 
+class ArcShowing(Showing["ParsingTask"]):
+    """Shows the label of a word's arc and its head, numbered from 1."""
+
+    @override
+    def shown_target(self, task: ParsingTask, target: Any) -> str:
+        head, label = target.tolist()
+        return f"{task.labels[label]} of {f'word {head}' if head else 'the root'}"
+
+
 class ParsingTask(Task[Sentence, list[ParsedWord]]):
     """Gives each word a head and a label; a sentence that is longer than a window is scored as a whole.
 
@@ -52,6 +61,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     exclusive = False  # projections are no logits
     predictor = Parser
     scored_as = TreeScoring
+    showing = ArcShowing()
     biaffine: Biaffine
 
     def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
@@ -103,12 +113,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         """Examples of contents; `word_splitting` splits a text into words."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
-
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The number of the head, from 1, and the label."""
-        head, label = target.tolist()
-        return f"{self.labels[label]} of {f'word {head}' if head else 'the root'}"
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Negative log-likelihood of the heads, and of the labels given the right heads, summed over the words."""
@@ -179,10 +183,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         for row, table, length in zip(heads, tables, lengths, strict=True):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
         return heads.to(arcs.device)
-
-    @override
-    def as_json(self, prediction: list[ParsedWord]) -> dict[str, Any]:
-        return {"words": [asdict(word) for word in prediction]}
 
     def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         """A parser that is no better than one that hangs every word on the one beside it."""

@@ -16,6 +16,7 @@ from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, refuse
+from domainbert.tasks.capabilities import Showing
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
@@ -32,6 +33,19 @@ _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name 
 _NEAR = 0.02  # of F1: as good as no better
 
 
+class AnswerShowing(Showing["QuestionAnsweringTask"]):
+    """Shows start and end of the answer, with the characters of the context; or that a window has no answer."""
+
+    @override
+    def notes(self, task: QuestionAnsweringTask, item: Question, window: Window) -> list[tuple[str, str]]:
+        notes = []
+        for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
+            piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
+            targets = [word for word, holds in (("start", starts), ("end", ends)) if holds]
+            notes.append((piece if output > 0 else "no answer in this window", " and ".join(targets)))
+        return notes
+
+
 class QuestionAnsweringTask(Task[Question, Reply]):
     """Finds the answers to questions in their contexts.
 
@@ -46,6 +60,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     softmax_over = "examples"
     predictor = Reader
     scored_as = AnswerScoring
+    showing = AnswerShowing()
 
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)
@@ -98,16 +113,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
                 "these is that there is none (max_length)"
             )
         return examples
-
-    @override
-    def notes(self, item: Question, window: Window) -> list[tuple[str, str]]:
-        """Start and end of the answer, with the characters of the context; or a note that this window has none."""
-        found = []
-        for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
-            piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
-            said = [word for word, holds in (("start", starts), ("end", ends)) if holds]
-            found.append((piece if output > 0 else "no answer in this window", " and ".join(said)))
-        return found
 
     @override
     def encode_contents(

@@ -24,6 +24,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
+from domainbert.tasks.capabilities import Explaining, Showing
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.mistakes import Mark, Mistake
@@ -106,6 +107,22 @@ def _shown(number: float) -> str:
     return f"{number:.6g}"
 
 
+class NumberExplaining(Explaining["RegressionTask"]):
+    """Explains the number of a text, in the units of the files."""
+
+    @override
+    def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        return [Claim(task.labels[0], lambda changed: task.numbers(changed, batch)[0], unit="units of the files")]
+
+
+class NumberShowing(Showing["RegressionTask"]):
+    """Shows the number of a text, and the standardised number that is the target."""
+
+    @override
+    def shown_target(self, task: RegressionTask, target: Any) -> str:
+        return f"{float(target) * task.deviation + task.mean:g}, standardised {float(target):+.3f}"
+
+
 class RegressionTask(TextTask[NumberedText, Estimate]):
     """Gives each text a number.
 
@@ -116,6 +133,8 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     exclusive = False
     exact = True
     scored_as = RegressionScoring
+    explaining = NumberExplaining()
+    showing = NumberShowing()
     unknown = float("nan")
     mean, deviation = 0.0, 1.0
 
@@ -163,11 +182,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """The standardised number."""
         return (item.number - self.mean) / self.deviation
 
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The number, and the standardised one that is learnt."""
-        return f"{float(target) * self.deviation + self.mean:g}, standardised {float(target):+.3f}"
-
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Squared error of the standardised numbers, summed over the texts; one without a number is left out."""
         errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
@@ -186,16 +200,11 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[NumberedText]) -> None:
         gold = [items[item].number for item in batch["items"].tolist()]
-        metric.update(self._numbers(logits, batch), gold)
+        metric.update(self.numbers(logits, batch), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
         """The number of each text."""
-        return [Estimate(value) for value in self._numbers(logits, batch).tolist()]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The number, in the units of the files."""
-        return [Claim(self.labels[0], lambda changed: self._numbers(changed, batch)[0], unit="units of the files")]
+        return [Estimate(value) for value in self.numbers(logits, batch).tolist()]
 
     def warnings(self, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than the mean of the validation set for every text."""
@@ -205,6 +214,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
         return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
-    def _numbers(self, logits: Tensor, batch: Batch) -> Tensor:
-        """(E,) the numbers of the texts, in the units of the files."""
+    def numbers(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the numbers (E,) of the texts, in the units of the files."""
         return mean_over_windows(logits, batch)[:, 0].double() * self.deviation + self.mean

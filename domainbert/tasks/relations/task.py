@@ -17,6 +17,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
+from domainbert.tasks.capabilities import Explaining, Showing
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
@@ -50,6 +51,37 @@ class RelationClassifier(Predictor[Relation]):
         return self.predict([self.task.content_of(row, text_key) for row in rows])
 
 
+class RelationExplaining(Explaining["RelationsTask"]):
+    """Explains the relation in a text."""
+
+    @override
+    def text_read(self, task: RelationsTask, text: str) -> str:
+        """Return the text with the markers that the model reads."""
+        return task.reading.written(task.find_markers(text))[0]
+
+    @override
+    def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        def strengths(logits: Tensor) -> Tensor:
+            return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
+
+        best = int(strengths(logits).argmax())
+        return [Claim(task.classes[best], lambda changed: strengths(changed)[best])]
+
+
+class RelationShowing(Showing["RelationsTask"]):
+    """Shows the relation, at each place that the head reads."""
+
+    @override
+    def notes(self, task: RelationsTask, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
+        notes = super().notes(task, item, window)
+        entities = ("the first entity", "the second entity") if task.at_starts else ("the whole text",)
+        return [(name, target) for name, (_, target) in zip(entities, notes, strict=True)]
+
+    @override
+    def shown_target(self, task: RelationsTask, target: Any) -> str:
+        return task.classes[int(target)]
+
+
 class RelationsTask(TextTask[RelatedEntities, Relation]):
     """Gives each text one of `classes`, from its pooled [CLS].
 
@@ -61,6 +93,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     predictor = RelationClassifier
     scored_as = RelationScoring
+    explaining = RelationExplaining()
+    showing = RelationShowing()
     at_starts = False
 
     def __init__(self, labels: Sequence[str], reading: Reading, nothing: str | None = None) -> None:
@@ -122,23 +156,19 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         texts, problems = [], {}
         for number, content in enumerate(contents):
             try:
-                texts.append(content if isinstance(content, MarkedText) else self._found_in(content))
+                texts.append(content if isinstance(content, MarkedText) else self.find_markers(content))
             except DomainbertError as error:
                 problems[number] = str(error)
         if problems:
             raise UnreadableContents(problems)
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The relation, at either of the places that the head may read."""
-        return self.classes[int(target)]
-
     def _facts(self) -> dict[str, Any]:
         """The markers that are read around entities, and the relation that is none."""
         return {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
 
-    def _found_in(self, content: Content) -> MarkedText:
+    def find_markers(self, content: Content) -> MarkedText:
+        """Read a text with the markers of the training set in it."""
         return find_markers(text_in(content), self.reading.format.markers)
 
     def _examples(
@@ -190,21 +220,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
         return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
 
-    @override
-    def read_as(self, text: str) -> str:
-        """The text with the markers that the model reads."""
-        return self.reading.written(self._found_in(text))[0]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The relation."""
-
-        def strengths(logits: Tensor) -> Tensor:
-            return torch.log_softmax(self.class_logits(logits, batch)[0].double(), dim=-1)
-
-        best = int(strengths(logits).argmax())
-        return [Claim(self.classes[best], lambda changed: strengths(changed)[best])]
-
     def warnings(self, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than one that always says the same relation."""
         (label, count), *others = Counter(item.label for item in items).most_common()
@@ -224,12 +239,6 @@ class StartsRelationsTask(RelationsTask):
 
     head = "tokens"
     at_starts = True
-
-    @override
-    def notes(self, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
-        """The two entities."""
-        entities = ("the first entity", "the second entity")
-        return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The same without a `problem_type`: the head is none of `transformers`' for classes."""
