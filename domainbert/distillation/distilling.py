@@ -20,6 +20,7 @@ from domainbert.distillation.losses import Outputs, Places, SoftTargetsLoss
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.tasks.capabilities import need_teaching
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.task import Task
 from domainbert.training.lightning_internals import set_ddp_option
@@ -161,7 +162,7 @@ class TaskDistillation(Distilling, FineTuning):
         self.learn_from(teachers, losses, unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
-                loss.divergence, loss.unit = task.opinion_divergence, task.softmax_over
+                loss.divergence, loss.unit = need_teaching(task).divergence, need_teaching(task).softmax_over
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
@@ -175,14 +176,14 @@ class TaskDistillation(Distilling, FineTuning):
         return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Opinions of words or texts instead of logits at positions, and the task's own loss."""
+        """Replace logits at positions by logits of words or texts, and add the task's own loss."""
         if student.logits is None:
             return student
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
         if "predicted" not in self.losses.reads:
             return replace(student, logits=None, hard_loss=hard)
-        opinions = self.task.opinions(self.model.head, student.logits, batch)
-        return replace(student, logits=opinions, hard_loss=hard, example=batch["output_example"])
+        logits = need_teaching(self.task).teacher_logits(self.task, self.model.head, student.logits, batch)
+        return replace(student, logits=logits, hard_loss=hard, example=batch["output_example"])
 
     def _ask(self, batch: dict[str, Any]) -> Outputs:
         given = batch.get("teacher_logits")
@@ -190,15 +191,16 @@ class TaskDistillation(Distilling, FineTuning):
             return Outputs([], {}, given)
         positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
         with torch.no_grad():
-            teacher = mean_outputs([self._opinion(one, batch, positions) for one in self.teachers])
+            teacher = mean_outputs([self._teacher_outputs(one, batch, positions) for one in self.teachers])
         return replace(teacher, logits=given) if teacher.logits is None else teacher
 
-    def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Outputs of one teacher for a batch, with its opinions for logits."""
-        found = observe(teacher, batch, self.losses.layers(1), positions)
-        if found.logits is None:
-            return found
-        return replace(found, logits=self.task.opinions(teacher.head, found.logits, batch))
+    def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
+        """Run one teacher on a batch; its logits are those of words or texts, a CRF's its log-marginals."""
+        outputs = observe(teacher, batch, self.losses.layers(1), positions)
+        if outputs.logits is None:
+            return outputs
+        logits = need_teaching(self.task).teacher_logits(self.task, teacher.head, outputs.logits, batch)
+        return replace(outputs, logits=logits)
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:

@@ -128,15 +128,13 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,
             by its place in the list; a student with another vocabulary and losses that compare pieces, or no cache.
     """
-    import torch
-
     from domainbert.distillation.teachers import TransferText, load_teachers
+    from domainbert.tasks.capabilities import need_teaching
     from domainbert.tasks.task import read_task
 
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
-    if any(isinstance(loss, SoftTargets) for loss in settings.losses):
-        nothing = torch.zeros(1, task.num_opinions)
-        task.opinion_divergence(nothing, nothing, torch.zeros(1, dtype=torch.int64))  # one that has none says so now
+    if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in settings.losses):
+        need_teaching(task)
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
@@ -213,7 +211,7 @@ class _Lesson:
         start = _start(settings, self.inputs, teachers, task)
         start.model.encoder.activation_checkpointing = settings.activation_checkpointing
         weighted = WeightedLosses(settings.losses, start.model.encoder, teachers.predictors[0].model.encoder)
-        _check_losses(weighted, settings, start, teachers, teachers.kept(task) < task.num_opinions)
+        _check_losses(weighted, settings, start, teachers, teachers.drops_logits(task))
         examples = self.text.encode(task, start.tokenizer, start.window)
         held_out = encode_file(task, self.validation, start.tokenizer, start.window)
         before = teachers.cache is not None and "predicted" in weighted.reads

@@ -6,14 +6,19 @@ They hold no state: a method that needs the task takes it first, as in `task.sho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Window
 from domainbert.data.types import IGNORED
+from domainbert.encoders.crf import label_logits
 from domainbert.tasks.claims import Claim
+from domainbert.tasks.decoding import output_logits
+from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from domainbert.tasks.task import Task
@@ -51,3 +56,64 @@ class Showing(Generic[AnyTask]):
     def shown_target(self, task: AnyTask, target: Any) -> str:
         """Return the target of one place, an item of `Window.targets`, in words; by default the name of a label."""
         return task.labels[int(target)] if int(target) != IGNORED else "none"
+
+
+@dataclass(frozen=True)
+class Teaching(Generic[AnyTask]):
+    """Distillation: a student is compared with its teachers output by output, each a word or a text."""
+
+    is_softmax: bool = True
+    """Whether logits of an output are those of a softmax, so that a cache may leave out small logits."""
+
+    softmax_over: Literal["outputs", "examples"] = "outputs"
+    """Distributions that `SoftTargets` averages over: of each output, or of all outputs of an example together."""
+
+    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        """Return the divergence (N,) of a student's `teacher_logits` from its teacher's, both divided by the
+        temperature, to be summed.
+
+        `example` (M,) is the example of each output, or -1 where no window reads the output.
+        """
+        return softmax_divergence(teacher, student)
+
+    def num_outputs(self, task: AnyTask) -> int:
+        """Return the number of columns of `teacher_logits`."""
+        return len(task.labels)
+
+    def teacher_logits(self, task: AnyTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """Return logits (M, columns), or log-probabilities, of each output of one example after the other.
+
+        By default those of the labels, the mean where several windows decide an output; a CRF's logits are its
+        log-marginals, so that a student learns by posterior distillation (Wang et al. 2020, arXiv:2004.03846).
+
+        Args:
+            task: the student's.
+            head: of the model, whose logits (N, C) stand at the positions of the batch.
+            logits: (N, C) at the positions of the batch.
+            batch: with `output_index` (N,), the place of each position among the outputs of all examples, -1 for none,
+                and their number as `num_outputs_here`.
+        """
+        labels = label_logits(head, logits, batch["example"], batch["outputs"])
+        return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
+
+    def facts(self, task: AnyTask) -> dict[str, Any]:
+        """Return the settings, beside model and texts, that the logits of a teacher depend on: a cache key."""
+        return {} if task.scale is None else {"scale": task.scale}
+
+
+def need_teaching(task: Task[Any, Any]) -> Teaching[Any]:
+    """Return the teaching of a task; `DomainbertError` if it has none."""
+    if task.teaching is None:
+        raise DomainbertError(f"losses: {task.name} has no `teaching`; expected HardTargets or losses on layers")
+    return task.teaching
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """R-Drop: two predictions of a model for one batch are compared output by output."""
+
+    outputs: Callable[[Tensor, Batch], Tensor] = lambda logits, batch: logits
+    """Logits (M, C) of the outputs, from the logits (N, C) at the positions of a batch."""
+
+    divergence: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Divergence (M,) of one prediction from another; None for a softmax."""

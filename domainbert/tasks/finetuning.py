@@ -11,7 +11,6 @@ from torchmetrics import SumMetric
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import SPARE
-from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.tagged_files import OF_A_CRF
@@ -51,7 +50,7 @@ class FineTuning(TrainedModule):
         self.task, self.validation = task, validation
         self.adversarial, self.r_drop = adversarial, r_drop
         if r_drop is not None:
-            check_r_drop(model, task)
+            check_r_drop(task)
         self.metric, self.slices = task.metric(), SlicedMetric(task, validation)
         self.unusable: list[int] = []
         self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
@@ -79,8 +78,9 @@ class FineTuning(TrainedModule):
         if self.r_drop is not None:
             other = self._logits(batch)  # with other dropout, whose random numbers know the calls of a step apart
             sums["task"] = sums["task"] + self.task.loss(other, batch)
-            pair = (self.task.outputs(one, batch) for one in (logits, other))
-            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task, *pair)
+            assert self.task.comparing is not None  # checked by `check_r_drop`
+            pair = (self.task.comparing.outputs(one, batch) for one in (logits, other))
+            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.comparing, *pair)
         return sums
 
     def _with_adversary(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -128,14 +128,8 @@ class FineTuning(TrainedModule):
         return self.model(tokens, batch["positions"])
 
 
-def check_r_drop(model: EncoderWithHead, task: Task[Any, Any]) -> None:
+def check_r_drop(task: Task[Any, Any]) -> None:
     """`DomainbertError` where two predictions of a task cannot be compared output by output."""
-    if crf_of(model.head) is not None:
-        raise DomainbertError(f"r_drop: {OF_A_CRF}")
-    nothing = torch.zeros(1, len(task.labels))
-    try:
-        symmetric_divergence(task, nothing, nothing)
-    except DomainbertError as error:
-        raise DomainbertError(
-            f"r_drop: {task.name} says no divergence of its outputs, which are not those of a softmax; expected none"
-        ) from error
+    if task.comparing is None:
+        reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
+        raise DomainbertError(f"r_drop: {OF_A_CRF if task.head == 'crf' else reason}")

@@ -15,19 +15,16 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.data.order import GlobalOrder
-from domainbert.encoders.crf import label_logits
 from domainbert.labelled.contents import Content, text_of, told_where
 from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.capabilities import Batch, Explaining, Showing
+from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Showing, Teaching
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.decoding import output_logits
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY, WordSplitting, check_splitting, infer_splitting
-from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -48,27 +45,24 @@ class Task(ABC, Generic[Item, Prediction]):
         head: kind of head, one of `encoders.families.head_kinds`.
         head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
-        exclusive: whether one label holds of an output, so that its logits are those of a softmax.
-        softmax_over: what a student and its teacher have one distribution of (`SoftTargets`): each output, or all those
-            of an example together.
         predictor: what predicts with a finished model.
         exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
         scored_as: the scores of a test set, if it has any.
         headline: the metric by which its validation is judged; None of a task that only predicts.
         word_splitting: how raw text is split into words, as the training words are; None means `punctuation`.
-        explaining, showing: see `capabilities`.
+        comparing, explaining, showing, teaching: see `capabilities`.
     """
 
     head: ClassVar[str]
     head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
-    exclusive: ClassVar[bool] = True
-    softmax_over: ClassVar[Literal["outputs", "examples"]] = "outputs"
     exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scored_as: ClassVar[type[Scoring] | None] = None
+    comparing: ClassVar[Comparing | None] = None
     explaining: ClassVar[Explaining[Any] | None] = None
     showing: ClassVar[Showing[Any]] = Showing()
+    teaching: ClassVar[Teaching[Any] | None] = None
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
@@ -145,53 +139,6 @@ class Task(ABC, Generic[Item, Prediction]):
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
-
-    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (M, C) of what is predicted, from those (N, C) at the positions that the head reads: by default
-        these."""
-        return logits
-
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Divergence (N,) of a student's outputs from its teacher's: logits (N, C), divided by the temperature.
-
-        A task that is exclusive is not asked, as the logits are those of a softmax.
-        """
-        raise DomainbertError(
-            f"losses: SoftTargets; {self.name} says no divergence of its outputs, which are not those of a softmax; "
-            "expected LogitMSE or HardTargets"
-        )
-
-    @property
-    def num_opinions(self) -> int:
-        """Number of columns of `opinions`."""
-        return len(self.labels)
-
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """A model's opinion of each output (a word, or a text), by which a student is compared with its teacher: logits
-        (M, columns), or logarithms of probabilities, of one example after the other.
-
-        By default those of its labels, the mean where several windows decide one; a CRF's are its marginals, so that a
-        student learns by posterior distillation (Wang et al. 2020, arXiv:2004.03846).
-
-        Args:
-            head: of the model, whose logits (N, C) stand at the positions of the batch.
-            batch: with `output_index` (N,), the place of each position among the outputs of all examples, -1 for none,
-                and their number as `num_outputs_here`.
-        """
-        labels = label_logits(head, logits, batch["example"], batch["outputs"])
-        return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
-
-    @property
-    def opinion_facts(self) -> Mapping[str, Any]:
-        """The settings that decide what a teacher is asked and what its opinions are, its model and the texts apart."""
-        return {} if self.scale is None else {"scale": self.scale}
-
-    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Divergence (N,) of a student's `opinions` from its teacher's, both divided by the temperature, to be summed.
-
-        `example` (M,) is the example of each opinion, or -1 where no window reads what it is of.
-        """
-        return softmax_divergence(teacher, student) if self.exclusive else self.divergence(teacher, student)
 
     @abstractmethod
     def metric(self) -> Metric:

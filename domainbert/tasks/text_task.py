@@ -20,7 +20,6 @@ from domainbert.labelled.contents import Content, TextPair, UnreadableContents, 
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.labelled.items import Labelled
 from domainbert.tasks.config import TASK_KEY
-from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.task import Batch, Prediction, Task
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
@@ -105,10 +104,6 @@ class TextTask(Task[Item, Prediction]):
     ) -> list[Example]:
         """Words are read with spaces between them."""
         return self._encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
-
-    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (E, C) of the texts: the mean over the windows of each."""
-        return mean_over_windows(logits, batch)
 
     def targets(self, batch: Batch) -> Tensor:
         """The target of each text of a batch (E, ...); every window of a text has it."""

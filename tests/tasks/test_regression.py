@@ -30,7 +30,7 @@ from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText, read_numbers
-from domainbert.tasks.regression.task import OUTPUT, RegressionTask
+from domainbert.tasks.regression.task import OUTPUT, RegressionTask, squared_difference
 from domainbert.tuning.search import read_search
 from tests.tasks.tiny_folders import FAMILIES, TEXTS, Folders, tiny_model
 
@@ -105,7 +105,7 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
     by_item = dict(zip(batch["items"].tolist(), numbers, strict=True))
     assert [by_item[n] for n in range(3)] == pytest.approx(mean * np.std([10, 20, 30]) + 20, rel=1e-6)
     one, other = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [2.5]])
-    assert task.divergence(one, other).tolist() == [4.0, 0.25]
+    assert squared_difference(one, other).tolist() == [4.0, 0.25]
 
 
 def test_a_training_that_came_to_nothing_is_told() -> None:

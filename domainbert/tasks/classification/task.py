@@ -17,7 +17,7 @@ from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATED
-from domainbert.tasks.capabilities import Explaining
+from domainbert.tasks.capabilities import Comparing, Explaining, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
 from domainbert.tasks.classification.config import Classification
@@ -65,7 +65,9 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     predictor = Classifier
     scored_as = ClassScoring
+    comparing = Comparing(mean_over_windows)
     explaining = ClassExplaining()
+    teaching = Teaching()
 
     def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
         super().__init__(labels)

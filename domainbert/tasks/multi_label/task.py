@@ -20,7 +20,7 @@ from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import (
     threshold_name,
 )
-from domainbert.tasks.capabilities import Explaining, Showing
+from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
@@ -43,6 +43,22 @@ class MultiLabeller(Predictor[LabelsOfText]):
     """Gives texts labels."""
 
     kind = "a multi-label classifier with the labels"
+
+
+def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence (N,) of sigmoids of logits (N, labels), the mean over labels."""
+    holds = torch.sigmoid(teacher)
+    yes = functional.logsigmoid(teacher) - functional.logsigmoid(student)
+    no = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
+    return (holds * yes + (1 - holds) * no).mean(dim=-1)
+
+
+class LabelsTeaching(Teaching["MultiLabelTask"]):
+    """Compares the probability of each label."""
+
+    @override
+    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        return sigmoid_divergence(teacher, student)
 
 
 class LabelsExplaining(Explaining["MultiLabelTask"]):
@@ -68,11 +84,12 @@ class LabelsShowing(Showing["MultiLabelTask"]):
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     """Gives each text those of `labels` whose probability is at least `threshold`."""
 
-    exclusive = False
     predictor = MultiLabeller
     scored_as = MultiLabelScoring
+    comparing = Comparing(mean_over_windows, sigmoid_divergence)
     explaining = LabelsExplaining()
     showing = LabelsShowing()
+    teaching = LabelsTeaching(is_softmax=False)
 
     def __init__(
         self, labels: Sequence[str], threshold: float = _USUAL, pos_weight: Sequence[float] | None = None
@@ -131,13 +148,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
             logits, targets[known].float(), reduction="none", pos_weight=weight
         )
         return each.mean(dim=1).sum()
-
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Kullback-Leibler divergence of each label, which holds or does not; the mean over labels."""
-        holds = torch.sigmoid(teacher)
-        yes = functional.logsigmoid(teacher) - functional.logsigmoid(student)
-        no = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
-        return (holds * yes + (1 - holds) * no).mean(dim=-1)
 
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""

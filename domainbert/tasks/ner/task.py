@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -20,7 +20,7 @@ from domainbert.labelled.tag_schemes import (
     scheme_of_labels,
     spans_from_tags,
 )
-from domainbert.tasks.capabilities import Explaining, Showing
+from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.ner.confidence import Lattice, entity_claims
@@ -76,8 +76,10 @@ class NerTask(Task[Sentence, list[Entity]]):
     head = "tokens"
     counted = "num_targets"
     predictor = Tagger
+    comparing: ClassVar[Comparing | None] = Comparing()
     explaining = EntityExplaining()
     showing = TagShowing()
+    teaching: ClassVar[Teaching[Any]] = Teaching()
     scheme: ModelScheme | None
     crf: Crf | None = None
     valid: Crf | None
@@ -199,26 +201,30 @@ class NerTask(Task[Sentence, list[Entity]]):
         return EntityScoring(config, test, train)
 
 
+class CrfTeaching(Teaching["CrfNerTask"]):
+    """Compares marginals over valid tags, for teachers with a linear head too: without them a teacher would give a
+    probability to tags that the student's CRF forbids."""
+
+    @override
+    def facts(self, task: CrfNerTask) -> dict[str, Any]:
+        return {**super().facts(task), "head": task.head}
+
+    @override
+    def teacher_logits(self, task: CrfNerTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        if crf_of(head) is None and task.valid is not None:
+            logits = word_marginals(task.valid, logits, batch["example"], batch["outputs"])
+        return super().teacher_logits(task, head, logits, batch)
+
+
 class CrfNerTask(NerTask):
     """The same with a CRF over the words."""
 
     head = "crf"
+    comparing = None
+    teaching = CrfTeaching()
 
     @override
     def bind(self, head: nn.Module) -> None:
         self.crf = crf_of(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
-
-    @property
-    @override
-    def opinion_facts(self) -> Mapping[str, Any]:
-        return {**super().opinion_facts, "head": self.head}
-
-    @override
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """A teacher's with a linear head are marginals over valid tags as well: to what the
-        student's CRF forbids it would give a probability that no student can learn."""
-        if crf_of(head) is None and self.valid is not None:
-            logits = word_marginals(self.valid, logits, batch["example"], batch["outputs"])
-        return super().opinions(head, logits, batch)

@@ -20,7 +20,7 @@ from domainbert.encoders.crf import WordGrid
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
-from domainbert.tasks.capabilities import Showing
+from domainbert.tasks.capabilities import Showing, Teaching
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
@@ -30,7 +30,6 @@ from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -38,6 +37,24 @@ if TYPE_CHECKING:
 _WORDS = "tokens"  # key of words in JSONL
 _NEVER = -1e9  # the logarithm of no probability; finite, so that the difference of two is a number
 _NEAR = 0.02  # of UAS: as good as no better
+
+
+class ArcTeaching(Teaching["ParsingTask"]):
+    """Compares the distribution over all heads with all labels, for each word."""
+
+    @override
+    def teacher_logits(self, task: ParsingTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """Return log-probabilities (words, (1 + W) x C), where W is the length of the longest sentence of the batch."""
+        assert isinstance(head, Biaffine)
+        if not bool((batch["outputs"] >= 0).any()):
+            return logits[:0]  # sentences of no words
+        grid = WordGrid(batch["example"], batch["outputs"])
+        with torch.autocast(logits.device.type, enabled=False):
+            joint = [
+                one.flatten(1).clamp(min=_NEVER) for one in head.joint_scores(grid.fill(logits.float()), grid.lengths)
+            ]
+        widest = max(one.shape[1] for one in joint)
+        return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
 
 
 class ArcShowing(Showing["ParsingTask"]):
@@ -58,10 +75,10 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     head = "biaffine"
     counted = "num_targets"
-    exclusive = False  # projections are no logits
     predictor = Parser
     scored_as = TreeScoring
     showing = ArcShowing()
+    teaching = ArcTeaching(is_softmax=False)  # the head gives projections of words, and no logits
     biaffine: Biaffine
 
     def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
@@ -125,26 +142,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             labelled = self.biaffine.label_scores(words, heads, known)
             of_heads = functional.cross_entropy(arcs, heads[known], reduction="sum")
             return of_heads + functional.cross_entropy(labelled, labels[known], reduction="sum")
-
-    @override
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Log-probabilities of all heads with all labels, for each word, (words,
-        (1 + W) x C), where W is the length of the longest sentence of the batch."""
-        assert isinstance(head, Biaffine)
-        if not bool((batch["outputs"] >= 0).any()):
-            return logits[:0]  # sentences of no words
-        grid = WordGrid(batch["example"], batch["outputs"])
-        with torch.autocast(logits.device.type, enabled=False):
-            joint = [
-                one.flatten(1).clamp(min=_NEVER) for one in head.joint_scores(grid.fill(logits.float()), grid.lengths)
-            ]
-        widest = max(one.shape[1] for one in joint)
-        return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
-
-    @override
-    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Divergence of the heads, and of the labels where the teacher sees the head."""
-        return softmax_divergence(teacher, student)
 
     def metric(self) -> Metric:
         """The attachment scores."""

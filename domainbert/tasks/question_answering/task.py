@@ -16,7 +16,7 @@ from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, refuse
-from domainbert.tasks.capabilities import Showing
+from domainbert.tasks.capabilities import Showing, Teaching
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 
 _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
 _NEAR = 0.02  # of F1: as good as no better
+
+
+class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
+    """Compares the distributions of start and end of an answer among [CLS] and the pieces of a context."""
+
+    @override
+    def facts(self, task: QuestionAnsweringTask) -> dict[str, Any]:
+        """Return also the length of questions: a teacher reads as much of a question as the student."""
+        return {**super().facts(task), "max_question_length": task.config.max_question_length}
+
+    @override
+    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        """Return the mean of the divergences of start and end, as in the loss."""
+        read = example >= 0
+        source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
+        return (source.exp() * (source - own)).mean(dim=1)
 
 
 class AnswerShowing(Showing["QuestionAnsweringTask"]):
@@ -56,11 +72,10 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     head = "span"
     counted = "num_examples"
-    exclusive = False
-    softmax_over = "examples"
     predictor = Reader
     scored_as = AnswerScoring
     showing = AnswerShowing()
+    teaching = AnswerTeaching(is_softmax=False, softmax_over="examples")
 
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)
@@ -93,12 +108,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         row = dict(row)
         refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
         return TextPair(row["question"], row["context"])
-
-    @property
-    @override
-    def opinion_facts(self) -> Mapping[str, Any]:
-        """Facts that decide the opinions: a teacher reads as much of a question as the student."""
-        return {**super().opinion_facts, "max_question_length": self.config.max_question_length}
 
     @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -142,14 +151,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         learnt = batch["targets"][:, [STARTS, ENDS]] == 1
         likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
         return -likelihood[learnt].sum() / 2
-
-    @override
-    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Divergence of where an answer starts and of where it ends, among [CLS] and the pieces of
-        a context; their mean, as in the loss."""
-        read = example >= 0
-        source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
-        return (source.exp() * (source - own)).mean(dim=1)
 
     def metric(self) -> Metric:
         """F1 and exact match, at the best threshold where some questions have no answer."""

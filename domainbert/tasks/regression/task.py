@@ -24,7 +24,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
-from domainbert.tasks.capabilities import Explaining, Showing
+from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.mistakes import Mark, Mistake
@@ -107,6 +107,19 @@ def _shown(number: float) -> str:
     return f"{number:.6g}"
 
 
+def squared_difference(one: Tensor, other: Tensor) -> Tensor:
+    """Return the squared difference (N,) of standardised numbers (N, 1)."""
+    return (one - other).square().sum(dim=-1)
+
+
+class NumberTeaching(Teaching["RegressionTask"]):
+    """Compares standardised numbers, whatever the temperature."""
+
+    @override
+    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        return squared_difference(teacher, student)
+
+
 class NumberExplaining(Explaining["RegressionTask"]):
     """Explains the number of a text, in the units of the files."""
 
@@ -130,11 +143,12 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         mean, deviation: the numbers that an output of 0, and of 1 beside it, stand for; 0 and 1 of a model folder.
     """
 
-    exclusive = False
     exact = True
     scored_as = RegressionScoring
+    comparing = Comparing(mean_over_windows, squared_difference)
     explaining = NumberExplaining()
     showing = NumberShowing()
+    teaching = NumberTeaching(is_softmax=False)
     unknown = float("nan")
     mean, deviation = 0.0, 1.0
 
@@ -186,10 +200,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """Squared error of the standardised numbers, summed over the texts; one without a number is left out."""
         errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
         return errors[~errors.isnan()].square().sum()
-
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Squared difference of the standardised numbers, whatever the temperature."""
-        return (teacher - student).square().sum(dim=-1)
 
     def metric(self) -> Metric:
         """Correlations, errors and R2, in the units of the files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
-from domainbert.tasks.capabilities import Explaining, Showing
+from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
@@ -49,6 +49,31 @@ class RelationClassifier(Predictor[Relation]):
         if wrong := {n: type(row).__name__ for n, row in enumerate(rows) if not isinstance(row, Mapping)}:
             raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in wrong.items()})
         return self.predict([self.task.content_of(row, text_key) for row in rows])
+
+
+def class_logits_at_cls(logits: Tensor, batch: Batch) -> Tensor:
+    """Return logits (texts, classes) in fp32 of a head on [CLS]: a text has one window."""
+    return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
+        0, batch["example"], logits.float()
+    )
+
+
+def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
+    """Return logits (texts, classes) from logits (2 x texts, 2 x classes) at the head's and the tail's marker."""
+    halves, place = logits.unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
+    return class_logits_at_cls(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's
+
+
+class StartsTeaching(Teaching["StartsRelationsTask"]):
+    """Compares the classes, from both markers together."""
+
+    @override
+    def num_outputs(self, task: StartsRelationsTask) -> int:
+        return len(task.classes)
+
+    @override
+    def teacher_logits(self, task: StartsRelationsTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        return class_logits_at_starts(logits, batch)
 
 
 class RelationExplaining(Explaining["RelationsTask"]):
@@ -93,8 +118,10 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     predictor = RelationClassifier
     scored_as = RelationScoring
+    comparing = Comparing(class_logits_at_cls)
     explaining = RelationExplaining()
     showing = RelationShowing()
+    teaching: ClassVar[Teaching[Any]] = Teaching()
     at_starts = False
 
     def __init__(self, labels: Sequence[str], reading: Reading, nothing: str | None = None) -> None:
@@ -190,15 +217,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return examples
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (texts, classes) in fp32: a text has one window."""
-        return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
-            0, batch["example"], logits.float()
-        )
-
-    @override
-    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (M, C) of the classes, whatever the head reads."""
-        return self.class_logits(logits, batch)
+        """Return logits (texts, classes), whatever the head reads."""
+        return self.comparing.outputs(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy, summed over the texts."""
@@ -239,23 +259,9 @@ class StartsRelationsTask(RelationsTask):
 
     head = "tokens"
     at_starts = True
+    comparing = Comparing(class_logits_at_starts)
+    teaching = StartsTeaching()
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The same without a `problem_type`: the head is none of `transformers`' for classes."""
         return self._facts()
-
-    @property
-    @override
-    def num_opinions(self) -> int:
-        return len(self.classes)
-
-    @override
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits of the classes, from both markers together."""
-        return self.class_logits(logits, batch)
-
-    @override
-    def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (2 x texts, 2 x classes) at both markers."""
-        halves, place = logits.unflatten(-1, (2, len(self.classes))), torch.arange(len(logits), device=logits.device)
-        return super().class_logits(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, groupby
 from operator import eq, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.meaningful import meaningful
-from domainbert.tasks.capabilities import Explaining
+from domainbert.tasks.capabilities import Comparing, Explaining, Teaching
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
@@ -158,7 +158,9 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     counted = "num_targets"
     predictor = WordLabeller
     scored_as = WordScoring
+    comparing: ClassVar[Comparing | None] = Comparing()
     explaining = WordExplaining()
+    teaching = Teaching()
     crf: Crf | None = None
 
     def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
@@ -234,6 +236,7 @@ class CrfTokenLabelsTask(TokenLabelsTask):
     """The same with a CRF over the words, in which any label may follow any other."""
 
     head = "crf"
+    comparing = None
 
     @override
     def bind(self, head: nn.Module) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from domainbert.labelled.items import Labelled
+from domainbert.tasks.capabilities import Teaching
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.text_task import TextTask
@@ -65,10 +66,18 @@ class GradeScoring(CountedScoring):
         return np.stack([errors, np.ones(len(errors))], axis=-1)[:, None]
 
 
+class GradeTeaching(Teaching["GradeTask"]):
+    """Distillation compares grades."""
+
+    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        """Return squared differences."""
+        return (teacher - student).square().sum(dim=-1)
+
+
 class GradeTask(TextTask[GradedText, Graded]):
     """A number for each text: the one output of a linear head on the pooled [CLS]."""
 
-    exclusive = False  # no softmax
+    teaching = GradeTeaching(is_softmax=False)
     scored_as = GradeScoring
     unknown = float("nan")  # the target of a text without a grade
 
@@ -89,10 +98,6 @@ class GradeTask(TextTask[GradedText, Graded]):
         """See `Task.loss`: squared errors; texts without a grade are left out."""
         errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
         return errors[~errors.isnan()].square().sum()
-
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """See `Task.divergence`."""
-        return (teacher - student).square().sum(dim=-1)
 
     def metric(self) -> AbsoluteError:
         """See `Task.metric`."""
