@@ -173,7 +173,7 @@ def load_teachers(
         predictor = load_predictor(open_folder(path), "32-true")
         teacher: FineTuned = predictor.runtime
         # the weights stay as they are: students begin with them
-        teacher.dtype = None if task.exact else autocast_dtype(precision)
+        teacher.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         if teacher.exported is not None:
             raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
         if predictor.task.name != task.name:
@@ -183,11 +183,11 @@ def load_teachers(
                 f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
                 f"{', '.join(task.labels)}; expected the same"
             )
-        if not set(task.reads) <= set(predictor.task.reads):
-            found, wanted = (" and ".join(one.reads) for one in (predictor.task, task))
+        if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
+            found, wanted = (" and ".join(one.inputs.kinds(one)) for one in (predictor.task, task))
             raise DomainbertError(f"teachers: {path} reads {found}; expected a model of {wanted}")
         _order_labels(teacher, task.labels)
-        task.begin(teacher.model.head)
+        task.scaling.init_head(task, teacher.model.head)
         teachers.append(teacher)
     return Teachers(teachers, paths, cache, top_k)
 

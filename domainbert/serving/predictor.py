@@ -71,7 +71,7 @@ class FineTuned:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = _device_of_process()
-        self.dtype = None if task.exact else autocast_dtype(precision)
+        self.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         if folder.onnx is None:
             self.model.to(self.device).eval()
             if self.dtype is not None:
@@ -193,5 +193,5 @@ def load_kind(
         labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
         raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; {task.predictor.loader} reads it")
     model = FineTuned(folder, task, precision, max_length)
-    task.bind(model.model.head)
+    task.attach_head(model.model.head)
     return task.predictor(task, model)

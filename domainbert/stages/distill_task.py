@@ -243,7 +243,7 @@ class _Lesson:
         text, settings = self.text, self.settings
         sizes = [example.num_outputs for example in examples]
         logits = self.teachers.soft_labels(text, self.task, sizes) if asked_before else None
-        orders = [self.task.order(text.items, settings.batch_size, seed)]
+        orders = [self.task.fitting.order(self.task, text.items, settings.batch_size, seed)]
         if text.sentences:
             orders.append(GlobalOrder(len(text.sentences), settings.unlabelled_batch_size, seed))
         return TrainingData(
@@ -263,9 +263,9 @@ def _start(settings: DistillTask, inputs: Inputs, teachers: Teachers, task: Task
     if settings.model is not None:
         opened = inputs.model(settings.model)
         model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
-        config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
+        config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.inputs.added_tokens(task))
         if not made:
-            task.begin(model.head)
+            task.scaling.init_head(task, model.head)
     else:
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer

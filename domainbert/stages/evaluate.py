@@ -151,10 +151,10 @@ def open_test(
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> Scoring:
     """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
-    from domainbert.tasks.task import task_class
+    from domainbert.tasks.task import scoring_of
 
     training = None if train is None else read(task, train)
-    return task_class(type(task)).scoring(task, read(task, test), training)
+    return scoring_of(task, read(task, test), training)
 
 
 def check_arguments(given: Given) -> None:

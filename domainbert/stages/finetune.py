@@ -106,9 +106,10 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     else:
         encoder, tokenizer = settings.encoder, inputs.tokenizer(settings.model)
     check_length(settings.max_length, encoder)
-    tokenizer = with_tokens(tokenizer, task.added_tokens) if task.added_tokens else tokenizer
+    added = task.inputs.added_tokens(task)
+    tokenizer = with_tokens(tokenizer, added) if added else tokenizer
     window = settings.max_length or encoder.max_length
-    order = task.order(train.items, settings.batch_size, settings.seeds[0])
+    order = task.fitting.order(task, train.items, settings.batch_size, settings.seeds[0])
     return shown_items(task, train, tokenizer, window, order, count)
 
 
@@ -151,7 +152,7 @@ def _train_seed(
     examples, held_out = (encode_file(task, file, start.tokenizer, start.window) for file in (train, validation))
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
-    order = task.order(train.items, settings.batch_size, seed)
+    order = task.fitting.order(task, train.items, settings.batch_size, seed)
     how = (settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row)
     module = FineTuning(start.model, task, *how, settings.adversarial, settings.r_drop)
     data = TrainingData(
@@ -181,7 +182,7 @@ def _start(settings: Finetune, inputs: Inputs, task: Task[Any, Any]) -> Start:
         model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
         if not made:
-            task.begin(model.head)
+            task.scaling.init_head(task, model.head)
     else:
         path, encoder = settings.model, settings.encoder
         if encoder is None:
@@ -191,5 +192,5 @@ def _start(settings: Finetune, inputs: Inputs, task: Task[Any, Any]) -> Start:
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
         model = build_model(config.as_trained(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)
-    tokenizer = add_tokens(model, tokenizer, task.added_tokens)
+    tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

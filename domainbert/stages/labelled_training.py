@@ -231,9 +231,10 @@ def fit_labelled(
         raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
     which = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
     print(f"{label}: {which}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
-    warnings = [] if best is None else module.task.warnings(module.validation, row)
+    task = module.task
+    warnings = [] if best is None else task.fitting.warnings(task, module.validation, row)
     if best is not None:
-        print("".join(f"{label}: {remark}\n" for remark in module.task.remarks(row)), end="")
+        print("".join(f"{label}: {remark}\n" for remark in task.fitting.remarks(task, row)), end="")
     say(warnings)
     return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
 
@@ -287,4 +288,5 @@ def save_seed(
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
     if task.word_splitting is not None:
         facts_of_task[SPLITTING_KEY] = task.word_splitting
-    save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)
+    scaled = task.scaling.folder_weights(task, entries.put_back(weights))
+    save_model(folder, *trained, scaled, start.teachers, facts_of_task)

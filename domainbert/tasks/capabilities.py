@@ -8,19 +8,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Window
+from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import label_logits
+from domainbert.labelled.contents import Content, text_of
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import output_logits
 from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
+    from torchmetrics import Metric
+
     from domainbert.tasks.task import Task
 
 Batch = Mapping[str, Any]
@@ -98,7 +102,8 @@ class Teaching(Generic[AnyTask]):
 
     def facts(self, task: AnyTask) -> dict[str, Any]:
         """Return the settings, beside model and texts, that the logits of a teacher depend on: a cache key."""
-        return {} if task.scale is None else {"scale": task.scale}
+        scale = task.scaling.output_scale(task)
+        return {} if scale is None else {"scale": scale}
 
 
 def need_teaching(task: Task[Any, Any]) -> Teaching[Any]:
@@ -117,3 +122,63 @@ class Comparing:
 
     divergence: Callable[[Tensor, Tensor], Tensor] | None = None
     """Divergence (M,) of one prediction from another; None for a softmax."""
+
+
+class Scaling(Generic[AnyTask]):
+    """Units of the outputs: a model folder may have others than training, as regression has."""
+
+    full_precision: ClassVar[bool] = False
+    """Whether models always predict in full precision: 16 bits hold three digits of a number."""
+
+    def output_scale(self, task: AnyTask) -> tuple[float, float] | None:
+        """Return shift and factor from the outputs of training to those of a folder; None where they are equal."""
+        return None
+
+    def init_head(self, task: AnyTask, head: nn.Module) -> None:
+        """Change the head of a finished model, in place, to give the outputs of training."""
+
+    def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the weights of a trained `EncoderWithHead` for its folder; undoes `init_head`."""
+        return weights
+
+
+class Inputs(Generic[AnyTask]):
+    """Contents that the models of a task read."""
+
+    def kinds(self, task: AnyTask) -> tuple[str, ...]:
+        """Return the kinds of content in the plural; teacher and student must read the same."""
+        return ("texts",)
+
+    def content_of(self, task: AnyTask, row: Mapping[str, Any], text_key: str) -> Content:
+        """Return the content of a row to predict, an object of JSONL; `DomainbertError` names what it lacks."""
+        return text_of(row, text_key)
+
+    def added_tokens(self, task: AnyTask) -> Sequence[str]:
+        """Return strings that must be entries of the vocabulary; a training adds the missing ones."""
+        return ()
+
+
+class Fitting(Generic[AnyTask]):
+    """Order of the items, scores of slices and advice of a training."""
+
+    def order(self, task: AnyTask, items: Sequence[Any], batch_size: int, seed: int) -> GlobalOrder:
+        """Return the order in which the items are read; by default each item once per epoch."""
+        return GlobalOrder(len(items), batch_size, seed)
+
+    def metric_of_slice(self, task: AnyTask) -> Metric:
+        """Return the metric of one of the slices that the headline is a mean over, for `score_of_slice`."""
+        metric: Metric = task.metric()
+        return metric
+
+    def score_of_slice(self, task: AnyTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        """Return the score that the headline is a mean of, from the scores of a slice and of the whole set."""
+        assert task.headline is not None
+        return float(scores[task.headline.of_slice])
+
+    def remarks(self, task: AnyTask, scores: Mapping[str, float]) -> list[str]:
+        """Return lines for a person about the model that is kept, with these validation scores."""
+        return []
+
+    def warnings(self, task: AnyTask, items: Sequence[Any], scores: Mapping[str, float]) -> list[str]:
+        """Return warnings about a training that learnt nothing, from the validation set and its best scores."""
+        return []

@@ -61,7 +61,7 @@ class FineTuning(TrainedModule):
         self.register_buffer("row", row, persistent=False)
         if row is not None:
             self.num_parked = int((row < 0).sum()) * model.encoder.input_embeddings.embedding_dim
-        task.bind(model.head)
+        task.attach_head(model.head)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
-from domainbert.data.order import GlobalOrder
-from domainbert.labelled.contents import Content, text_of, told_where
+from domainbert.labelled.contents import Content, told_where
 from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Showing, Teaching
+from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Fitting, Inputs, Scaling, Showing, Teaching
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
@@ -46,21 +45,22 @@ class Task(ABC, Generic[Item, Prediction]):
         head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         predictor: what predicts with a finished model.
-        exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
-        scored_as: the scores of a test set, if it has any.
+        scoring: the scores of a test set, if it has any; takes configuration, test set and training set.
         headline: the metric by which its validation is judged; None of a task that only predicts.
         word_splitting: how raw text is split into words, as the training words are; None means `punctuation`.
-        comparing, explaining, showing, teaching: see `capabilities`.
+        comparing, explaining, fitting, inputs, scaling, showing, teaching: see `capabilities`.
     """
 
     head: ClassVar[str]
     head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
-    exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
-    scored_as: ClassVar[type[Scoring] | None] = None
+    scoring: ClassVar[type[Scoring] | None] = None
     comparing: ClassVar[Comparing | None] = None
     explaining: ClassVar[Explaining[Any] | None] = None
+    fitting: ClassVar[Fitting[Any]] = Fitting()
+    inputs: ClassVar[Inputs[Any]] = Inputs()
+    scaling: ClassVar[Scaling[Any]] = Scaling()
     showing: ClassVar[Showing[Any]] = Showing()
     teaching: ClassVar[Teaching[Any] | None] = None
 
@@ -91,40 +91,9 @@ class Task(ABC, Generic[Item, Prediction]):
         """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
         return {}
 
-    def order(self, items: Sequence[Item], batch_size: int, seed: int) -> GlobalOrder:
-        """The order in which a training reads its items: passes that have each of them once, unless a task says so."""
-        return GlobalOrder(len(items), batch_size, seed)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Kinds of content that its models read, in the plural; another task of this name may read other things."""
-        return ("texts",)
-
-    @property
-    def scale(self) -> tuple[float, float] | None:
-        """Shift and factor from outputs while they are trained to those of a folder; None where these are the same."""
+    def attach_head(self, head: nn.Module) -> None:
+        """Keep the head whose logits the loss will get, where the loss needs more of it, such as a CRF."""
         return None
-
-    def begin(self, head: nn.Module) -> None:
-        """Change the head of a finished model, in place, so that it gives what is trained; `finish` undoes it."""
-        return None
-
-    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The weights of a trained model, an `EncoderWithHead`, as they stand in its folder."""
-        return weights
-
-    def bind(self, head: nn.Module) -> None:
-        """Note the head whose logits will come, where the loss needs more of it."""
-        return None
-
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        """The content of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
-        return text_of(row, text_key)
-
-    @property
-    def added_tokens(self) -> Sequence[str]:
-        """Strings that have to be entries of the vocabulary, found in any text; a training adds those that it lacks."""
-        return ()
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -144,15 +113,6 @@ class Task(ABC, Generic[Item, Prediction]):
     def metric(self) -> Metric:
         """Computes the validation metrics, the task's headline among them."""
 
-    def metric_of_slice(self) -> Metric:
-        """As `metric`, for the slices that the headline is a mean over; `score_of_slice` alone reads it."""
-        return self.metric()
-
-    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """The score that the headline is a mean of, from the scores of a slice, and from those of the whole set."""
-        assert self.headline is not None
-        return float(scores[self.headline.of_slice])
-
     @abstractmethod
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:
         """Add a batch to `metric`; `batch["items"]` are numbers in `items`."""
@@ -161,29 +121,23 @@ class Task(ABC, Generic[Item, Prediction]):
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
         """Predictions for each example of a batch, for the task's predictor."""
 
-    def remarks(self, scores: Mapping[str, float]) -> list[str]:
-        """Lines for a person about the model that is kept, whose validation gave these scores."""
-        return []
-
-    def warnings(self, items: Sequence[Item], scores: Mapping[str, float]) -> list[str]:
-        """Warnings about a training that came to nothing: the validation set, and scores of its best epoch."""
-        return []
-
-    @classmethod
-    def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
-        """A test set that collects the predictions of models; `train` is for tasks that tell apart what it holds."""
-        if cls.scored_as is None:
-            raise DomainbertError(
-                f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`"
-            )
-        return cls.scored_as(config, test)
-
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
     """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows
 
     return ScoresOfRows(scores, width)
+
+
+def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
+    """Return a test set that collects the predictions of models; `train` is for tasks that score seen items apart.
+
+    `DomainbertError` for a task without scores of a test set.
+    """
+    scoring = task_class(type(config)).scoring
+    if scoring is None:
+        raise DomainbertError(f"task: {config.name} has no scores of a test set; expected a task with `scoring`")
+    return scoring(config, test, train)
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from domainbert.data.types import IGNORED
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.labelled.items import Labelled
+from domainbert.tasks.capabilities import Inputs
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.task import Batch, Prediction, Task
 from domainbert.tokenization.align import align_text
@@ -31,6 +32,26 @@ _USUAL_KEY = "text_pair"
 _SINGLE, _PAIRS = "single texts", "pairs of texts"
 
 
+class TextInputs(Inputs["TextTask[Any, Any]"]):
+    """Single texts or pairs of texts."""
+
+    @override
+    def kinds(self, task: TextTask[Any, Any]) -> tuple[str, ...]:
+        if task.reads_both:
+            return _SINGLE, _PAIRS
+        return (_SINGLE,) if task.pair_key is None else (_PAIRS,)
+
+    @override
+    def content_of(self, task: TextTask[Any, Any], row: Mapping[str, Any], text_key: str) -> Content:
+        first, key = text_of(row, text_key), task.pair_key or _USUAL_KEY
+        second, kinds = row.get(key), self.kinds(task)
+        is_pair = isinstance(second, str)
+        if (_PAIRS if is_pair else _SINGLE) not in kinds:
+            found = "a second text" if is_pair else "no string"
+            raise DomainbertError(f"{found} under {key!r}; expected {kinds[0]} for this model")
+        return TextPair(first, str(second)) if is_pair else first
+
+
 class TextTask(Task[Item, Prediction]):
     """A task with a linear head on the pooled [CLS].
 
@@ -41,6 +62,7 @@ class TextTask(Task[Item, Prediction]):
 
     head = "sequence"
     counted = "num_examples"
+    inputs: ClassVar[Inputs[Any]] = TextInputs()
     pair_key: str | None = None
     reads_both: bool = False
 
@@ -67,23 +89,6 @@ class TextTask(Task[Item, Prediction]):
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The key of the second text."""
         return {} if self.pair_key is None else {_PAIR_KEY: self.pair_key}
-
-    @property
-    @override
-    def reads(self) -> tuple[str, ...]:
-        if self.reads_both:
-            return _SINGLE, _PAIRS
-        return (_SINGLE,) if self.pair_key is None else (_PAIRS,)
-
-    @override
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        first, key = text_of(row, text_key), self.pair_key or _USUAL_KEY
-        second = row.get(key)
-        is_pair = isinstance(second, str)
-        if (_PAIRS if is_pair else _SINGLE) not in self.reads:
-            found = "a second text" if is_pair else "no string"
-            raise DomainbertError(f"{found} under {key!r}; expected {self.reads[0]} for this model")
-        return TextPair(first, str(second)) if is_pair else first
 
     @abstractmethod
     def target(self, item: Item) -> ArrayLike:
@@ -134,10 +139,11 @@ class TextTask(Task[Item, Prediction]):
     def _check_contents(self, contents: Sequence[Content]) -> None:
         """Refuse single texts where the models read pairs, and pairs where they do not."""
         kinds = [_PAIRS if isinstance(one, TextPair) else _SINGLE for one in contents]
-        strange = [number for number, kind in enumerate(kinds) if kind not in self.reads]
+        known = self.inputs.kinds(self)
+        strange = [number for number, kind in enumerate(kinds) if kind not in known]
         if strange:
-            found = "a single text" if _PAIRS in self.reads else "a pair of texts"
-            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {self.reads[0]} for this model"))
+            found = "a single text" if _PAIRS in known else "a pair of texts"
+            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {known[0]} for this model"))
 
 
 def _texts(content: Content) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ SENTENCES = [
 def task(make_model) -> CrfNerTask:
     """With transitions that matter, in fp64."""
     task = CrfNerTask(LABELS)
-    task.bind(make_model("crf", 5).head)
+    task.attach_head(make_model("crf", 5).head)
     task.crf.double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_a_linear_teacher_of_a_crf_says_nothing_of_what_the_crf_forbids(task, ma
     batch |= {"output_index": index, "num_outputs_here": 12}
     logits = torch.randn(len(words), 5, generator=torch.Generator().manual_seed(5))
     free = CrfNerTask(LABELS)
-    free.bind(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
+    free.attach_head(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
     teacher = free.teaching.teacher_logits(free, make_model("tokens", 5).head, logits, batch)
     linear = NerTask.teaching.teacher_logits(NerTask(LABELS), make_model("tokens", 5).head, logits, batch)
     with_crf = free.teaching.teacher_logits(free, type("Head", (torch.nn.Module,), {"crf": free.crf})(), logits, batch)

@@ -142,9 +142,10 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
 def test_a_training_that_came_to_nothing_is_told() -> None:
     task = MultiLabelTask(("a", "b"))
     items = [LabelledText("text", labels, 1) for labels in (("a",), ("a",), ("a", "b"), ())]
-    (warning,) = task.warnings(items, {"f1": 0.75})
+    (warning,) = task.fitting.warnings(task, items, {"f1": 0.75})
     assert "micro F1 75.0 on validation, while the same labels for every text get 75.0" in warning
-    assert task.warnings(items, {"f1": 0.8}) == [] == task.warnings([LabelledText("text", (), 1)], {"f1": 0.0})
+    assert task.fitting.warnings(task, items, {"f1": 0.8}) == []
+    assert task.fitting.warnings(task, [LabelledText("text", (), 1)], {"f1": 0.0}) == []
 
 
 def test_the_threshold_of_a_folder() -> None:

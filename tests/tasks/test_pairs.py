@@ -164,8 +164,8 @@ def test_the_folder_says_what_its_model_reads(tokenizer: DomainTokenizer) -> Non
     facts = pair_task("b").folder_facts({})
     assert facts == {"domainbert_text_pair_key": "b"} and ClassificationTask(LABELS).folder_facts({}) == {}
     ours = {TASK_KEY: "classification"}
-    assert ClassificationTask.of_folder(LABELS, ours | facts).reads == ("pairs of texts",)
-    assert ClassificationTask.of_folder(LABELS, ours).reads == ("single texts",)
+    assert ClassificationTask.inputs.kinds(ClassificationTask.of_folder(LABELS, ours | facts)) == ("pairs of texts",)
+    assert ClassificationTask.inputs.kinds(ClassificationTask.of_folder(LABELS, ours)) == ("single texts",)
     several = MultiLabelTask.of_folder(LABELS, {**ours, **facts, "domainbert_threshold": 0.25})
     assert (several.pair_key, several.threshold) == ("b", 0.25)
     with pytest.raises(DomainbertError, match="domainbert_text_pair_key: found 3; expected the key of the second text"):

@@ -48,7 +48,7 @@ def model(make_model: Callable[..., Any]) -> Any:
 @pytest.fixture
 def task(model: Any) -> ParsingTask:
     task = ParsingTask(LABELS)
-    task.bind(model.head)
+    task.attach_head(model.head)
     return task
 
 
@@ -132,9 +132,9 @@ def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask
 
 def test_a_training_that_came_to_nothing_is_told(task: ParsingTask) -> None:
     items = [Sentence(list("abcd"), [2, 0, 4, 2], list("wxyz"), ["_"] * 4, [], 1, 0)]
-    (warning,) = task.warnings(items, {"uas": 0.5})
+    (warning,) = task.fitting.warnings(task, items, {"uas": 0.5})
     assert "UAS 50.0 on validation, while the word beside it as head of every word gets 50.0" in warning
-    assert task.warnings(items, {"uas": 0.6}) == []
+    assert task.fitting.warnings(task, items, {"uas": 0.6}) == []
 
 
 def test_what_a_folder_says(tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_what_a_folder_says(tmp_path: Path) -> None:
 
 
 def test_words_or_a_text_to_predict(task: ParsingTask) -> None:
-    assert task.content_of({"tokens": ["a", "b"], "text": "c"}, "text") == ["a", "b"]
-    assert task.content_of({"body": "a b"}, "body") == "a b"
+    assert task.inputs.content_of(task, {"tokens": ["a", "b"], "text": "c"}, "text") == ["a", "b"]
+    assert task.inputs.content_of(task, {"body": "a b"}, "body") == "a b"
     for row, problem in (
         ({}, "no string under 'text'"),
         ({"tokens": [1]}, "'tokens' holds 1; expected filled strings"),
     ):
         with pytest.raises(DomainbertError, match=problem):
-            task.content_of(row, "text")
+            task.inputs.content_of(task, row, "text")
 
 
 def test_scores_of_arcs_are_in_full_precision_under_autocast(model: Any, task: ParsingTask, tokenizer: Any) -> None:

@@ -17,7 +17,7 @@ from domainbert.models.folder import load_model, open_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import read_treebank
-from domainbert.tasks.parsing.task import ParsingTask
+from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.parsing.trees import is_tree
 from tests.tasks.treebank import write
 
@@ -129,7 +129,7 @@ def the_predictions(treebank: Path, run: Path) -> None:
     ours = [tree.arcs for tree in predictor.predict_trees([item.words for item in items])]
     theirs = [tree.arcs for tree in exported.predict_trees([item.words for item in items])]
     assert ours == theirs and predictor.predict(["", []]) == [[], []]
-    scoring = ParsingTask.scoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"), None)
+    scoring = TreeScoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"))
     greedy = scoring.predict(predictor)
     assert predictor.task.decoding == "greedy" and [len(one.arcs) for one in greedy] == list(map(len, ours))
     scores = json.loads((run / "onnx/metrics.json").read_text())

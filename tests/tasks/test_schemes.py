@@ -211,7 +211,7 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
         sentences.append(Sentence(generator.choices(words, k=size), tags, line, line))
     task = kind(labels_of_types(["a", "é-b"], "BIOES"))
     if kind is CrfNerTask:
-        task.bind(make_model("crf", len(task.labels)).head)
+        task.attach_head(make_model("crf", len(task.labels)).head)
     batches = LabelledBatches(task.encode(sentences, tokenizer, max_length), tokenizer, 64, Share())
     metric, wrong = task.metric(), task.metric()
     for number in range(len(batches)):

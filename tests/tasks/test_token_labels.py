@@ -232,7 +232,7 @@ def test_all_pieces_of_a_word_learn_its_label_in_every_window(tokenizer: Any) ->
 
     crf_task, head = CrfTokenLabelsTask(task.labels, "O"), torch.nn.Module()
     head.crf = Crf(3)
-    crf_task.bind(head)
+    crf_task.attach_head(head)
     assert crf_task.crf is head.crf and bool(head.crf.allowed.all()) and bool(head.crf.allowed_first.all())
     assert float(crf_task.loss(logits, batch).detach()) == pytest.approx(wanted, rel=1e-6), (
         "transitions of 0 change nothing"
@@ -244,10 +244,10 @@ def test_all_pieces_of_a_word_learn_its_label_in_every_window(tokenizer: Any) ->
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items: Any = [SimpleNamespace(labels=["O", "O", "I-PAR"]), SimpleNamespace(labels=["I-INT"])]
-    (warning,) = TokenLabelsTask(LABELS, "O").warnings(items, {"macro_f1": 0.0})
+    (warning,) = TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.0})
     assert "mean token F1 0.0 on validation, while O for every word gets 0.0" in warning
-    assert TokenLabelsTask(LABELS, "O").warnings(items, {"macro_f1": 0.1}) == []
-    (warning,) = TokenLabelsTask(LABELS).warnings(items, {"macro_f1": 0.2})
+    assert TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.1}) == []
+    (warning,) = TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS), items, {"macro_f1": 0.2})
     assert "while O for every word gets 22.2" in warning  # F1 2/3 of one label of three
 
 

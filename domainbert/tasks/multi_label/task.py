@@ -20,7 +20,7 @@ from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import (
     threshold_name,
 )
-from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
@@ -61,6 +61,33 @@ class LabelsTeaching(Teaching["MultiLabelTask"]):
         return sigmoid_divergence(teacher, student)
 
 
+class LabelsFitting(Fitting["MultiLabelTask"]):
+    """Slices at the threshold of the whole set, and a warning about models that always give the same labels."""
+
+    @override
+    def metric_of_slice(self, task: MultiLabelTask) -> Metric:
+        """Return micro F1 at every threshold; `score_of_slice` takes the threshold of the whole set."""
+        from domainbert.metrics.modules import MultiLabelScores
+
+        return MultiLabelScores(task.labels, every_threshold=True)
+
+    @override
+    def score_of_slice(self, task: MultiLabelTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        return float(scores[threshold_name(float(whole["threshold"]))])
+
+    @override
+    def warnings(self, task: MultiLabelTask, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
+        counts = Counter(label for item in items for label in item.labels)
+        right, always = np.cumsum([count for _, count in counts.most_common()]), 0.0
+        if counts:
+            given = len(items) * np.arange(1, len(right) + 1)
+            always = float((2 * right / (given + right[-1])).max())
+        if not counts or always == 1 or scores["f1"] > always + _NEAR:
+            return []
+        found = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
+        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+
+
 class LabelsExplaining(Explaining["MultiLabelTask"]):
     """Explains each label that a text has."""
 
@@ -85,9 +112,10 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     """Gives each text those of `labels` whose probability is at least `threshold`."""
 
     predictor = MultiLabeller
-    scored_as = MultiLabelScoring
+    scoring = MultiLabelScoring
     comparing = Comparing(mean_over_windows, sigmoid_divergence)
     explaining = LabelsExplaining()
+    fitting = LabelsFitting()
     showing = LabelsShowing()
     teaching = LabelsTeaching(is_softmax=False)
 
@@ -155,16 +183,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
         return MultiLabelScores(self.labels)
 
-    def metric_of_slice(self) -> Metric:
-        """Micro F1 at every threshold: which is taken is for the whole set to say."""
-        from domainbert.metrics.modules import MultiLabelScores
-
-        return MultiLabelScores(self.labels, every_threshold=True)
-
-    @override
-    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        return float(scores[threshold_name(float(whole["threshold"]))])
-
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
@@ -178,15 +196,3 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return [
             LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
         ]
-
-    def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that always gives the same labels."""
-        counts = Counter(label for item in items for label in item.labels)
-        right, always = np.cumsum([count for _, count in counts.most_common()]), 0.0
-        if counts:
-            given = len(items) * np.arange(1, len(right) + 1)
-            always = float((2 * right / (given + right[-1])).max())
-        if not counts or always == 1 or scores["f1"] > always + _NEAR:
-            return []
-        found = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
-        return [f"{found} {100 * always:.1f}; {ADVICE}"]

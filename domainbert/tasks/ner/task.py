@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
 from domainbert.labelled.contents import Content
-from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.entities import Sentence
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import (
     ModelScheme,
@@ -20,7 +20,7 @@ from domainbert.labelled.tag_schemes import (
     scheme_of_labels,
     spans_from_tags,
 )
-from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.ner.confidence import Lattice, entity_claims
@@ -38,6 +38,16 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _SCHEME = "domainbert_tags"  # key of config.json
+
+
+class EntityFitting(Fitting["NerTask"]):
+    """Warns about a tagger that finds nothing."""
+
+    @override
+    def warnings(self, task: NerTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
+        entities = sum(len(sentence.spans) for sentence in items)
+        found = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
+        return [found] if entities and not scores["f1"] else []
 
 
 class EntityExplaining(Explaining["NerTask"]):
@@ -78,6 +88,8 @@ class NerTask(Task[Sentence, list[Entity]]):
     predictor = Tagger
     comparing: ClassVar[Comparing | None] = Comparing()
     explaining = EntityExplaining()
+    fitting = EntityFitting()
+    scoring = EntityScoring
     showing = TagShowing()
     teaching: ClassVar[Teaching[Any]] = Teaching()
     scheme: ModelScheme | None
@@ -188,18 +200,6 @@ class NerTask(Task[Sentence, list[Entity]]):
         decoded = decode_labels(logits, batch, self.crf, self.valid)
         return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 
-    def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
-        """A tagger that finds nothing."""
-        entities = sum(len(sentence.spans) for sentence in items)
-        found = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
-        return [found] if entities and not scores["f1"] else []
-
-    @classmethod
-    @override
-    def scoring(cls, config: Ner, test: Labelled[Any], train: Labelled[Any] | None) -> EntityScoring:
-        assert isinstance(test, NerFile) and (train is None or isinstance(train, NerFile))
-        return EntityScoring(config, test, train)
-
 
 class CrfTeaching(Teaching["CrfNerTask"]):
     """Compares marginals over valid tags, for teachers with a linear head too: without them a teacher would give a
@@ -224,7 +224,7 @@ class CrfNerTask(NerTask):
     teaching = CrfTeaching()
 
     @override
-    def bind(self, head: nn.Module) -> None:
+    def attach_head(self, head: nn.Module) -> None:
         self.crf = crf_of(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)

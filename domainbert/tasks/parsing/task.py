@@ -20,7 +20,7 @@ from domainbert.encoders.crf import WordGrid
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
-from domainbert.tasks.capabilities import Showing, Teaching
+from domainbert.tasks.capabilities import Fitting, Inputs, Showing, Teaching
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
@@ -37,6 +37,32 @@ if TYPE_CHECKING:
 _WORDS = "tokens"  # key of words in JSONL
 _NEVER = -1e9  # the logarithm of no probability; finite, so that the difference of two is a number
 _NEAR = 0.02  # of UAS: as good as no better
+
+
+class WordInputs(Inputs["ParsingTask"]):
+    """Words under "tokens", where a row has them, or its text."""
+
+    @override
+    def content_of(self, task: ParsingTask, row: Mapping[str, Any], text_key: str) -> Content:
+        if _WORDS not in row:
+            return text_of(row, text_key)
+        if problem := problem_with_strings(dict(row), _WORDS):
+            raise DomainbertError(problem)
+        words: list[str] = row[_WORDS]
+        return words
+
+
+class ArcFitting(Fitting["ParsingTask"]):
+    """Warns about a parser that is no better than the neighbour of each word as its head."""
+
+    @override
+    def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
+        arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
+        beside = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
+        if scores["uas"] > beside + _NEAR or beside == 1:
+            return []
+        always = f"the word beside it as head of every word gets {100 * beside:.1f}"
+        return [f"UAS {100 * scores['uas']:.1f} on validation, while {always}; {ADVICE}"]
 
 
 class ArcTeaching(Teaching["ParsingTask"]):
@@ -76,7 +102,9 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     head = "biaffine"
     counted = "num_targets"
     predictor = Parser
-    scored_as = TreeScoring
+    scoring = TreeScoring
+    fitting = ArcFitting()
+    inputs = WordInputs()
     showing = ArcShowing()
     teaching = ArcTeaching(is_softmax=False)  # the head gives projections of words, and no logits
     biaffine: Biaffine
@@ -102,18 +130,9 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         return {DECODING: self.decoding}
 
     @override
-    def bind(self, head: nn.Module) -> None:
+    def attach_head(self, head: nn.Module) -> None:
         assert isinstance(head, Biaffine)
         self.biaffine = head
-
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        """The words under "tokens", where a row has them, or the text."""
-        if _WORDS not in row:
-            return text_of(row, text_key)
-        if problem := problem_with_strings(dict(row), _WORDS):
-            raise DomainbertError(problem)
-        words: list[str] = row[_WORDS]
-        return words
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -180,15 +199,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         for row, table, length in zip(heads, tables, lengths, strict=True):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
         return heads.to(arcs.device)
-
-    def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
-        """A parser that is no better than one that hangs every word on the one beside it."""
-        arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
-        beside = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
-        if scores["uas"] > beside + _NEAR or beside == 1:
-            return []
-        always = f"the word beside it as head of every word gets {100 * beside:.1f}"
-        return [f"UAS {100 * scores['uas']:.1f} on validation, while {always}; {ADVICE}"]
 
 
 def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:

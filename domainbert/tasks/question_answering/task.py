@@ -16,7 +16,7 @@ from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, refuse
-from domainbert.tasks.capabilities import Showing, Teaching
+from domainbert.tasks.capabilities import Fitting, Inputs, Showing, Teaching
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
@@ -31,6 +31,30 @@ if TYPE_CHECKING:
 
 _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
 _NEAR = 0.02  # of F1: as good as no better
+
+
+class QuestionInputs(Inputs["QuestionAnsweringTask"]):
+    """Questions with their contexts, under these keys."""
+
+    @override
+    def content_of(self, task: QuestionAnsweringTask, row: Mapping[str, Any], text_key: str) -> TextPair:
+        row = dict(row)
+        refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
+        return TextPair(row["question"], row["context"])
+
+
+class AnswerFitting(Fitting["QuestionAnsweringTask"]):
+    """Warns about a model that is no better than one that never answers."""
+
+    @override
+    def warnings(
+        self, task: QuestionAnsweringTask, items: Sequence[Question], scores: Mapping[str, float]
+    ) -> list[str]:
+        never = sum(not item.answers for item in items) / len(items)
+        if never == 1 or scores["f1"] > never + _NEAR:
+            return []
+        found = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets {100 * never:.1f}"
+        return [f"{found}; {ADVICE}"]
 
 
 class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
@@ -73,7 +97,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     head = "span"
     counted = "num_examples"
     predictor = Reader
-    scored_as = AnswerScoring
+    scoring = AnswerScoring
+    fitting = AnswerFitting()
+    inputs = QuestionInputs()
     showing = AnswerShowing()
     teaching = AnswerTeaching(is_softmax=False, softmax_over="examples")
 
@@ -102,12 +128,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         """The limits, and the threshold that is best on validation, if that has questions without an answer."""
         threshold = round(scores["threshold"], 4) if "threshold" in scores else None
         return {ANSWERS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}
-
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> TextPair:
-        """The question and its context, under these keys."""
-        row = dict(row)
-        refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
-        return TextPair(row["question"], row["context"])
 
     @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -169,14 +189,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
         """The best spans of each context."""
         return best_spans(logits, batch, self.config.max_answer_length, self.config.n_best)
-
-    def warnings(self, items: Sequence[Question], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that never answers."""
-        never = sum(not item.answers for item in items) / len(items)
-        if never == 1 or scores["f1"] > never + _NEAR:
-            return []
-        found = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets {100 * never:.1f}"
-        return [f"{found}; {ADVICE}"]
 
 
 def _text(item: Question, spans: Spans) -> str:

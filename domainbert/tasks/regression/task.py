@@ -24,7 +24,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
-from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Scaling, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.mistakes import Mark, Mistake
@@ -112,6 +112,41 @@ def squared_difference(one: Tensor, other: Tensor) -> Tensor:
     return (one - other).square().sum(dim=-1)
 
 
+class NumberScaling(Scaling["RegressionTask"]):
+    """Standardised numbers in training, the numbers of the files in a folder."""
+
+    full_precision = True
+
+    @override
+    def output_scale(self, task: RegressionTask) -> tuple[float, float]:
+        return task.mean, task.deviation
+
+    @override
+    def init_head(self, task: RegressionTask, head: nn.Module) -> None:
+        weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
+        with torch.no_grad():
+            weight.copy_(weight.double() / task.deviation)
+            bias.copy_((bias.double() - task.mean) / task.deviation)
+
+    @override
+    def folder_weights(self, task: RegressionTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
+        scaled = {name: weights[name].double() * task.deviation for name in (weight, bias)}
+        return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + task.mean).float()}
+
+
+class NumberFitting(Fitting["RegressionTask"]):
+    """Warns about a model that is no better than the mean of the validation set for every text."""
+
+    @override
+    def warnings(self, task: RegressionTask, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
+        spread = float(np.std([item.number for item in items]))
+        if scores["r2"] > _NEAR or spread == 0:
+            return []
+        found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
+        return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
+
+
 class NumberTeaching(Teaching["RegressionTask"]):
     """Compares standardised numbers, whatever the temperature."""
 
@@ -143,10 +178,11 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         mean, deviation: the numbers that an output of 0, and of 1 beside it, stand for; 0 and 1 of a model folder.
     """
 
-    exact = True
-    scored_as = RegressionScoring
+    scoring = RegressionScoring
     comparing = Comparing(mean_over_windows, squared_difference)
     explaining = NumberExplaining()
+    fitting = NumberFitting()
+    scaling = NumberScaling()
     showing = NumberShowing()
     teaching = NumberTeaching(is_softmax=False)
     unknown = float("nan")
@@ -172,26 +208,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """Facts for `config.json` that `transformers` reads."""
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
 
-    @property
-    @override
-    def scale(self) -> tuple[float, float]:
-        return self.mean, self.deviation
-
-    @override
-    def begin(self, head: nn.Module) -> None:
-        """From numbers as the files have them to standardised ones."""
-        weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
-        with torch.no_grad():
-            weight.copy_(weight.double() / self.deviation)
-            bias.copy_((bias.double() - self.mean) / self.deviation)
-
-    @override
-    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """From standardised numbers to those of the files."""
-        weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
-        scaled = {name: weights[name].double() * self.deviation for name in (weight, bias)}
-        return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + self.mean).float()}
-
     def target(self, item: NumberedText) -> float:
         """The standardised number."""
         return (item.number - self.mean) / self.deviation
@@ -215,14 +231,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
         """The number of each text."""
         return [Estimate(value) for value in self.numbers(logits, batch).tolist()]
-
-    def warnings(self, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than the mean of the validation set for every text."""
-        spread = float(np.std([item.number for item in items]))
-        if scores["r2"] > _NEAR or spread == 0:
-            return []
-        found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
-        return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
     def numbers(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the numbers (E,) of the texts, in the units of the files."""

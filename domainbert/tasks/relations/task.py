@@ -17,7 +17,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
-from domainbert.tasks.capabilities import Comparing, Explaining, Showing, Teaching
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Inputs, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
@@ -48,7 +48,7 @@ class RelationClassifier(Predictor[Relation]):
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
         if wrong := {n: type(row).__name__ for n, row in enumerate(rows) if not isinstance(row, Mapping)}:
             raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in wrong.items()})
-        return self.predict([self.task.content_of(row, text_key) for row in rows])
+        return self.predict([self.task.inputs.content_of(self.task, row, text_key) for row in rows])
 
 
 def class_logits_at_cls(logits: Tensor, batch: Batch) -> Tensor:
@@ -62,6 +62,36 @@ def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
     """Return logits (texts, classes) from logits (2 x texts, 2 x classes) at the head's and the tail's marker."""
     halves, place = logits.unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
     return class_logits_at_cls(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's
+
+
+class MarkedInputs(Inputs["RelationsTask"]):
+    """Texts with two entities, as in the training set: marked in the text, or given as characters."""
+
+    @override
+    def kinds(self, task: RelationsTask) -> tuple[str, ...]:
+        """Return the markers too: a teacher that was trained with other markers cannot read these."""
+        return (f"texts with {' '.join(task.reading.markers)} around the entities",)
+
+    @override
+    def content_of(self, task: RelationsTask, row: Mapping[str, Any], text_key: str) -> MarkedText:
+        return marked_text(row, text_key, task.reading.format)
+
+    @override
+    def added_tokens(self, task: RelationsTask) -> Sequence[str]:
+        return task.reading.added_tokens
+
+
+class RelationFitting(Fitting["RelationsTask"]):
+    """Warns about a model that is no better than one that always gives the same relation."""
+
+    @override
+    def warnings(self, task: RelationsTask, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
+        (label, count), *others = Counter(item.label for item in items).most_common()
+        share = count / len(items)
+        if not others or scores["accuracy"] > share:
+            return []
+        found = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
+        return [f"{found} {100 * share:.1f}; {ADVICE}"]
 
 
 class StartsTeaching(Teaching["StartsRelationsTask"]):
@@ -117,9 +147,11 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     """
 
     predictor = RelationClassifier
-    scored_as = RelationScoring
+    scoring = RelationScoring
     comparing = Comparing(class_logits_at_cls)
     explaining = RelationExplaining()
+    fitting = RelationFitting()
+    inputs = MarkedInputs()
     showing = RelationShowing()
     teaching: ClassVar[Teaching[Any]] = Teaching()
     at_starts = False
@@ -127,17 +159,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def __init__(self, labels: Sequence[str], reading: Reading, nothing: str | None = None) -> None:
         super().__init__(labels)
         self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
-
-    @property
-    @override
-    def added_tokens(self) -> Sequence[str]:
-        return self.reading.added_tokens
-
-    @property
-    @override
-    def reads(self) -> tuple[str, ...]:
-        """A teacher that was trained with other markers knows nothing of these."""
-        return (f"texts with {' '.join(self.reading.markers)} around the entities",)
 
     @classmethod
     @override
@@ -159,11 +180,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The markers and the relation that is none, and the `problem_type` for `transformers`."""
         return {"problem_type": "single_label_classification", **self._facts()}
-
-    @override
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
-        """Entities are given as in the training set, marked in the text or as characters."""
-        return marked_text(row, text_key, self.reading.format)
 
     @override
     def target(self, item: RelatedEntities) -> int:
@@ -239,15 +255,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """The relation of each text, and the probabilities of all."""
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
         return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
-
-    def warnings(self, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that always says the same relation."""
-        (label, count), *others = Counter(item.label for item in items).most_common()
-        share = count / len(items)
-        if not others or scores["accuracy"] > share:
-            return []
-        found = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
-        return [f"{found} {100 * share:.1f}; {ADVICE}"]
 
 
 class StartsRelationsTask(RelationsTask):

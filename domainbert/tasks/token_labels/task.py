@@ -24,7 +24,7 @@ from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.meaningful import meaningful
-from domainbert.tasks.capabilities import Comparing, Explaining, Teaching
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Teaching
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
@@ -136,6 +136,23 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         return meaningful(np.stack(counts), self.classes, self.nothing)
 
 
+class WordFitting(Fitting["TokenLabelsTask"]):
+    """Warns about a model that is no better than one that always gives the same label."""
+
+    @override
+    def warnings(
+        self, task: TokenLabelsTask, items: Sequence[TaggedSentence], scores: Mapping[str, float]
+    ) -> list[str]:
+        counts = Counter(label for item in items for label in item.labels)
+        label, count = counts.most_common(1)[0]
+        share = count / sum(counts.values())
+        always = 0.0 if label == task.nothing else 2 * share / (1 + share) / len(counts.keys() - {task.nothing})
+        if share == 1 or scores["macro_f1"] > always:
+            return []
+        found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
+        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+
+
 class WordExplaining(Explaining["TokenLabelsTask"]):
     """Explains the label of each word."""
 
@@ -157,9 +174,10 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     head = "tokens"
     counted = "num_targets"
     predictor = WordLabeller
-    scored_as = WordScoring
+    scoring = WordScoring
     comparing: ClassVar[Comparing | None] = Comparing()
     explaining = WordExplaining()
+    fitting = WordFitting()
     teaching = Teaching()
     crf: Crf | None = None
 
@@ -220,17 +238,6 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         decoded = decode_words(logits, batch, self.crf)
         return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
 
-    def warnings(self, items: Sequence[TaggedSentence], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that always gives the same label."""
-        counts = Counter(label for item in items for label in item.labels)
-        label, count = counts.most_common(1)[0]
-        share = count / sum(counts.values())
-        always = 0.0 if label == self.nothing else 2 * share / (1 + share) / len(counts.keys() - {self.nothing})
-        if share == 1 or scores["macro_f1"] > always:
-            return []
-        found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
-        return [f"{found} {100 * always:.1f}; {ADVICE}"]
-
 
 class CrfTokenLabelsTask(TokenLabelsTask):
     """The same with a CRF over the words, in which any label may follow any other."""
@@ -239,7 +246,7 @@ class CrfTokenLabelsTask(TokenLabelsTask):
     comparing = None
 
     @override
-    def bind(self, head: nn.Module) -> None:
+    def attach_head(self, head: nn.Module) -> None:
         self.crf = crf_of(head)
 
 

@@ -78,7 +78,7 @@ class GradeTask(TextTask[GradedText, Graded]):
     """A number for each text: the one output of a linear head on the pooled [CLS]."""
 
     teaching = GradeTeaching(is_softmax=False)
-    scored_as = GradeScoring
+    scoring = GradeScoring
     unknown = float("nan")  # the target of a text without a grade
 
     @classmethod
