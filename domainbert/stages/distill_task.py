@@ -94,19 +94,19 @@ class DistillTask(LabelledTraining):
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
-        if reason := self.task.untaught(self.unlabelled is not None):
+        if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
             raise DomainbertError(f"task: {reason}")
         if self.max_length is not None:
             self.task.check_window(self.max_length)
         for number, loss in enumerate(self.losses):
-            if isinstance(loss, LogitMSE) and not self.task.has_logits:
+            if isinstance(loss, LogitMSE) and not self.task.distillation.has_logits:
                 raise DomainbertError(
                     f"losses[{number}]: LogitMSE compares a logit for each label, which {self.task.name} has none of; "
                     "expected SoftTargets, HardTargets or losses on layers"
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
                 raise DomainbertError(f"losses[{number}]: positions: all is for distill; expected positions: predicted")
-        if self.cache is not None and not self.task.has_logits:
+        if self.cache is not None and not self.task.distillation.has_logits:
             raise DomainbertError(
                 f"cache: keeps a logit for each label, which {self.task.name} has none of; expected none"
             )
@@ -171,7 +171,7 @@ def _need_one_vocabulary(
 ) -> None:
     """Raise `DomainbertError` where a task that can be compared by one vocabulary alone has several; first that of the
     student, if it has a model of its own, then those of the teachers, None for one that is not known yet."""
-    if not task.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
+    if not task.distillation.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
         return
     names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
     known = [(name, one) for name, one in zip(names, fingerprints, strict=True) if one is not None]

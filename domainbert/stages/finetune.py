@@ -63,7 +63,7 @@ class Finetune(LabelledTraining):
             raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
         if self.r_drop is not None and self.dropout == 0:
             raise DomainbertError("r_drop: compares readings with different dropout; found dropout: 0, expected more")
-        if self.r_drop is not None and (reason := self.task.uncompared):
+        if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
             raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")

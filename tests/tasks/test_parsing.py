@@ -141,7 +141,8 @@ def test_what_a_folder_says(tmp_path: Path) -> None:
     assert ParsingTask.of_folder(LABELS, {}).decoding == "mst"
     facts = ParsingTask(LABELS, "greedy").folder_facts({})
     assert ParsingTask.of_folder(LABELS, facts).decoding == "greedy"
-    assert (Parsing.told(facts), Parsing.told({})) == ({"decode": "greedy"}, {})
+    read = Parsing.evaluation.settings_from_model_config
+    assert (read(facts), read({})) == ({"decode": "greedy"}, {})
     with pytest.raises(DomainbertError, match="domainbert_decode: found 'best'; expected mst or greedy"):
         ParsingTask.of_folder(LABELS, {"domainbert_decode": "best"})
 

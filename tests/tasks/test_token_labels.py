@@ -93,9 +93,8 @@ def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
         TokenLabelsTask.of_training(TokenLabels(), train)
     with pytest.raises(DomainbertError, match="outside: no word has the label 'o'"):
         TokenLabels(outside="o").check_labels(["O", "X"])
-    assert TokenLabels.told({}) == {} and TokenLabels.told(TokenLabelsTask(("A",)).folder_facts({})) == {
-        "outside": None
-    }
+    read = TokenLabels.evaluation.settings_from_model_config
+    assert read({}) == {} and read(TokenLabelsTask(("A",)).folder_facts({})) == {"outside": None}
     assert TokenLabelsTask.of_folder(("O", "X"), TokenLabelsTask(("O", "X"), "O").folder_facts({})).nothing == "O"
     task = TokenLabelsTask.of_training(TokenLabels(outside=None, head="crf"), train)
     assert task.labels == ("NN", "VB") and isinstance(task, CrfTokenLabelsTask)

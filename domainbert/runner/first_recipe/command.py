@@ -21,6 +21,7 @@ from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import in_comment, of_file, of_task, recipe_text
 from domainbert.settings.command_line import Typed
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config_capabilities import Recognising
 
 FLAGS = {
     **dict.fromkeys(("labelled", "corpus", "model", "teacher", "out", "run_folder"), "one"),
@@ -162,11 +163,11 @@ def _check_single(model: str) -> None:
 
 def _check_taught(task: TaskConfig, asked: Mapping[str, str]) -> None:
     """`DomainbertError` for a task that `distill-task` cannot teach, or not on text without labels, or not so."""
-    if reason := task.untaught("corpus" in asked):
+    if "corpus" in asked and (reason := task.distillation.unlabelled_unsupported):
         raise DomainbertError(f"--teacher: {reason}")
     if "corpus" in asked and task.reads_pairs:
         raise DomainbertError("--corpus: has single texts, and the task reads pairs; beside --teacher expected none")
-    if task.shares_vocabulary:
+    if task.distillation.shares_vocabulary:
         from domainbert.models.folder import open_model
 
         one, other = (open_model(resolve_path(asked[name])).tokenizer().fingerprint for name in ("model", "teacher"))
@@ -210,7 +211,7 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     encoder, named = sizes.encoder(words, size, machine)
     hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)[1:]
     items = len(labelled.read["train"].items)
-    window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=labelled.task.reads_whole)
+    window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=_recognising(labelled).whole_texts)
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
@@ -221,7 +222,7 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
         "model": found.model,
         "teacher": found.teacher,
         "task": of_task(labelled.task),
-        "reads_training": labelled.task.reads_training,
+        "reads_training": labelled.task.evaluation.uses_training_set,
         "seen": Chosen(of_file(data.train), "tells entities seen in training from unseen ones"),
         "train": of_file(data.train),
         "validation": of_file(data.validation) if data.validation else None,
@@ -229,7 +230,7 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
         "window": window,
         "batch": sizes.batch(items),
         "epochs": sizes.epochs(items),
-        "rate": sizes.rate(hidden, labelled.task.has_many_targets),
+        "rate": sizes.rate(hidden, _recognising(labelled).many_targets),
         "head_rate": Chosen(1e-3, "the default"),
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
@@ -237,6 +238,12 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     if found.teacher is not None:
         return facts | _teaching(found.teacher, labelled, facts["seeds"].value)
     return facts if corpus is None else facts | _pretraining(corpus, named, hidden, found)
+
+
+def _recognising(labelled: LabelledFacts) -> Recognising[Any]:
+    """Return the part of the task that recognised the file."""
+    assert labelled.task.recognising is not None
+    return labelled.task.recognising
 
 
 def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
@@ -250,8 +257,8 @@ def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> di
     """The facts of the teacher's stage, and of the models that it gives."""
     _, hidden, _ = _sizes_of_model(teacher)
     return {
-        "asked_before": labelled.task.has_logits,
-        "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
+        "asked_before": labelled.task.distillation.has_logits,
+        "teacher_rate": sizes.rate(hidden, _recognising(labelled).many_targets),
         "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }

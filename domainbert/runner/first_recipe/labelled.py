@@ -108,8 +108,8 @@ def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
             read_file(task, file)
         return task, ""
     except DomainbertError as error:
-        mending = task.mending()
-        if mending is None:
+        repairing = None if task.recognising is None else task.recognising.with_repair(task)
+        if repairing is None:
             raise
         problem = error.problems[0].partition("; expected")[0]
-    return _readable(mending, files)[0], problem
+    return _readable(repairing, files)[0], problem

@@ -123,7 +123,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ParsingTask:
-        return cls(labels, **Parsing.told(fields))
+        return cls(labels, **Parsing.evaluation.settings_from_model_config(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The way in which trees are made of scores."""
