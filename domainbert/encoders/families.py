@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.head_config import HeadConfig
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from domainbert.encoders.family import Family
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.names import NameMap
@@ -45,9 +44,6 @@ BIAFFINE = "biaffine"
 
 _ON_TOP_OF = {CRF: TOKENS, BIAFFINE: None}
 """Kinds of our own: one of a family's with more on top, or None, the encoder alone. No family has to know of them."""
-
-_SIZES = {BIAFFINE: ("arc_size", "label_size")}
-"""Sizes of such a head that do not follow from encoder and labels: its arguments, and keys of `config.json`."""
 
 
 def family_names() -> list[str]:
@@ -106,29 +102,31 @@ def family(config: EncoderConfig) -> Family[Any]:
 def build_model(
     config: EncoderConfig,
     vocabulary: VocabularyFacts,
-    kind: str,
+    head: HeadConfig | str,
     num_labels: int = 0,
-    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> EncoderWithHead:
-    """A freshly initialised encoder with a head of one of the `head_kinds`.
+    """Build a freshly initialised encoder with a head: a configuration, or one of the `head_kinds` with its defaults.
 
-    `num_labels` are outputs of a task's, `sizes` what else a head of ours has to be told (`head_sizes`).
-    `DomainbertError` where the family has no such head, or the encoder does not go with the vocabulary.
+    `num_labels` are outputs of a task's head. `DomainbertError` where the family has no such head, or the encoder does
+    not go with the vocabulary.
     """
     from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import Crf
     from domainbert.encoders.heads import EncoderWithHead
 
-    own = family(config)
+    head = HeadConfig.of(head)
+    own, kind = family(config), head.kind
     encoder = own.encoder(config, vocabulary)
     if kind not in head_kinds(config):
         raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; it has {', '.join(head_kinds(config))}")
     if kind == BIAFFINE:
-        return EncoderWithHead(encoder, Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **sizes))
-    head = own.head(family_kind(kind) or kind, config, encoder, num_labels)
+        biaffine = Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **head.sizes)
+        head = replace(head, arc_size=biaffine.arc_size, label_size=biaffine.label_size)
+        return EncoderWithHead(encoder, biaffine, head)
+    module = own.head(family_kind(kind) or kind, config, encoder, num_labels)
     if kind == CRF:
-        head.crf = Crf(num_labels)
-    return EncoderWithHead(encoder, head)
+        module.crf = Crf(num_labels)
+    return EncoderWithHead(encoder, module, head)
 
 
 def head_kinds(config: EncoderConfig) -> list[str]:
@@ -140,19 +138,6 @@ def head_kinds(config: EncoderConfig) -> list[str]:
 def family_kind(kind: str | None) -> str | None:
     """The kind of head that a family makes for it; None where it is the encoder alone."""
     return kind if kind is None else _ON_TOP_OF.get(kind, kind)
-
-
-def head_sizes(kind: str | None, fields: Mapping[str, Any]) -> dict[str, int]:
-    """Those of a head's arguments that are sizes, from the fields of a `config.json`; most kinds have none."""
-    found = {name: fields[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
-    for name, size in found.items():
-        require(type(size) is int and size >= 1, f"domainbert_{name}: found {size!r:.80}; expected a positive number")
-    return found
-
-
-def size_facts(kind: str | None, head: nn.Module) -> dict[str, int]:
-    """The keys of `config.json` from which `head_sizes` reads them, for a head of this kind."""
-    return {f"domainbert_{name}": getattr(head, name) for name in _SIZES.get(kind or "", ())}
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:

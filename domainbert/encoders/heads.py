@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
+from domainbert.encoders.head_config import HeadConfig, Pooling, pooled
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, filled_up, select, text_numbers
+from domainbert.encoders.packed import Packed, filled_up
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -80,10 +81,10 @@ class SequenceHead(nn.Module):
     """A label for each text, from the pooled [CLS] token; the pooler's activation is `tanh`, or one of the layers'.
 
     Attributes:
-        takes_means: whether it reads the mean of a text's tokens in place of the [CLS].
+        pooling: which state of a text it reads, see `HeadConfig`.
     """
 
-    takes_means: bool = False
+    pooling: Pooling = "cls"
 
     def __init__(
         self, hidden_size: int, num_labels: int, dropout: float, activation: str, input_dropout: float = 0.0
@@ -137,13 +138,6 @@ def build_head(
     return head
 
 
-def text_means(hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
-    """The means (N, H) of hidden states (B, S, H) over the texts that the flattened `positions` (N,) are in."""
-    texts = text_numbers(segment_ids).flatten()
-    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
-    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
-
-
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
 
@@ -151,15 +145,19 @@ class EncoderWithHead(nn.Module):
     for spans, [CLS] for sequence labels; these may read the text that it begins instead.
 
     Attributes:
+        head_config: configuration of the head; None of a head that no folder keeps.
         borrowed: parameters of another model, which that one trains and saves, that this one reads.
     """
 
     borrowed: tuple[nn.Parameter, ...] = ()
 
-    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, head: nn.Module, config: HeadConfig | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.head_config = config
+        if isinstance(head, SequenceHead) and config is not None and config.pooling is not None:
+            head.pooling = config.pooling
 
     def forward(self, tokens: Packed, positions: Tensor, pairs: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens; and those (P, 2) of
@@ -170,7 +168,7 @@ class EncoderWithHead(nn.Module):
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H) at `positions` (N,); training on a CPU appends further rows, see `filled_up`."""
-        if self._takes_means:
+        if self._pooling != "cls":
             return self.states(self.encoder(tokens), tokens, positions)
         fills_up = self.training and positions.device.type == "cpu"
         return self.encoder(tokens, filled_up(positions) if fills_up else positions)
@@ -181,13 +179,13 @@ class EncoderWithHead(nn.Module):
         return self.read(states[: len(positions)]), self.head.judge(states[len(positions) :], pairs)
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or the means of
+        """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or pooled over
         the texts that these are in."""
-        return text_means(hidden, tokens.segment_ids, positions) if self._takes_means else select(hidden, positions)
+        return pooled(self._pooling, hidden, tokens.segment_ids, positions)
 
     @property
-    def _takes_means(self) -> bool:
-        return isinstance(self.head, SequenceHead) and self.head.takes_means
+    def _pooling(self) -> Pooling:
+        return self.head.pooling if isinstance(self.head, SequenceHead) else "cls"
 
     def read(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""

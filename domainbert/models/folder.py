@@ -15,6 +15,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -53,9 +54,9 @@ class ModelFolder:
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
     @property
-    def head_sizes(self) -> dict[str, int]:
-        """Sizes of a head of ours, see `families.build_model`."""
-        return families.head_sizes(self.head, self.fields)
+    def head_config(self) -> HeadConfig | None:
+        """The configuration of the head; None of an encoder alone."""
+        return None if self.head is None else HeadConfig.from_json(self.head, self.fields)
 
     @property
     def reads_texts(self) -> bool:
@@ -107,7 +108,8 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         config = families.config_class_of(fields).from_json(fields)
         fields.setdefault("model_type", config.model_type)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
-        families.head_sizes(head, fields)
+        if head is not None:
+            HeadConfig.from_json(head, fields)
         labels = {int(index): name for index, name in _id2label(fields, head).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
@@ -181,30 +183,28 @@ def read_seeds(path: Path) -> dict[str, Any]:
 
 def load_model(
     path: Path | ModelFolder,
-    head: str,
+    head: HeadConfig | str,
     labels: Sequence[str] = (),
     dropout: float | None = None,
-    sizes: Mapping[str, int] | None = None,
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
     """An encoder with a head, in fp32, its opened folder, and the Hugging Face names of what the folder lacked of the
     head, which is made.
 
-    The head's own tensors are taken if the folder has that kind of head with the same labels and sizes. What all heads
+    The head's own tensors are taken if the folder has the same head with the same labels. What all heads
     of a family have is taken wherever it is found, and so is BERT's pooler, which is part of Hugging Face's base model.
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
-        head: one of `encoders.families.head_kinds`.
+        head: its configuration; or its kind, which takes the folder's own configuration if it has such a head.
         labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
         dropout: overrides the dropout in `config.json`.
-        sizes: of a head of ours, see `families.build_model`; None takes the folder's own.
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
             accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
             output weights are not the word embeddings.
     """
-    model, folder, made, unused = _read_model(path, head, labels, dropout, sizes)
+    model, folder, made, unused = _read_model(path, head, labels, dropout)
     _say_unused(folder.path, unused)
     return model, folder, made
 
@@ -222,12 +222,12 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 
     from domainbert.encoders.heads import EncoderWithHead
 
-    model, folder, *_ = _read_model(path, families.TOKENS, ("O",), None, None)
+    model, folder, *_ = _read_model(path, families.TOKENS, ("O",), None)
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
 def _read_model(
-    path: Path | ModelFolder, head: str, labels: Sequence[str], dropout: float | None, sizes: Mapping[str, int] | None
+    path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
     """As `load_model`, and the names of the weights that are not used."""
     from domainbert.encoders.names import from_hugging_face
@@ -237,13 +237,15 @@ def _read_model(
     need_weights(folder)
     config = folder.config.as_trained(dropout)
     labels = tuple(labels) or folder.labels
-    sizes = folder.head_sizes if sizes is None else sizes
-    model = families.build_model(config, folder.vocabulary, head, len(labels), sizes)
-    names = families.name_map(config, head)
+    own_head = folder.head_config
+    if own_head is None or own_head.kind != head:
+        own_head = HeadConfig.of(head)
+    model = families.build_model(config, folder.vocabulary, own_head, len(labels))
+    kind, names = own_head.kind, families.name_map(config, own_head.kind)
     tensors = load_tensors(folder.path, config)
-    unused = check_names(folder.path, tensors, config, head)
-    same = (folder.head, folder.labels, folder.head_sizes) == (head, labels, sizes)
-    if not same and not predicts_entries(config, head):
+    unused = check_names(folder.path, tensors, config, kind)
+    same = (folder.labels, folder.head_config) == (labels, own_head)
+    if not same and not predicts_entries(config, kind):
         own = families.family(config)
         tensors = {name: one for name, one in tensors.items() if name.startswith((own.prefix, *own.of_any_head))}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
@@ -315,7 +317,9 @@ def save_model(
         **(facts or {}),
     }
     if families.family_kind(head) != head:
-        fields |= {_HEAD: head, **families.size_facts(head, model.head)}
+        fields[_HEAD] = head
+    if head is not None and model.head_config is not None:
+        fields |= model.head_config.to_json()
     if teachers:
         fields[_TEACHERS] = list(teachers)
     if labels:

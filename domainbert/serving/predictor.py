@@ -155,7 +155,7 @@ def _moved(tensor: Tensor, device: torch.device) -> Tensor:
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     """The model of an exported folder without its weights, but with what decodes."""
     with shapes_only():
-        model = build_model(folder.config, folder.vocabulary, head, len(folder.labels), folder.head_sizes)
+        model = build_model(folder.config, folder.vocabulary, folder.head_config or head, len(folder.labels))
     decoder = decoder_of(model.head, folder.labels)
     if decoder is not None:
         decoder.read(folder.path)

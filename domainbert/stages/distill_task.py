@@ -262,7 +262,7 @@ def _start(settings: DistillTask, inputs: Inputs, teachers: Teachers, task: Task
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
         opened = inputs.model(settings.model)
-        model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
+        model, folder, made = load_model(opened, task.head_config, task.labels, dropout)
         config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.inputs.added_tokens(task))
         if not made:
             task.scaling.init_head(task, model.head)
@@ -270,7 +270,7 @@ def _start(settings: DistillTask, inputs: Inputs, teachers: Teachers, task: Task
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
-        outputs = task.head, len(task.labels), vocabulary, task.head_sizes
+        outputs = task.head_config, len(task.labels), vocabulary
         model, taken = build_student(config.as_trained(dropout), student, teacher.model, *outputs)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:

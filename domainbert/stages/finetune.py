@@ -179,7 +179,7 @@ def _start(settings: Finetune, inputs: Inputs, task: Task[Any, Any]) -> Start:
     dropout = settings.dropout
     if settings.init == "pretrained":
         opened = inputs.model(settings.model)
-        model, folder, made = load_model(opened, task.head, task.labels, dropout, task.head_sizes)
+        model, folder, made = load_model(opened, task.head_config, task.labels, dropout)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
         if not made:
             task.scaling.init_head(task, model.head)
@@ -190,7 +190,7 @@ def _start(settings: Finetune, inputs: Inputs, task: Task[Any, Any]) -> Start:
             encoder, path = folder.config, folder.path
         config, tokenizer, teachers = encoder, inputs.tokenizer(path), ()
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config.as_trained(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
+        model = build_model(config.as_trained(dropout), vocabulary, task.head_config, len(task.labels))
     check_length(settings.max_length, config)
     tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

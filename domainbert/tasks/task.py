@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, told_where
 from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
@@ -42,7 +42,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
-        head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
+        head_config: configuration of the head of models that are trained; a model folder has its own.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         predictor: what predicts with a finished model.
         scoring: the scores of a test set, if it has any; takes configuration, test set and training set.
@@ -52,7 +52,6 @@ class Task(ABC, Generic[Item, Prediction]):
     """
 
     head: ClassVar[str]
-    head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
@@ -66,6 +65,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
+        self.head_config = HeadConfig(self.head)
         self.headline: Headline | None = None
         self.word_splitting: WordSplitting | None = None
 

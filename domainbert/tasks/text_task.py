@@ -16,6 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, pair_example, text_example
 from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.labelled.items import Labelled
@@ -72,6 +73,7 @@ class TextTask(Task[Item, Prediction]):
         task = super().of_training(config, train)
         assert isinstance(task, cls)
         task.pair_key = getattr(config.reading, "text_pair_key", None)
+        task.head_config = HeadConfig(cls.head, pooling=getattr(config, "pooling", None))
         return task
 
     @classmethod

@@ -19,6 +19,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
@@ -292,7 +293,7 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
         assert Finetune(task=config, **files).r_drop is None
     said = refused(CrfNerTask(TAGS), "crf")
     assert said == "r_drop: the tags of a CRF depend on one another; expected head: linear, or no r_drop"
-    parser = build_model(CONFIG, VocabularyFacts(30, 0), "biaffine", 3, {"arc_size": 4, "label_size": 5})
+    parser = build_model(CONFIG, VocabularyFacts(30, 0), HeadConfig("biaffine", arc_size=4, label_size=5), 3)
     with pytest.raises(DomainbertError, match=r"^r_drop: predictions of parsing cannot be compared"):
         FineTuning(parser, ParsingTask(CLASSES), OptimConfig(), ScheduleConfig(), 1, [], r_drop=RDropConfig())
     silent = type("Silent", (ClassificationTask,), {"comparing": None, "__module__": ClassificationTask.__module__})

@@ -121,7 +121,7 @@ def test_validation_counts_the_trees_of_all_batches(model: Any, task: ParsingTas
 def test_the_settings_of_a_training_reach_the_task(tmp_path: Path) -> None:
     config = Parsing(decode="greedy", arc_size=8, label_size=4)
     task = ParsingTask.of_training(config, Treebank(tmp_path, ITEMS, "conll", False))
-    assert (task.labels, task.decoding, task.head_sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
+    assert (task.labels, task.decoding, task.head_config.sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
 
 
 def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask, tokenizer: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from domainbert.cli import main
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.packed import Packed
 from domainbert.metrics.attachment import LENGTHS
 from domainbert.models.folder import load_model, open_model
@@ -157,9 +158,10 @@ def the_folder_as_a_start(best: Path) -> None:
     """The head is taken over with the same labels and sizes, and made anew with others."""
     folder = open_model(best)
     sizes = {"arc_size": 24, "label_size": 12}
-    assert folder.head_sizes == sizes and load_model(best, "biaffine", folder.labels, sizes=sizes)[2] == []
+    assert folder.head_config == HeadConfig("biaffine", **sizes)
+    assert load_model(best, folder.head_config, folder.labels)[2] == []
     for labels, other in ((folder.labels[:-1], sizes), (folder.labels, {"arc_size": 8, "label_size": 12})):
-        model, _, made = load_model(best, "biaffine", labels, sizes=other)
+        model, _, made = load_model(best, HeadConfig("biaffine", **other), labels)
         assert "biaffine.arc" in made and model.head.arc.shape == (other["arc_size"] + 1, other["arc_size"])
     assert load_model(best, "tokens", ("O",))[2] == ["classifier.weight", "classifier.bias"]
 

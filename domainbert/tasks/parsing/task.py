@@ -17,6 +17,7 @@ from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
@@ -117,7 +118,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def of_training(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
         """The labels of a treebank, and the sizes that are asked for."""
         task = cls(label_set(train.items), config.decode)
-        task.head_sizes = {"arc_size": config.arc_size, "label_size": config.label_size}
+        task.head_config = HeadConfig(cls.head, arc_size=config.arc_size, label_size=config.label_size)
         return task
 
     @classmethod

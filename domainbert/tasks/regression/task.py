@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
@@ -193,7 +194,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
         """`DomainbertError` if the numbers of the training set do not differ."""
         task = cls([OUTPUT])
-        task.pair_key = config.format.text_pair_key
+        task.pair_key, task.head_config = config.format.text_pair_key, HeadConfig(cls.head, pooling=config.pooling)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
         if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
