@@ -139,7 +139,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     lesson = _Lesson(settings, inputs, task, teachers, text, validation)
-    return train_seeds(out, settings.seeds, inputs.made_from, settings.chosen_by, lesson.train_seed)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:

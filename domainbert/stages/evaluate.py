@@ -87,6 +87,7 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import confusion_lines, cost_lines
     from domainbert.stages.evaluated_cards import write_cards
+    from domainbert.stages.weak_teachers import weak_teachers
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
@@ -100,6 +101,7 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
         "gold": scoring.num_gold,
         "bootstrap": {"resamples": resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
+    summary["warnings"] += weak_teachers(settings.models, costs, task.headline)
     for name, cost in costs.items():
         summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
     how = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}

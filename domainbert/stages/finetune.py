@@ -90,7 +90,7 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
 
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     train_seed = partial(_train_seed, settings, inputs, task, train, validation)
-    return train_seeds(out, settings.seeds, inputs.made_from, settings.chosen_by, train_seed)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
 
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:

@@ -33,19 +33,15 @@ class Inputs:
     """
 
     def __init__(self) -> None:
-        self._facts: Callable[[], Freshness] = partial(Freshness, {})
+        self.facts: Callable[[], Freshness] = partial(Freshness, {})
+        """Everything that decides the output of the stage: its settings and the contents of its inputs."""
         self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
 
     def of_stage(self, facts: Callable[[], Freshness]) -> Inputs:
         """The same inputs for a stage that makes its output from these facts, computed if they are needed."""
         found = copy.copy(self)
-        found._facts = facts
+        found.facts = facts
         return found
-
-    @property
-    def made_from(self) -> Freshness:
-        """Everything that decides the output of the stage: settings and contents of inputs."""
-        return self._facts()
 
     def model(self, path: Path) -> ModelFolder:
         """The facts of a model folder, see `open_model`; its tokenizer is read once, too."""

@@ -19,7 +19,7 @@ from tests.golden.write import HERE, PROCESSOR, numbers_of, processor, run_recip
 GOLDEN = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(HERE.glob("*.json"))}
 # Relative and absolute. The norm of a gradient shrinks as a model fits, what rounding adds to it does not.
 TOLERANCES = {
-    "[train/loss]": (1e-5, 1e-7),
+    "[train/loss]": (2e-5, 1e-7),  # a processor with other vector units was 1.05e-5 away
     "[train/grad_norm]": (5e-4, 1e-6),
     "[train/": (1e-4, 1e-6),
     "": (1e-4, 1e-4),

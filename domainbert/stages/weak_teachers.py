@@ -1,0 +1,44 @@
+"""Warnings of `evaluate` about teachers that are not better than the small model without a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from domainbert.metrics.headline import Headline
+from domainbert.models.folder import read_seeds
+
+
+def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, Any]], headline: Headline) -> list[str]:
+    """Compare the validation scores of larger models with those of models of the size of a student.
+
+    A model taught by a weak teacher scores below the same model without a teacher (docs/results.md, "Training length").
+    Validation scores, because a choice must not depend on the test set.
+
+    Args:
+        models: names of the evaluated systems and their folders.
+        costs: for each system `parameters`, and `teachers`, the names of the models that it was distilled from.
+        headline: metric by which the seeds were chosen.
+
+    Returns:
+        A warning for each larger system and each system of a student's size that scores at least as high.
+    """
+    scores = dict(_validation_scores(models, headline))
+    sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
+    untaught = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
+    return [
+        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[alone]:.4f} of "
+        f"{alone}, a model of the student's size without a teacher; train the teacher for more steps"
+        for teacher, parameters in untaught.items()
+        for alone, size in untaught.items()
+        if size in sizes and parameters > size and headline.best([scores[alone], scores[teacher]]) == 0
+    ]
+
+
+def _validation_scores(models: Mapping[str, Path], headline: Headline) -> Iterator[tuple[str, float]]:
+    for name, folder in models.items():
+        if (folder / "seeds.json").is_file():
+            by_seed = read_seeds(folder).get(f"validation_{headline.key}", {})
+            if by_seed:
+                yield name, sum(by_seed.values()) / len(by_seed)
