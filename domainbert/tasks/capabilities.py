@@ -62,6 +62,10 @@ class Showing(Generic[AnyTask]):
         return task.labels[int(target)] if int(target) != IGNORED else "none"
 
 
+def _softmax_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+    return softmax_divergence(teacher, student)
+
+
 @dataclass(frozen=True)
 class Teaching(Generic[AnyTask]):
     """Distillation: a student is compared with its teachers output by output, each a word or a text."""
@@ -72,13 +76,9 @@ class Teaching(Generic[AnyTask]):
     softmax_over: Literal["outputs", "examples"] = "outputs"
     """Distributions that `SoftTargets` averages over: of each output, or of all outputs of an example together."""
 
-    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Return the divergence (N,) of a student's `teacher_logits` from its teacher's, both divided by the
-        temperature, to be summed.
-
-        `example` (M,) is the example of each output, or -1 where no window reads the output.
-        """
-        return softmax_divergence(teacher, student)
+    divergence: Callable[[Tensor, Tensor, Tensor], Tensor] = _softmax_of_outputs
+    """Divergence (N,), to be summed, of a student's `teacher_logits` from its teacher's, both divided by the
+    temperature; the third argument (M,) is the example of each output, or -1 where no window reads the output."""
 
     def num_outputs(self, task: AnyTask) -> int:
         """Return the number of columns of `teacher_logits`."""

@@ -53,14 +53,6 @@ def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
     return (holds * yes + (1 - holds) * no).mean(dim=-1)
 
 
-class LabelsTeaching(Teaching["MultiLabelTask"]):
-    """Compares the probability of each label."""
-
-    @override
-    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        return sigmoid_divergence(teacher, student)
-
-
 class LabelsFitting(Fitting["MultiLabelTask"]):
     """Slices at the threshold of the whole set, and a warning about models that always give the same labels."""
 
@@ -117,7 +109,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     explaining = LabelsExplaining()
     fitting = LabelsFitting()
     showing = LabelsShowing()
-    teaching = LabelsTeaching(is_softmax=False)
+    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: sigmoid_divergence(teacher, student))
 
     def __init__(
         self, labels: Sequence[str], threshold: float = _USUAL, pos_weight: Sequence[float] | None = None

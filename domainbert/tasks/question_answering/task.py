@@ -57,6 +57,13 @@ class AnswerFitting(Fitting["QuestionAnsweringTask"]):
         return [f"{found}; {ADVICE}"]
 
 
+def answer_divergence(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+    """Return the mean of the divergences of start and end, as in the loss."""
+    read = example >= 0
+    source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
+    return (source.exp() * (source - own)).mean(dim=1)
+
+
 class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
     """Compares the distributions of start and end of an answer among [CLS] and the pieces of a context."""
 
@@ -64,13 +71,6 @@ class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
     def facts(self, task: QuestionAnsweringTask) -> dict[str, Any]:
         """Return also the length of questions: a teacher reads as much of a question as the student."""
         return {**super().facts(task), "max_question_length": task.config.max_question_length}
-
-    @override
-    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Return the mean of the divergences of start and end, as in the loss."""
-        read = example >= 0
-        source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
-        return (source.exp() * (source - own)).mean(dim=1)
 
 
 class AnswerShowing(Showing["QuestionAnsweringTask"]):
@@ -101,7 +101,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     fitting = AnswerFitting()
     inputs = QuestionInputs()
     showing = AnswerShowing()
-    teaching = AnswerTeaching(is_softmax=False, softmax_over="examples")
+    teaching = AnswerTeaching(False, "examples", answer_divergence)
 
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)

@@ -148,14 +148,6 @@ class NumberFitting(Fitting["RegressionTask"]):
         return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
 
-class NumberTeaching(Teaching["RegressionTask"]):
-    """Compares standardised numbers, whatever the temperature."""
-
-    @override
-    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        return squared_difference(teacher, student)
-
-
 class NumberExplaining(Explaining["RegressionTask"]):
     """Explains the number of a text, in the units of the files."""
 
@@ -185,7 +177,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     fitting = NumberFitting()
     scaling = NumberScaling()
     showing = NumberShowing()
-    teaching = NumberTeaching(is_softmax=False)
+    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: squared_difference(teacher, student))
     unknown = float("nan")
     mean, deviation = 0.0, 1.0
 

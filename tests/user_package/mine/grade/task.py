@@ -45,19 +45,11 @@ class GradeScoring(CountedScoring):
         return np.stack([errors, np.ones(len(errors))], axis=-1)[:, None]
 
 
-class GradeTeaching(Teaching["GradeTask"]):
-    """Distillation compares grades."""
-
-    @override
-    def divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        return (teacher - student).square().sum(dim=-1)
-
-
 class GradeTask(TextTask[GradedText, Graded]):
     """A number for each text: the one output of a linear head on the pooled [CLS]."""
 
     scoring = GradeScoring
-    teaching = GradeTeaching(is_softmax=False)
+    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: (teacher - student).square().sum(dim=-1))
     unknown = float("nan")  # the target of a text without a grade, which the loss leaves out
 
     @classmethod
