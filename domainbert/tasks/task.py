@@ -27,6 +27,7 @@ from domainbert.tokenization.splitting import SPLITTING_KEY, WordSplitting, chec
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+    from typing_extensions import Self
 
     from domainbert.models.folder import ModelFolder
 
@@ -75,7 +76,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return folder_name(type(self))
 
     @classmethod
-    def of_training(cls, config: Any, train: Labelled[Any]) -> Task[Item, Prediction]:
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
         """The task with the labels of a training set; `DomainbertError` if it has none."""
         labels = label_set(train.items)
         if not labels:
@@ -83,7 +84,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return cls(labels)
 
     @classmethod
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Item, Prediction]:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """The task of a model folder, of its outputs' names and its `config.json` with what `folder_facts` gave."""
         return cls(labels)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, pair_example, text_example
@@ -69,21 +69,19 @@ class TextTask(Task[Item, Prediction]):
 
     @classmethod
     @override
-    def of_training(cls, config: Any, train: Labelled[Any]) -> TextTask[Item, Prediction]:
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
         task = super().of_training(config, train)
-        assert isinstance(task, cls)
         task.pair_key = getattr(config.reading, "text_pair_key", None)
         task.head_config = HeadConfig(cls.head, pooling=getattr(config, "pooling", None))
         return task
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TextTask[Item, Prediction]:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """`DomainbertError` if the key of the second text is none."""
         task, key = super().of_folder(labels, fields), fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
-        assert isinstance(task, cls)
         task.pair_key, task.reads_both = key, TASK_KEY not in fields
         return task
 

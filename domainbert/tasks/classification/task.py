@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
@@ -114,21 +114,19 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @classmethod
     @override
-    def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> ClassificationTask:
+    def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> Self:
         task = super().of_training(config, train)
-        assert isinstance(task, cls)
         task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
         return task
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ClassificationTask:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """The task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
         task = super().of_folder(labels, fields)
-        assert isinstance(task, cls)
         task.temperature = temperature
         return task
 

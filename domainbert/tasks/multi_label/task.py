@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
@@ -119,10 +119,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @classmethod
     @override
-    def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> MultiLabelTask:
+    def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
         """`DomainbertError` also if balanced weights are asked for a label that every text has."""
         task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
-        assert isinstance(task, cls)
         if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):
             expected = "expected weights by name, or a label that some texts lack"
             raise DomainbertError(f"pos_weight: balanced; {train.path}: label {always[0]!r} in every text; {expected}")
@@ -131,13 +130,12 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> MultiLabelTask:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """The task of a model folder; without a threshold in it, 0.5."""
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
         task = super().of_folder(labels, fields)
-        assert isinstance(task, cls)
         task.threshold = threshold
         return task
 
