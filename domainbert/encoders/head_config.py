@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from domainbert.base.errors import DomainbertError
@@ -30,8 +30,9 @@ class HeadConfig:
     """One of `encoders.families.head_kinds`."""
 
     pooling: Pooling | None = None
-    """State of a text that a sequence head reads: of [CLS], or the mean or maximum of all tokens. None is the family's
-    own, which is [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not read this key."""
+    """State of a text that a sequence head reads: of [CLS], or the mean or maximum of all tokens. None is that of
+    the model folder, or the family's own: [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not read
+    this key."""
 
     arc_size: int | None = None
     """Width of the projections for arcs, of a biaffine head."""
@@ -45,12 +46,12 @@ class HeadConfig:
         return cls(head) if isinstance(head, str) else head
 
     @classmethod
-    def from_json(cls, kind: str, fields: Mapping[str, Any]) -> HeadConfig:
+    def from_json(cls, kind: str, values: Mapping[str, Any]) -> HeadConfig:
         """Read the configuration of a head from `config.json`; keys of other kinds of head are ignored.
 
         `DomainbertError` for a value that is none.
         """
-        head = cls(kind, **{name: fields.get(_PREFIX + name) for name in _OPTIONS.get(kind, ())})
+        head = cls(kind, **{name: values.get(_PREFIX + name) for name in _OPTIONS.get(kind, ())})
         if head.pooling not in (None, *get_args(Pooling)):
             expected = " or ".join(get_args(Pooling))
             raise DomainbertError(f"{_PREFIX}pooling: found {head.pooling!r:.80}; expected {expected}")
@@ -64,6 +65,13 @@ class HeadConfig:
         """Return the keys of `config.json` that `from_json` reads."""
         values = {name: getattr(self, name) for name in _OPTIONS.get(self.kind, ())}
         return {_PREFIX + name: value for name, value in values.items() if value is not None}
+
+    def completed(self, other: HeadConfig | None) -> HeadConfig:
+        """Return the head with the options that are None taken from another head of the same kind."""
+        if other is None or other.kind != self.kind:
+            return self
+        names = [field.name for field in fields(self) if getattr(self, field.name) is None]
+        return replace(self, **{name: getattr(other, name) for name in names})
 
     @property
     def sizes(self) -> dict[str, int]:

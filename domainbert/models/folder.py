@@ -195,7 +195,7 @@ def load_model(
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
-        head: its configuration; or its kind, which takes the folder's own configuration if it has such a head.
+        head: its configuration, or its kind; options that are None are those of the folder if it has such a head.
         labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
         dropout: overrides the dropout in `config.json`.
 
@@ -237,9 +237,7 @@ def _read_model(
     need_weights(folder)
     config = folder.config.as_trained(dropout)
     labels = tuple(labels) or folder.labels
-    own_head = folder.head_config
-    if own_head is None or own_head.kind != head:
-        own_head = HeadConfig.of(head)
+    own_head = HeadConfig.of(head).completed(folder.head_config)
     model = families.build_model(config, folder.vocabulary, own_head, len(labels))
     kind, names = own_head.kind, families.name_map(config, own_head.kind)
     tensors = load_tensors(folder.path, config)

@@ -22,8 +22,9 @@ class TextTaskConfig(TaskConfig):
     """One of `by` of the format: the mean of the metric that counts over its slices takes its place."""
 
     pooling: Pooling | None = field(default=None, kw_only=True)
-    """State of a text that the head reads: of [CLS] (`cls`), or the `mean` or `max` of all tokens. None is the family's
-    own, [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not know it and reads the family's own."""
+    """State of a text that the head reads: of [CLS] (`cls`), or the `mean` or `max` of all tokens. null is that of the
+    model folder, or the family's own: [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not know the
+    setting, and reads the family's own."""
 
     def __post_init__(self) -> None:
         """Check the key of the mean."""
