@@ -115,7 +115,8 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
 
 def _read_as(task: Any) -> tuple[type, str]:
     """The settings that decide how the files of a task are read, but for those that evaluations have for themselves."""
-    return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in task.of_scores})
+    ignored = task.evaluation.scoring_settings
+    return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
 
 def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:
