@@ -36,7 +36,7 @@ class Outputs:
         projections: of the layers that losses name.
         logits: at the positions that are predicted, (N, C).
         all_logits: at every token that is not padding, (tokens, C).
-        example: of a task, the example of each of `logits`, or -1: see `Task.opinion_divergence`; of a student only.
+        example: of a task, the example of each of `logits`, or -1: see `Teaching.divergence`; of a student only.
         hard_loss: cross-entropy with what is true, summed; of a student only.
     """
 

@@ -33,6 +33,7 @@ from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content
 from domainbert.models.folder import ModelFolder
+from domainbert.tasks.capabilities import need_teaching
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning, Start
 from domainbert.tasks.labelled_data import LabelledData
@@ -210,7 +211,7 @@ class TaskDistillation(Distilling, FineTuning):
         teacher = teachers.predictors[0]
         config, tokenizer = self._student_config(teachers), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
-        outputs = task.head, len(task.labels), vocabulary, task.head_sizes
+        outputs = task.head_config, len(task.labels), vocabulary
         model, taken = build_student(config.as_trained(self.dropout), self.student, teacher.model, *outputs)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
         return Start(model, config, tokenizer, names)
@@ -227,11 +228,12 @@ class TaskDistillation(Distilling, FineTuning):
         self.compare(weighted)
 
     def compare(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """See `Distilling.learn_from`; the task says how opinions are compared."""
+        """See `Distilling.learn_from`; the task's `teaching` says how outputs are compared."""
         self.learn_from(teachers, losses, self.unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
-                loss.divergence, loss.unit = self.task.opinion_divergence, self.task.softmax_over
+                teaching = need_teaching(self.task)
+                loss.divergence, loss.unit = teaching.divergence, teaching.softmax_over
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
         """See `FineTuning.resolve`; the teachers are asked before a training where there is a cache."""
@@ -263,14 +265,14 @@ class TaskDistillation(Distilling, FineTuning):
         return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Opinions of words or texts instead of logits at positions, and the task's own loss."""
+        """Replace logits at positions by logits of words or texts, and add the task's own loss."""
         if student.logits is None:
             return student
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
         if "predicted" not in self.losses.reads:
             return replace(student, logits=None, hard_loss=hard)
-        opinions = self.task.opinions(self.model.head, student.logits, batch)
-        return replace(student, logits=opinions, hard_loss=hard, example=batch["output_example"])
+        logits = need_teaching(self.task).teacher_logits(self.task, self.model.head, student.logits, batch)
+        return replace(student, logits=logits, hard_loss=hard, example=batch["output_example"])
 
     def _ask(self, batch: dict[str, Any]) -> Outputs:
         given = batch.get("teacher_logits")
@@ -278,15 +280,16 @@ class TaskDistillation(Distilling, FineTuning):
             return Outputs([], {}, given)
         positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
         with torch.no_grad():
-            teacher = mean_outputs([self._opinion(one, batch, positions) for one in self.teachers])
+            teacher = mean_outputs([self._teacher_outputs(one, batch, positions) for one in self.teachers])
         return replace(teacher, logits=given) if teacher.logits is None else teacher
 
-    def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Outputs of one teacher for a batch, with its opinions for logits."""
-        found = observe(teacher, batch, self.losses.layers(1), positions)
-        if found.logits is None:
-            return found
-        return replace(found, logits=self.task.opinions(teacher.head, found.logits, batch))
+    def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
+        """Run one teacher on a batch; its logits are those of words or texts, a CRF's its log-marginals."""
+        outputs = observe(teacher, batch, self.losses.layers(1), positions)
+        if outputs.logits is None:
+            return outputs
+        logits = need_teaching(self.task).teacher_logits(self.task, teacher.head, outputs.logits, batch)
+        return replace(outputs, logits=logits)
 
 
 def check_losses(
@@ -295,10 +298,9 @@ def check_losses(
     """Raise `DomainbertError` where the losses cannot compare student and teachers."""
     task, cached = module.task, teachers.cache is not None
     have_crf = teachers.have_crf or crf_of(start.model.head) is not None
-    some_labels = cached and teachers.kept(task) < task.num_opinions
-    if any(isinstance(loss, SoftTargets) for loss in module.loss_configs):
-        nothing = torch.zeros(1, task.num_opinions)
-        task.opinion_divergence(nothing, nothing, torch.zeros(1, dtype=torch.int64))  # one that has none says so now
+    some_labels = cached and teachers.drops_logits(task)
+    if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
+        need_teaching(task)
     if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or some_labels):
         found = "those of a CRF are log-probabilities" if have_crf else "the cache holds top_k of them"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")

@@ -72,7 +72,7 @@ def need_one_vocabulary(
 ) -> None:
     """Raise `DomainbertError` where a task that can be compared by one vocabulary alone has several; first that of the
     student, if it has a model of its own, then those of the teachers, None for one that is not known yet."""
-    if not task.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
+    if not task.distillation.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
         return
     names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
     known = [(name, one) for name, one in zip(names, fingerprints, strict=True) if one is not None]

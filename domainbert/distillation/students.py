@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model, config_class
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.post_norm import Embeddings
 
@@ -52,10 +52,9 @@ def build_student(
     config: EncoderConfig,
     student: StudentConfig,
     teacher: EncoderWithHead,
-    head: str,
+    head: HeadConfig | str,
     num_labels: int,
     vocabulary: VocabularyFacts,
-    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[EncoderWithHead, list[str]]:
     """A student with a head, started from its teacher as far as the shapes allow; and what was taken over, in words.
 
@@ -68,10 +67,10 @@ def build_student(
         config: from `student_config`.
         student: what is taken over.
         teacher: with a head of the same kind.
-        head, num_labels, sizes: see `encoders.families.build_model`.
+        head, num_labels: see `encoders.families.build_model`.
         vocabulary: the student's; nothing is copied to embeddings of another size.
     """
-    model = build_model(config, vocabulary, head, num_labels, sizes)
+    model = build_model(config, vocabulary, head, num_labels)
     encoder = model.encoder
     if student.init == "random":
         return model, []

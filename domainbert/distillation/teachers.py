@@ -27,6 +27,7 @@ from domainbert.labelled.contents import Content, key_of_content, text_in
 from domainbert.labelled.items import Labelled
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
+from domainbert.tasks.capabilities import need_teaching
 from domainbert.tasks.task import Task, encode_file
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, split_words
@@ -120,7 +121,13 @@ class Teachers:
 
     def kept(self, task: Task[Any, Any]) -> int:
         """Number of logits that a cache holds of each output: all but for a softmax, whose rest can be told."""
-        return min(self.top_k, task.num_opinions) if task.exclusive else task.num_opinions
+        teaching = need_teaching(task)
+        columns = teaching.num_outputs(task)
+        return min(self.top_k, columns) if teaching.is_softmax else columns
+
+    def drops_logits(self, task: Task[Any, Any]) -> bool:
+        """Whether a cache holds only the largest logits of each output."""
+        return task.teaching is not None and self.kept(task) < task.teaching.num_outputs(task)
 
     def check(self, examples: Sequence[Example]) -> Teachers:
         """These teachers, after `DomainbertError` if the logits of one for the first examples are not finite."""
@@ -136,7 +143,7 @@ class Teachers:
         `DomainbertError` if a teacher's vocabulary divides a text into other words.
         """
         assert self.cache is not None
-        found = []
+        found, teaching = [], need_teaching(task)
         for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
             made_from = {
                 "teacher": HASHES.of(open_model(path).path),
@@ -145,10 +152,10 @@ class Teachers:
                 "text": text.fingerprint,
                 "labels": list(task.labels),
                 "task": task.name,
-                **task.opinion_facts,
+                **teaching.facts(task),
             }
             ask = partial(_all_asked, teacher, path, text, task, sizes, f"ask teacher {number} of {len(self.paths)}")
-            found.append(cached_labels(self.cache, made_from, sizes, task.num_opinions, self.kept(task), ask))
+            found.append(cached_labels(self.cache, made_from, sizes, teaching.num_outputs(task), self.kept(task), ask))
         return MeanLabels(found)
 
 
@@ -166,7 +173,7 @@ def load_teachers(
         predictor = load_predictor(open_folder(path), "32-true")
         teacher: FineTuned = predictor.runtime
         # the weights stay as they are: students begin with them
-        teacher.dtype = None if task.exact else autocast_dtype(precision)
+        teacher.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         if teacher.exported is not None:
             raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
         if predictor.task.name != task.name:
@@ -176,11 +183,11 @@ def load_teachers(
                 f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
                 f"{', '.join(task.labels)}; expected the same"
             )
-        if not set(task.reads) <= set(predictor.task.reads):
-            found, wanted = (" and ".join(one.reads) for one in (predictor.task, task))
+        if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
+            found, wanted = (" and ".join(one.inputs.kinds(one)) for one in (predictor.task, task))
             raise DomainbertError(f"teachers: {path} reads {found}; expected a model of {wanted}")
         _order_labels(teacher, task.labels)
-        task.begin(teacher.model.head)
+        task.scaling.init_head(task, teacher.model.head)
         teachers.append(teacher)
     return Teachers(teachers, paths, cache, top_k)
 
@@ -214,7 +221,7 @@ def _all_asked(
 def _asked(
     teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example], progress: Progress
 ) -> Iterator[Block]:
-    """Opinions of one teacher, with the progress in tokens; items without outputs are passed over."""
+    """Logits of one teacher, with the progress in tokens; items without outputs are passed over."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
     full = [number for number, example in enumerate(examples) if example.num_outputs]
     for batch, logits in teacher.logits([examples[number] for number in full]):
@@ -223,7 +230,7 @@ def _asked(
         index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
         outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(sizes)}
         with torch.no_grad():
-            values = task.opinions(teacher.model.head, logits, batch | outputs)
+            values = need_teaching(task).teacher_logits(task, teacher.model.head, logits, batch | outputs)
         places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
         yield places, values.float().cpu().numpy()
         progress.advance(sum(examples[item].num_tokens for item in items))

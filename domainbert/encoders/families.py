@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.head_config import HeadConfig
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from domainbert.encoders.family import Family
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.names import NameMap
@@ -44,9 +43,6 @@ BIAFFINE = "biaffine"
 
 _BASE_KIND = {CRF: TOKENS, BIAFFINE: None}
 """Heads that domainbert adds to all families, and the family's kind that they extend; None extends the encoder."""
-
-_SIZES = {BIAFFINE: ("arc_size", "label_size")}
-"""Arguments of these heads that do not follow from encoder and labels; they are stored in `config.json`."""
 
 
 def family_names() -> list[str]:
@@ -105,30 +101,32 @@ def family(config: EncoderConfig) -> Family[Any]:
 def build_model(
     config: EncoderConfig,
     vocabulary: VocabularyFacts,
-    kind: str,
+    head: HeadConfig | str,
     num_labels: int = 0,
-    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> EncoderWithHead:
-    """Newly initialised encoder with a head of one of the `head_kinds`.
+    """Build a newly initialised encoder with a head: a configuration, or one of the `head_kinds` with its defaults.
 
-    `num_labels` is the number of outputs of a task's head, `sizes` are further arguments of the head (`head_sizes`).
-    Raises `DomainbertError` if the family has no such head, or the vocabulary does not match the encoder.
+    `num_labels` is the number of outputs of a task's head. Raises `DomainbertError` if the family has no such head, or
+    the vocabulary does not match the encoder.
     """
     from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import Crf
     from domainbert.encoders.heads import EncoderWithHead
 
-    builder = family(config)
+    head = HeadConfig.of(head)
+    builder, kind = family(config), head.kind
     encoder = builder.encoder(config, vocabulary)
     if kind not in head_kinds(config):
         kinds = ", ".join(head_kinds(config))
         raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; expected one of {kinds}")
     if kind == BIAFFINE:
-        return EncoderWithHead(encoder, Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **sizes))
-    head = builder.head(family_kind(kind) or kind, config, encoder, num_labels)
+        biaffine = Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **head.sizes)
+        head = replace(head, arc_size=biaffine.arc_size, label_size=biaffine.label_size)
+        return EncoderWithHead(encoder, biaffine, head)
+    module = builder.head(family_kind(kind) or kind, config, encoder, num_labels)
     if kind == CRF:
-        head.crf = Crf(num_labels)
-    return EncoderWithHead(encoder, head)
+        module.crf = Crf(num_labels)
+    return EncoderWithHead(encoder, module, head)
 
 
 def head_kinds(config: EncoderConfig) -> list[str]:
@@ -140,19 +138,6 @@ def head_kinds(config: EncoderConfig) -> list[str]:
 def family_kind(kind: str | None) -> str | None:
     """Kind of head that the family provides for `kind`; None for the encoder alone."""
     return kind if kind is None else _BASE_KIND.get(kind, kind)
-
-
-def head_sizes(kind: str | None, fields: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes of a head from the fields of a `config.json`; {} for most kinds."""
-    sizes = {name: fields[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
-    for name, size in sizes.items():
-        require(type(size) is int and size >= 1, f"domainbert_{name}: found {size!r:.80}; expected a positive number")
-    return sizes
-
-
-def head_size_fields(kind: str | None, head: nn.Module) -> dict[str, int]:
-    """Fields of `config.json` for the sizes of a head, which `head_sizes` reads."""
-    return {f"domainbert_{name}": getattr(head, name) for name in _SIZES.get(kind or "", ())}
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:

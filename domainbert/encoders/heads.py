@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
+from domainbert.encoders.head_config import HeadConfig, Pooling, pooled
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, pad_positions, select, text_numbers
+from domainbert.encoders.packed import Packed, pad_positions
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -80,10 +81,10 @@ class SequenceHead(nn.Module):
     """Predicts labels of texts from the pooled [CLS] token; the pooler's activation is `tanh` or one of `ACTIVATIONS`.
 
     Attributes:
-        mean_pooling: read the mean of the tokens of a text instead of [CLS].
+        pooling: state of a text that the head reads, see `HeadConfig`.
     """
 
-    mean_pooling: bool = False
+    pooling: Pooling = "cls"
 
     def __init__(
         self, hidden_size: int, num_labels: int, dropout: float, activation: str, input_dropout: float = 0.0
@@ -136,13 +137,6 @@ def build_head(
     return head
 
 
-def text_means(hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
-    """Means (N, H) of hidden states (B, S, H) over the texts at the flattened `positions` (N,)."""
-    texts = text_numbers(segment_ids).flatten()
-    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
-    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
-
-
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions; it is trained, saved and loaded as a unit.
 
@@ -150,15 +144,19 @@ class EncoderWithHead(nn.Module):
     for spans, and [CLS] or the mean of the text for sequence labels.
 
     Attributes:
+        head_config: configuration of the head; None if no model folder stores the head.
         borrowed: parameters of another model that this model uses; the other model trains and saves them.
     """
 
     borrowed: tuple[nn.Parameter, ...] = ()
 
-    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, head: nn.Module, config: HeadConfig | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.head_config = config
+        if isinstance(head, SequenceHead) and config is not None and config.pooling is not None:
+            head.pooling = config.pooling
 
     def forward(self, tokens: Packed, positions: Tensor, pairs: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens.
@@ -169,7 +167,7 @@ class EncoderWithHead(nn.Module):
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H) at `positions` (N,); training on a CPU appends rows, see `pad_positions`."""
-        if self._mean_pooling:
+        if self._pooling != "cls":
             return self.states(self.encoder(tokens), tokens, positions)
         pads = self.training and positions.device.type == "cpu"
         return self.encoder(tokens, pad_positions(positions) if pads else positions)
@@ -180,12 +178,12 @@ class EncoderWithHead(nn.Module):
         return self.read(states[: len(positions)]), self.head.judge(states[len(positions) :], pairs)
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """Input of the head (N, H) from the last hidden states (B, S, H), at `positions` (N,) or as means of texts."""
-        return text_means(hidden, tokens.segment_ids, positions) if self._mean_pooling else select(hidden, positions)
+        """Input of the head (N, H) from the last hidden states (B, S, H), at `positions` (N,) or pooled over texts."""
+        return pooled(self._pooling, hidden, tokens.segment_ids, positions)
 
     @property
-    def _mean_pooling(self) -> bool:
-        return isinstance(self.head, SequenceHead) and self.head.mean_pooling
+    def _pooling(self) -> Pooling:
+        return self.head.pooling if isinstance(self.head, SequenceHead) else "cls"
 
     def read(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""

@@ -62,8 +62,8 @@ class Sample:
 def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
     """Read the beginning of a file, or of a text file and its label file; raise `DomainbertError` if that fails."""
     if isinstance(file, LabelledFile) and file.label is not None:
-        rows = parallel_rows(file.texts, file.label, "text", "label")
-        return Sample(file.texts, "lines", rows=[row for _, row in islice(rows, _ROWS)], asked=asked)
+        pairs = parallel_rows(file.texts, file.label, "text", "label")
+        return Sample(file.texts, "lines", rows=[row for _, row in islice(pairs, _ROWS)], asked=asked)
     path = file if isinstance(file, Path) else file.texts
     if path.is_dir():
         return Sample(path, "folder", asked=asked)

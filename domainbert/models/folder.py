@@ -15,6 +15,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -53,9 +54,9 @@ class ModelFolder:
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
     @property
-    def head_sizes(self) -> dict[str, int]:
-        """Sizes of a domainbert-specific head, see `families.build_model`."""
-        return families.head_sizes(self.head, self.fields)
+    def head_config(self) -> HeadConfig | None:
+        """Configuration of the head; None for an encoder without a head."""
+        return None if self.head is None else HeadConfig.from_json(self.head, self.fields)
 
     @property
     def reads_texts(self) -> bool:
@@ -106,7 +107,8 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         config = families.config_class_of(fields).from_json(fields)
         fields.setdefault("model_type", config.model_type)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
-        families.head_sizes(head, fields)
+        if head is not None:
+            HeadConfig.from_json(head, fields)
         labels = {int(index): name for index, name in _id2label(fields, head).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
@@ -179,30 +181,28 @@ def read_seeds(path: Path) -> dict[str, Any]:
 
 def load_model(
     path: Path | ModelFolder,
-    head: str,
+    head: HeadConfig | str,
     labels: Sequence[str] = (),
     dropout: float | None = None,
-    sizes: Mapping[str, int] | None = None,
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
     """Load an encoder with a head, in fp32; return the model, its folder, and the names of newly initialised tensors.
 
-    The weights of the head are loaded if the folder has the same kind of head with the same labels and sizes. Tensors
-    that all heads of a family share are always loaded, and so is BERT's pooler, which Hugging Face saves with the
-    encoder. Other tensors of the head are initialised; their Hugging Face names are returned.
+    The weights of the head are loaded if the folder has the same head with the same labels. Tensors that all heads of a
+    family share are always loaded, and so is BERT's pooler, which Hugging Face saves with the encoder. Other tensors of
+    the head are initialised; their Hugging Face names are returned.
 
     Args:
         path: a model folder, written by domainbert or by `save_pretrained`.
-        head: one of `encoders.families.head_kinds`.
+        head: configuration or kind of the head; options that are None are taken from the folder if it has such a head.
         labels: names of the labels of a token or sequence head, in order; empty takes them from the folder.
         dropout: overrides the dropout in `config.json`.
-        sizes: sizes of a domainbert-specific head, see `families.build_model`; None takes them from the folder.
 
     Raises:
         DomainbertError: the folder was exported to ONNX, weights of the encoder are missing, `config.json` does not
             explain some weights or contradicts their shapes, a weight is not finite, or a masked-LM head is requested
             and its output weights are not the word embeddings.
     """
-    model, folder, missing, unused = _read_model(path, head, labels, dropout, sizes)
+    model, folder, missing, unused = _read_model(path, head, labels, dropout)
     _report_unused(folder.path, unused)
     return model, folder, missing
 
@@ -219,12 +219,12 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 
     from domainbert.encoders.heads import EncoderWithHead
 
-    model, folder, *_ = _read_model(path, families.TOKENS, ("O",), None, None)
+    model, folder, *_ = _read_model(path, families.TOKENS, ("O",), None)
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
 def _read_model(
-    path: Path | ModelFolder, head: str, labels: Sequence[str], dropout: float | None, sizes: Mapping[str, int] | None
+    path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
     """`load_model`, and the names of the unused weights."""
     from domainbert.encoders.names import from_hugging_face
@@ -234,13 +234,13 @@ def _read_model(
     need_weights(folder)
     config = folder.config.as_trained(dropout)
     labels = tuple(labels) or folder.labels
-    sizes = folder.head_sizes if sizes is None else sizes
-    model = families.build_model(config, folder.vocabulary, head, len(labels), sizes)
-    names = families.name_map(config, head)
+    own_head = HeadConfig.of(head).completed(folder.head_config)
+    model = families.build_model(config, folder.vocabulary, own_head, len(labels))
+    kind, names = own_head.kind, families.name_map(config, own_head.kind)
     tensors = load_tensors(folder.path, config)
-    unused = check_names(folder.path, tensors, config, head)
-    same_head = (folder.head, folder.labels, folder.head_sizes) == (head, labels, sizes)
-    if not same_head and not predicts_entries(config, head):
+    unused = check_names(folder.path, tensors, config, kind)
+    same_head = (folder.labels, folder.head_config) == (labels, own_head)
+    if not same_head and not predicts_entries(config, kind):
         family = families.family(config)
         loaded = family.prefix, *family.of_any_head
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
@@ -328,7 +328,9 @@ def folder_fields(
         **(facts or {}),
     }
     if families.family_kind(head) != head:
-        fields |= {_HEAD: head, **families.head_size_fields(head, model.head)}
+        fields[_HEAD] = head
+    if head is not None and model.head_config is not None:
+        fields |= model.head_config.to_json()
     if teachers:
         fields[_TEACHERS] = list(teachers)
     if labels:

@@ -105,11 +105,16 @@ class _Reading:
     def __init__(self, predictor: Predictor[Any], text: str) -> None:
         predictor.runtime.need_gradients()
         self.task, self.model = predictor.task, predictor.model
+        if self.task.explaining is None:
+            raise DomainbertError(
+                f"attributions: the model is for {self.task.name}; expected a model that tags words or labels a text"
+            )
+        self.explaining = self.task.explaining
         try:
             (example,) = self.task.encode_contents([text], predictor.tokenizer, predictor.max_length)
         except UnreadableContents as error:
             raise DomainbertError(f"attributions: {error.found[0]}") from error
-        self.text = self.task.read_as(text)
+        self.text = self.explaining.text_read(self.task, text)
         (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
         _check(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)
@@ -132,7 +137,7 @@ class _Reading:
 
     def claims(self) -> list[Claim]:
         with torch.no_grad():
-            return self.task.claims(self.logits(self.embedded)[0], self.batch)
+            return self.explaining.explanations(self.task, self.logits(self.embedded)[0], self.batch)
 
     def attribute(self, claim: Claim, integrated_gradients: type[IntegratedGradients]) -> Attribution:
         """Compute the values of all words, with the first of `STEPS` that is accurate enough."""

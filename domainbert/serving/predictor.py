@@ -63,7 +63,7 @@ class FineTuned:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = _device_of_process()
-        self.dtype = None if task.exact else autocast_dtype(precision)
+        self.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         if folder.onnx is None:
             self.model.to(self.device).eval()
             if self.dtype is not None:
@@ -112,7 +112,7 @@ def _device_of_process() -> torch.device:
 def _model_without_weights(folder: ModelFolder, head: str) -> EncoderWithHead:
     """Build the model of an exported folder without weights, except the weights of the decoder."""
     with shapes_only():
-        model = build_model(folder.config, folder.vocabulary, head, len(folder.labels), folder.head_sizes)
+        model = build_model(folder.config, folder.vocabulary, folder.head_config or head, len(folder.labels))
     decoder = decoder_of(model.head, folder.labels)
     if decoder is not None:
         decoder.read(folder.path)
@@ -150,5 +150,5 @@ def load_kind(
         labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
         raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; load it with {task.predictor.loader}")
     model = FineTuned(folder, task, precision, max_length)
-    task.bind(model.model.head)
+    task.attach_head(model.model.head)
     return task.predictor(task, model)

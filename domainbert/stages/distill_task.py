@@ -81,19 +81,19 @@ class DistillTask(LabelledTraining):
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
-        if reason := self.task.untaught(self.unlabelled is not None):
+        if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
             raise DomainbertError(f"task: {reason}")
         if self.max_length is not None:
             self.task.check_window(self.max_length)
         for number, loss in enumerate(self.losses):
-            if isinstance(loss, LogitMSE) and not self.task.has_logits:
+            if isinstance(loss, LogitMSE) and not self.task.distillation.has_logits:
                 raise DomainbertError(
                     f"losses[{number}]: LogitMSE compares a logit for each label, which {self.task.name} has none of; "
                     "expected SoftTargets, HardTargets or losses on layers"
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
                 raise DomainbertError(f"losses[{number}]: positions: all is for distill; expected positions: predicted")
-        if self.cache is not None and not self.task.has_logits:
+        if self.cache is not None and not self.task.distillation.has_logits:
             raise DomainbertError(
                 f"cache: keeps a logit for each label, which {self.task.name} has none of; expected none"
             )

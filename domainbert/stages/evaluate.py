@@ -64,7 +64,7 @@ class Evaluate:
                 problems.add(
                     f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -"
                 )
-        if self.train is not None and not self.task.reads_training:
+        if self.train is not None and not self.task.evaluation.uses_training_set:
             problems.add(f"train: tells what training has seen; of no use for {self.task.name}")
         problems.raise_if_any()
 
@@ -132,7 +132,7 @@ def _score_models(
             opened = inputs.model(folder)
             predictor = load_predictor(opened, "32-true")
             _check_kind(system, folder, predictor.task.name, task)
-            _check_learnt(system, task.told(predictor.runtime.fields), task)
+            _check_settings(system, task.evaluation.settings_from_model_config(predictor.runtime.fields), task)
             with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
                 predictor.on_predicted = progress.advance
                 scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
@@ -153,10 +153,10 @@ def open_test(
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> Scoring:
     """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
-    from domainbert.tasks.task import task_class
+    from domainbert.tasks.task import scoring_of
 
     training = None if train is None else read(task, train)
-    return task_class(type(task)).scoring(task, read(task, test), training)
+    return scoring_of(task, read(task, test), training)
 
 
 def check_arguments(given: Given) -> None:
@@ -184,14 +184,14 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
             found, wanted = (("pairs" if one.reads_pairs else "single texts") for one in (task, learnt))
             raise DomainbertError(f"task: reads {found}; expected {wanted}, which models.{name} is trained on")
         if isinstance(learnt, type(task)):
-            _check_learnt(name, vars(learnt), task)
+            _check_settings(name, vars(learnt), task)
         labels_of_training = maker.labels_of_training()
         return None if labels_of_training is None else task.read_labels(labels_of_training)
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)
         opened = given.inputs.model(folder)
         _check_kind(name, folder, given.task_of_model(folder), task)
-        _check_learnt(name, task.told(opened.fields), task)
+        _check_settings(name, task.evaluation.settings_from_model_config(opened.fields), task)
         labels = opened.labels
     return tuple(task.known_labels(labels))
 
@@ -202,12 +202,12 @@ def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) 
         raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
 
 
-def _check_learnt(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
+def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
     """Raise `DomainbertError` where the task has other settings than the `training` of a system, as far as it tells."""
     usual = defaults_of(type(task))
-    for setting in (*task.learnt, *task.kept):
+    for setting in (*task.evaluation.training_settings, *task.evaluation.saved_settings):
         found = getattr(task, setting)
-        if setting in task.kept and found == usual[setting]:
+        if setting in task.evaluation.saved_settings and found == usual[setting]:
             continue
         if setting in training and training[setting] != found:
             raise DomainbertError(

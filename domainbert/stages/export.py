@@ -92,7 +92,7 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     decoder = decoder_of(loaded.head, folder.labels)
     files = _write(out, loaded, folder, settings.quantize)
     if decoder is not None:
-        task_of_folder(folder).bind(loaded.head)  # adds the invalid transitions between labels
+        task_of_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
         decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)

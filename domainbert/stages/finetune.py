@@ -55,7 +55,7 @@ class Finetune(LabelledTraining):
             raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
         if self.r_drop is not None and self.dropout == 0:
             raise DomainbertError("r_drop: compares readings with different dropout; found dropout: 0, expected more")
-        if self.r_drop is not None and (reason := self.task.uncompared):
+        if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
             raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
@@ -98,9 +98,10 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     else:
         encoder, tokenizer = settings.encoder, inputs.tokenizer(settings.model)
     check_length(settings.max_length, encoder)
-    tokenizer = with_tokens(tokenizer, task.added_tokens) if task.added_tokens else tokenizer
+    added = task.inputs.added_tokens(task)
+    tokenizer = with_tokens(tokenizer, added) if added else tokenizer
     window = settings.max_length or encoder.max_length
-    order = task.order(train.items, settings.batch_size, settings.seeds[0])
+    order = task.fitting.order(task, train.items, settings.batch_size, settings.seeds[0])
     return shown_items(task, train, tokenizer, window, order, count)
 
 

@@ -115,7 +115,8 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
 
 def _reading_key(task: Any) -> tuple[type, str]:
     """Return the settings by which the files of a task are read, without the scoring settings."""
-    return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in task.of_scores})
+    ignored = task.evaluation.scoring_settings
+    return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
 
 def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:

@@ -212,9 +212,10 @@ def fit_labelled(
         raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
     which = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
     print(f"{label}: {which}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
-    warnings = [] if best is None else module.task.warnings(module.validation, row)
+    task = module.task
+    warnings = [] if best is None else task.fitting.warnings(task, module.validation, row)
     if best is not None:
-        print("".join(f"{label}: {remark}\n" for remark in module.task.remarks(row)), end="")
+        print("".join(f"{label}: {remark}\n" for remark in task.fitting.remarks(task, row)), end="")
     say(warnings)
     return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
 

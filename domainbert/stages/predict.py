@@ -79,7 +79,8 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(inputs.model(settings.model), settings.precision)
-    text_format, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
+    content_of = partial(predictor.task.inputs.content_of, predictor.task)
+    text_format, items = read_texts(input, settings.format, text_key, settings.token_column, content_of)
     print(f"{input}: read as {text_format}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
     in_order = as_they_come if stream_kind(input) else in_chunks

@@ -11,20 +11,16 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
+from domainbert.tasks.config_capabilities import Distillation, Evaluation, Recognising
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
 
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
@@ -46,37 +42,13 @@ class TaskConfig(ABC):
     pipeline_tag: ClassVar[str | None] = None
     """Its kind of work in the words of the Hugging Face hub, for model cards; None where the hub has no word for it."""
 
-    reads_training = False
-    """Whether scores of a test set tell apart what training has seen."""
-
     further: ClassVar[tuple[Headline, ...]] = ()
     """Validation metrics beside the headline by which an epoch, or in a search the settings, may be chosen."""
 
-    has_logits = True
-    """Whether a model says of each output as many logits as there are labels, which `LogitMSE` compares and a `cache`
-    of `distill-task` keeps; else a student learns by `SoftTargets` how its teacher's outputs are distributed."""
-
-    shares_vocabulary = False
-    """Whether a student has to have its teacher's vocabulary, as their outputs cannot be compared otherwise."""
-
-    learnt: ClassVar[tuple[str, ...]] = ()
-    """Settings that a model has learnt by and that say how it is scored: `evaluate` wants them as training had them."""
-
-    kept: ClassVar[tuple[str, ...]] = ()
-    """Settings that a model folder keeps, and `evaluate` takes from there: it wants them usual, or as training had
-    them."""
-
-    of_scores: ClassVar[tuple[str, ...]] = ("by",)
-    """Settings of its `reading` that an evaluation may have for itself: how it scores what a file says."""
-
-    reads_whole = False
-    """Whether a text is refused where what is asked of it does not fit in one window."""
-
-    has_many_targets = False
-    """Whether a text has a target for each word, so that training bears higher learning rates than with one a text."""
-
-    writes: ClassVar[tuple[str, ...]] = ()
-    """Formats in which `predict` can write predictions beside JSONL: the keys of `WRITERS` of its `writers.py`."""
+    recognising: ClassVar[Recognising[Any] | None] = None
+    distillation: ClassVar[Distillation] = Distillation()
+    evaluation: ClassVar[Evaluation] = Evaluation()
+    """Optional parts, see `config_capabilities`."""
 
     @property
     @abstractmethod
@@ -129,13 +101,9 @@ class TaskConfig(ABC):
         return None
 
     @property
-    def uncompared(self) -> str:
-        """The reason why `r_drop` cannot compare two predictions output by output; empty where it can."""
-        return ""
-
-    def untaught(self, unlabelled: bool) -> str:
-        """The reason why `distill-task` cannot teach it, perhaps beside unlabelled text; empty where it can."""
-        return ""
+    def r_drop_unsupported(self) -> str | None:
+        """Return the reason why `r_drop` cannot compare two predictions; None where it can."""
+        return None
 
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
         """Labels of files as these settings read them, which others may have read otherwise."""
@@ -144,28 +112,6 @@ class TaskConfig(ABC):
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The labels that a file may hold, given the names of a model's outputs."""
         return self.read_labels(outputs)
-
-    @classmethod
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """The claim on a labelled file, if it looks like one of the task's own; see `recognition`.
-
-        `DomainbertError` if it does, but something of it has to be said: it names the option.
-        """
-        return None
-
-    @classmethod
-    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that the `config.json` of a model tells: those that decide how test sets are scored."""
-        return {}
-
-    def mending(self) -> Self | None:
-        """The same, reading files in which it mends what it otherwise refuses, and counts it; None where it cannot."""
-        return None
-
-    @classmethod
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a model folder that names no task is for this one, by its head and the fields of `config.json`."""
-        return False
 
 
 def folder_name(kind: type) -> str:
@@ -190,15 +136,16 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
 
 
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
-    """The writer of the predictions of a known task; `DomainbertError` if it cannot write them in a format."""
-    if format == "jsonl":
-        return JsonlWriter
-    kind = _kinds()[task]
-    if format not in kind.writes:
-        known = ", ".join(("jsonl", *kind.writes))
-        raise DomainbertError(f"output_format: {format[:80]!r}; expected {known}: the model is for {task}")
-    writer: type[PredictionWriter] = beside(kind, "writers").WRITERS[format]
-    return writer
+    """Return the writer of the predictions of a task: of JSONL, or of the `WRITERS` in the task's `writers.py`, if any.
+
+    `DomainbertError` names the formats of the task.
+    """
+    writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
+    if format not in writers and find_spec(f"{_kinds()[task].__module__.rpartition('.')[0]}.writers"):
+        writers |= beside(_kinds()[task], "writers").WRITERS
+    if format not in writers:
+        raise DomainbertError(f"output_format: {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}")
+    return writers[format]
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
@@ -211,7 +158,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     name = fields.get(TASK_KEY)
     if name is None:
         ours_first = reversed(kinds.values())
-        return next((kind for kind in ours_first if kind.adopts(head, fields)), None)
+        return next((kind for kind in ours_first if kind.recognising and kind.recognising.adopts(head, fields)), None)
     if not isinstance(name, str) or name not in kinds:
         raise DomainbertError(
             f"{TASK_KEY}: found {str(name)[:80]!r}; known tasks are {', '.join(sorted(kinds))} "
@@ -221,10 +168,9 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
 
 
 def usual_config(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
-    """A task with the settings that `config.json` tells, and all others as they usually are; None where it has settings
-    without a default."""
+    """Return a task with the settings in `config.json`, and defaults for all others; None if a setting has neither."""
     try:
-        return kind(**kind.told(fields))
+        return kind(**kind.evaluation.settings_from_model_config(fields))
     except TypeError:
         return None
 

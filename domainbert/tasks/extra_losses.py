@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
 from domainbert.encoders.packed import text_numbers
-from domainbert.tasks.task import Task
+from domainbert.tasks.capabilities import Comparing
 
 _SMALLEST = 1e-20  # a gradient of 0 moves nothing; the squares of smaller ones are 0
 
@@ -34,10 +33,10 @@ def steepest_move(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tens
     return epsilon * gradient / norms.clamp(min=_SMALLEST)[texts].view(*segment_ids.shape, 1)
 
 
-def symmetric_divergence(task: Task[Any, Any], one: Tensor, other: Tensor) -> Tensor:
+def symmetric_divergence(comparing: Comparing, one: Tensor, other: Tensor) -> Tensor:
     """Half of the divergences of two predictions (N, C) from each other, KL(p || q) + KL(q || p), summed over N (Wu et
     al. 2021, arXiv:2106.14448, equation 2)."""
-    if not task.exclusive:
-        return (task.divergence(one, other) + task.divergence(other, one)).sum() / 2
+    if comparing.divergence is not None:
+        return (comparing.divergence(one, other) + comparing.divergence(other, one)).sum() / 2
     left, right = (logits.float().log_softmax(dim=-1) for logits in (one, other))
     return ((left.exp() - right.exp()) * (left - right)).sum() / 2

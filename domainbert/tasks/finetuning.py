@@ -142,22 +142,19 @@ class FineTuning(TaskModule):
         """The model to begin with, with a head for a task; `DomainbertError` if the folder has none to begin with."""
         if self.init == "pretrained":
             folder = self.open()
-            # a task that a folder tells does not know them
-            sizes = task.head_sizes or (folder.head_sizes if folder.head == task.head else {})
-            model, folder, made = load_model(folder, task.head, task.labels, self.dropout, sizes)
+            model, folder, made = load_model(folder, task.head_config, task.labels, self.dropout)
             config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
             if not made:
-                task.begin(model.head)
+                task.scaling.init_head(task, model.head)
         else:
             encoder, path = self.encoder, self.folder
             if encoder is None:
                 encoder, path = self.open().config, self.open().path
             config, tokenizer, teachers, made = encoder, load_tokenizer(Path(cast(Path, path))), (), [task.head]
             vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-            model = build_model(
-                config.as_trained(self.dropout), vocabulary, task.head, len(task.labels), task.head_sizes
-            )
-        return Start(model, config, add_tokens(model, tokenizer, task.added_tokens), teachers, bool(made))
+            model = build_model(config.as_trained(self.dropout), vocabulary, task.head_config, len(task.labels))
+        tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
+        return Start(model, config, tokenizer, teachers, bool(made))
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
         """Build the model for the labels of the data unless it is there; see `TrainedModule.resolve`.
@@ -204,8 +201,9 @@ class FineTuning(TaskModule):
         if self.r_drop is not None:
             other = self._logits(batch)  # with other dropout, whose random numbers know the calls of a step apart
             sums["task"] = sums["task"] + self.task.loss(other, batch)
-            pair = (self.task.outputs(one, batch) for one in (logits, other))
-            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task, *pair)
+            assert self.task.comparing is not None  # checked by `check_r_drop`
+            pair = (self.task.comparing.outputs(one, batch) for one in (logits, other))
+            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.comparing, *pair)
         return sums
 
     def _with_adversary(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:

@@ -23,7 +23,7 @@ from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.scoring import Scoring
-from domainbert.tasks.task import Task, encode_file, task_class, task_of_folder, task_of_training
+from domainbert.tasks.task import Task, encode_file, scoring_of, task_of_folder, task_of_training
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.data_module import Batches, TrainingData
@@ -162,7 +162,7 @@ class LabelledData(TrainingData):
             return self.labelled("test").contents
         if isinstance(given, list) and given and all(isinstance(one, Mapping) for one in given):
             key = getattr(getattr(self.task, "format", None), "text_key", "text")
-            return [self.resolved_task.content_of(row, key) for row in given]
+            return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in given]
         if isinstance(given, list) and not all(isinstance(one, (Path, LabelledFile)) for one in given):
             return as_contents(given)
         read = given if isinstance(given, Labelled) else read_labelled(self.task, given, name="predict")
@@ -183,8 +183,8 @@ class LabelledData(TrainingData):
         return self._scoring_of(replace(test, items=[test.items[number] for number in numbers]))
 
     def _scoring_of(self, test: Labelled[Any]) -> Scoring:
-        train = self.labelled("train") if self.task.reads_training and self._given["train"] is not None else None
-        return task_class(type(self.task)).scoring(self.task, test, train)
+        reads_training = self.task.evaluation.uses_training_set and self._given["train"] is not None
+        return scoring_of(self.task, test, self.labelled("train") if reads_training else None)
 
     @property
     def tokenizer_name(self) -> str:
@@ -241,7 +241,8 @@ class LabelledData(TrainingData):
         for name in {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}.get(stage, ()):
             if self._given[name] is not None:
                 check_set_known(self.labelled(name), known)
-        if added := [token for token in self.resolved_task.added_tokens if token not in self.tokenizer.tokens]:
+        wanted = self.resolved_task.inputs.added_tokens(self.resolved_task)
+        if added := [token for token in wanted if token not in self.tokenizer.tokens]:
             self.tokenizer = with_tokens(self.tokenizer, added)
 
     def _of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
@@ -275,9 +276,8 @@ class LabelledData(TrainingData):
     def order(self) -> GlobalOrder:
         """The examples of each optimizer step."""
         if self._order is None:
-            self._order = self.resolved_task.order(
-                self.items("train"), self.batch_size, 1 if self.seed is None else self.seed
-            )
+            task, seed = self.resolved_task, 1 if self.seed is None else self.seed
+            self._order = task.fitting.order(task, self.items("train"), self.batch_size, seed)
         return self._order
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import DomainbertError
+from domainbert.tasks.config_capabilities import Evaluation
 
 _KEY = "domainbert_nothing"  # of config.json
 
@@ -15,9 +18,13 @@ def nothing_fact(nothing: str | None) -> dict[str, Any]:
     return {_KEY: nothing}
 
 
-def told_nothing(setting: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The setting that names such a label, as a folder tells it; none where the folder does not say it."""
-    return {setting: nothing_of_folder(fields)} if _KEY in fields else {}
+class NothingEvaluation(Evaluation):
+    """Evaluation of a task with a label that means nothing, which its one training setting names."""
+
+    @override
+    def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        (setting,) = self.training_settings
+        return {setting: nothing_of_folder(fields)} if _KEY in fields else {}
 
 
 def nothing_of_folder(fields: Mapping[str, Any]) -> str | None:

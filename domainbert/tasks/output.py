@@ -1,4 +1,4 @@
-"""Files of predictions, as `predict` writes them; a task adds the formats of its tools (`TaskConfig.writes`)."""
+"""Files of predictions, as `predict` writes them; a task adds the formats of its tools in `writers.py`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from domainbert.data.examples import Example
@@ -52,8 +53,8 @@ class Predictor(Generic[Prediction]):
         return [predicted[number] for number in range(len(texts))]
 
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
-        """A prediction for a file."""
-        return self.task.as_json(prediction)
+        """Return a prediction for a file; by default the fields of a dataclass."""
+        return asdict(prediction)  # type: ignore[call-overload]
 
     def _decoded(self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None) -> dict[int, Any]:
         """The prediction for each example that has outputs, by its number; None decodes as the task does."""

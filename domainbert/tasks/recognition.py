@@ -40,8 +40,8 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
     found, problems = [], Problems(str(sample.path))
     for kind in kinds:
         try:
-            if (one := kind.recognises(sample)) is not None:
-                found.append(one)
+            if kind.recognising and (recognised := kind.recognising.recognise(kind, sample)) is not None:
+                found.append(recognised)
         except DomainbertError as error:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
     if not found:

@@ -25,9 +25,10 @@ class ModuleRuntime:
     def __init__(self, module: TaskModule, precision: str) -> None:
         self.model, self.tokenizer, self.max_length = module.model, module.tokenizer, module.max_length
         self.config, self.labels, self.device = module.config, module.task.labels, module.device
-        self.dtype = None if module.task.exact else _DTYPES.get(precision)
-        self.shift, self.factor = module.task.scale or (0.0, 1.0)
-        self.is_scaled = module.task.scale is not None
+        self.dtype = None if module.task.scaling.full_precision else _DTYPES.get(precision)
+        scale = module.task.scaling.output_scale(module.task)
+        self.shift, self.factor = scale or (0.0, 1.0)
+        self.is_scaled = scale is not None
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, labels) at its positions, as a saved model gives them.

@@ -42,7 +42,7 @@ class Scoring(ABC):
 
     suffix = ".jsonl"
 
-    def __init__(self, config: TaskConfig, test: Labelled[Any]) -> None:
+    def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
         print(test.describe())
         self.config, self.headline, self.test = config, config.headline, test
         self.predictions: dict[str, dict[str, list[Any]]] = {}

@@ -40,7 +40,9 @@ def _shown(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainT
         lines += shown_window(window, tokenizer)
         pieces = shown_pieces(tokenizer, framed(window, tokenizer).tolist())
         rows = [("token", "piece", "target", "of")]
-        for position, (what, target) in zip(window.positions.tolist(), task.notes(item, window), strict=True):
+        for position, (what, target) in zip(
+            window.positions.tolist(), task.showing.notes(task, item, window), strict=True
+        ):
             if target:
                 rows.append((str(position + 1), pieces[position + 1], printable(target), printable(what)))
         lines += [f"{INDENT}{line}" for line in table(rows)]

@@ -25,7 +25,7 @@ class SlicedMetric(nn.Module):
         self.task, self.items, self.headline = task, items, task.headline
         key = None if task.headline is None else task.headline.over
         values, self.slice_of = np.unique([item.by[key] for item in items] if key else [], return_inverse=True)
-        self.metrics = [task.metric_of_slice() for _ in values]
+        self.metrics = [task.fitting.metric_of_slice(task) for _ in values]
         self.modules_of_slices = nn.ModuleList(self.metrics)  # they go to the device with the rest
 
     def update(self, logits: Tensor, batch: Batch) -> None:
@@ -42,7 +42,8 @@ class SlicedMetric(nn.Module):
         """
         if self.headline is None or not self.metrics:
             return {}
-        found = [self.task.score_of_slice(metric.compute(), whole) for metric in self.metrics]
+        task = self.task
+        found = [task.fitting.score_of_slice(task, metric.compute(), whole) for metric in self.metrics]
         for metric in self.metrics:
             metric.reset()
         return {self.headline.key: sum(found) / len(found)}

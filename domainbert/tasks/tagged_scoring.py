@@ -20,8 +20,8 @@ class TaggedScoring(Scoring):
 
     test: TaggedFile[Any]
 
-    def __init__(self, config: TaskConfig, test: TaggedFile[Any]) -> None:
-        super().__init__(config, test)
+    def __init__(self, config: TaskConfig, test: TaggedFile[Any], train: TaggedFile[Any] | None = None) -> None:
+        super().__init__(config, test, train)
         self.suffix = ".conll" if test.kind == "conll" and test.fits_columns else ".jsonl"
 
     def predict(self, predictor: Any) -> list[TaggedWords]:

@@ -7,39 +7,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED
-from domainbert.encoders.crf import label_logits
-from domainbert.labelled.contents import Content, text_of, told_where
+from domainbert.data.examples import Example
+from domainbert.encoders.head_config import HeadConfig
+from domainbert.labelled.contents import Content, told_where
 from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Fitting, Inputs, Scaling, Showing, Teaching
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.decoding import output_logits
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY, WordSplitting, check_splitting, infer_splitting
-from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+    from typing_extensions import Self
 
     from domainbert.models.folder import ModelFolder
 
 ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stands still) or more epochs"
 """Advice where a training came to nothing."""
 
-Batch = Mapping[str, Any]
 Item = TypeVar("Item")
 Prediction = TypeVar("Prediction")
 
@@ -49,29 +43,30 @@ class Task(ABC, Generic[Item, Prediction]):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
-        head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
+        head_config: configuration of the head of models that are trained; a model folder has its own.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
-        exclusive: whether one label holds of an output, so that its logits are those of a softmax.
-        softmax_over: what a student and its teacher have one distribution of (`SoftTargets`): each output, or all those
-            of an example together.
         predictor: what predicts with a finished model.
-        exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
-        scored_as: the scores of a test set, if it has any.
+        scoring: the scores of a test set, if it has any; takes configuration, test set and training set.
         headline: the metric by which its validation is judged; None of a task that only predicts.
         word_splitting: how raw text is split into words, as the training words are; None means `punctuation`.
+        comparing, explaining, fitting, inputs, scaling, showing, teaching: see `capabilities`.
     """
 
     head: ClassVar[str]
-    head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
-    exclusive: ClassVar[bool] = True
-    softmax_over: ClassVar[Literal["outputs", "examples"]] = "outputs"
-    exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
-    scored_as: ClassVar[type[Scoring] | None] = None
+    scoring: ClassVar[type[Scoring] | None] = None
+    comparing: ClassVar[Comparing | None] = None
+    explaining: ClassVar[Explaining[Any] | None] = None
+    fitting: ClassVar[Fitting[Any]] = Fitting()
+    inputs: ClassVar[Inputs[Any]] = Inputs()
+    scaling: ClassVar[Scaling[Any]] = Scaling()
+    showing: ClassVar[Showing[Any]] = Showing()
+    teaching: ClassVar[Teaching[Any] | None] = None
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
+        self.head_config = HeadConfig(self.head)
         self.headline: Headline | None = None
         self.word_splitting: WordSplitting | None = None
 
@@ -81,7 +76,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return folder_name(type(self))
 
     @classmethod
-    def of_training(cls, config: Any, train: Labelled[Any]) -> Task[Item, Prediction]:
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
         """The task with the labels of a training set; `DomainbertError` if it has none."""
         labels = label_set(train.items)
         if not labels:
@@ -89,7 +84,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return cls(labels)
 
     @classmethod
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Item, Prediction]:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """The task of a model folder, of its outputs' names and its `config.json` with what `folder_facts` gave."""
         return cls(labels)
 
@@ -97,40 +92,9 @@ class Task(ABC, Generic[Item, Prediction]):
         """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
         return {}
 
-    def order(self, items: Sequence[Item], batch_size: int, seed: int) -> GlobalOrder:
-        """The order in which a training reads its items: passes that have each of them once, unless a task says so."""
-        return GlobalOrder(len(items), batch_size, seed)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Kinds of content that its models read, in the plural; another task of this name may read other things."""
-        return ("texts",)
-
-    @property
-    def scale(self) -> tuple[float, float] | None:
-        """Shift and factor from outputs while they are trained to those of a folder; None where these are the same."""
+    def attach_head(self, head: nn.Module) -> None:
+        """Keep the head whose logits the loss will get, where the loss needs more of it, such as a CRF."""
         return None
-
-    def begin(self, head: nn.Module) -> None:
-        """Change the head of a finished model, in place, so that it gives what is trained; `finish` undoes it."""
-        return None
-
-    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The weights of a trained model, an `EncoderWithHead`, as they stand in its folder."""
-        return weights
-
-    def bind(self, head: nn.Module) -> None:
-        """Note the head whose logits will come, where the loss needs more of it."""
-        return None
-
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        """The content of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
-        return text_of(row, text_key)
-
-    @property
-    def added_tokens(self) -> Sequence[str]:
-        """Strings that have to be entries of the vocabulary, found in any text; a training adds those that it lacks."""
-        return ()
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -142,86 +106,13 @@ class Task(ABC, Generic[Item, Prediction]):
     ) -> list[Example]:
         """Texts to predict as token ids; their targets are left out of the loss."""
 
-    def notes(self, item: Item, window: Window) -> list[tuple[str, str]]:
-        """For `--show`: for each place (k,) that the head reads in a window, what it decides (a word, where items are
-        words), and the target in words; the target is empty where there is nothing to say."""
-        words = self.output_names(item)
-        names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
-        return [(name, self.shown_target(target)) for name, target in zip(names, window.targets, strict=True)]
-
-    def output_names(self, item: Item) -> Sequence[str]:
-        """For `--show`: what each output of an item is about, such as the words of a sentence."""
-        content: Any = item.content  # type: ignore[attr-defined]
-        return content if isinstance(content, list) else ["the whole text"]
-
-    def shown_target(self, target: Any) -> str:
-        """The target of one place, of an item of `Window.targets`, in words: the name of a label, unless a task has
-        others."""
-        return self.labels[int(target)] if int(target) != IGNORED else "none"
-
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
 
-    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (M, C) of what is predicted, from those (N, C) at the positions that the head reads: by default
-        these."""
-        return logits
-
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Divergence (N,) of a student's outputs from its teacher's: logits (N, C), divided by the temperature.
-
-        A task that is exclusive is not asked, as the logits are those of a softmax.
-        """
-        raise DomainbertError(
-            f"losses: SoftTargets; {self.name} says no divergence of its outputs, which are not those of a softmax; "
-            "expected LogitMSE or HardTargets"
-        )
-
-    @property
-    def num_opinions(self) -> int:
-        """Number of columns of `opinions`."""
-        return len(self.labels)
-
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """A model's opinion of each output (a word, or a text), by which a student is compared with its teacher: logits
-        (M, columns), or logarithms of probabilities, of one example after the other.
-
-        By default those of its labels, the mean where several windows decide one; a CRF's are its marginals, so that a
-        student learns by posterior distillation (Wang et al. 2020, arXiv:2004.03846).
-
-        Args:
-            head: of the model, whose logits (N, C) stand at the positions of the batch.
-            batch: with `output_index` (N,), the place of each position among the outputs of all examples, -1 for none,
-                and their number as `num_outputs_here`.
-        """
-        labels = label_logits(head, logits, batch["example"], batch["outputs"])
-        return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
-
-    @property
-    def opinion_facts(self) -> Mapping[str, Any]:
-        """The settings that decide what a teacher is asked and what its opinions are, its model and the texts apart."""
-        return {} if self.scale is None else {"scale": self.scale}
-
-    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Divergence (N,) of a student's `opinions` from its teacher's, both divided by the temperature, to be summed.
-
-        `example` (M,) is the example of each opinion, or -1 where no window reads what it is of.
-        """
-        return softmax_divergence(teacher, student) if self.exclusive else self.divergence(teacher, student)
-
     @abstractmethod
     def metric(self) -> Metric:
         """Computes the validation metrics, the task's headline among them."""
-
-    def metric_of_slice(self) -> Metric:
-        """As `metric`, for the slices that the headline is a mean over; `score_of_slice` alone reads it."""
-        return self.metric()
-
-    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """The score that the headline is a mean of, from the scores of a slice, and from those of the whole set."""
-        assert self.headline is not None
-        return float(scores[self.headline.of_slice])
 
     @abstractmethod
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:
@@ -231,46 +122,23 @@ class Task(ABC, Generic[Item, Prediction]):
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
         """Predictions for each example of a batch, for the task's predictor."""
 
-    def read_as(self, text: str) -> str:
-        """A text as its pieces are made of it."""
-        return text
-
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The claims on the one text of a batch, for attributions; logits (N, C) are those at its positions.
-
-        `DomainbertError` unless the task says it: of one that reads two texts, and of trees, words decide no label.
-        """
-        raise DomainbertError(
-            f"attributions: the model is for {self.name}; expected one that tags words, or labels a text"
-        )
-
-    def remarks(self, scores: Mapping[str, float]) -> list[str]:
-        """Lines for a person about the model that is kept, whose validation gave these scores."""
-        return []
-
-    def as_json(self, prediction: Prediction) -> dict[str, Any]:
-        """A prediction for a file: its fields, unless a task says otherwise."""
-        return asdict(prediction)  # type: ignore[call-overload]
-
-    def warnings(self, items: Sequence[Item], scores: Mapping[str, float]) -> list[str]:
-        """Warnings about a training that came to nothing: the validation set, and scores of its best epoch."""
-        return []
-
-    @classmethod
-    def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
-        """A test set that collects the predictions of models; `train` is for tasks that tell apart what it holds."""
-        if cls.scored_as is None:
-            raise DomainbertError(
-                f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`"
-            )
-        return cls.scored_as(config, test)
-
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
     """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows
 
     return ScoresOfRows(scores, width)
+
+
+def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
+    """Return a test set that collects the predictions of models; `train` is for tasks that score seen items apart.
+
+    `DomainbertError` for a task without scores of a test set.
+    """
+    scoring = task_class(type(config)).scoring
+    if scoring is None:
+        raise DomainbertError(f"task: {config.name} has no scores of a test set; expected a task with `scoring`")
+    return scoring(config, test, train)
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -17,15 +16,13 @@ from torchmetrics import Metric
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.encoders.crf import crf_of
-from domainbert.encoders.families import head_sizes
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import ModelFolder, folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
-from domainbert.tasks.extra_losses import symmetric_divergence
 from domainbert.tasks.extra_losses_config import RDropConfig
 from domainbert.tasks.running import ModuleRuntime, gathered, numbers_of
 from domainbert.tasks.slices import SlicedMetric
@@ -112,10 +109,10 @@ class TaskModule(TrainedModule):
     def take(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
         """Take a model with a head for a task; `DomainbertError` if `r_drop` cannot compare its predictions."""
         if self.r_drop is not None:
-            check_r_drop(model, task)
+            check_r_drop(task)
         self.task = task
         self.set_models(model)
-        task.bind(model.head)
+        task.attach_head(model.head)
 
     def validate_on(self, items: Sequence[Any]) -> None:
         """Take the items whose numbers the validation batches carry."""
@@ -125,11 +122,11 @@ class TaskModule(TrainedModule):
         """Take the task of a training set with the same labels in place of what a folder or a checkpoint says."""
         if task is self.task:
             return
-        if task.scale != self.task.scale:
-            self.model.load_state_dict(dict(self.task.finish(self.model.state_dict())))
-            task.begin(self.model.head)
+        if task.scaling.output_scale(task) != self.task.scaling.output_scale(self.task):
+            self.model.load_state_dict(dict(self.task.scaling.folder_weights(self.task, self.model.state_dict())))
+            task.scaling.init_head(task, self.model.head)
         self.task, self._facts = task, None
-        task.bind(self.model.head)
+        task.attach_head(self.model.head)
 
     @property
     def _name(self) -> str:
@@ -175,14 +172,14 @@ class TaskModule(TrainedModule):
         """What predicts with the model as it is now, such as a `Tagger`: as `load_predictor` once it is saved."""
         if self._served is None:
             self._served = self._task_of(self.task.labels, self._fields(self._task_facts(self.scores)))
-            self._served.bind(self.model.head)
+            self._served.attach_head(self.model.head)
         precision = self.trainer.precision if self._trainer is not None else "32-true"
         return self._served.predictor(self._served, ModuleRuntime(self, str(precision)))
 
     def _task_of(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
         """The task as a model folder with these fields tells it."""
         task = task_class(type(self.task_config)).of_folder(labels, fields)
-        task.headline, task.head_sizes = self.task_config.headline, head_sizes(task.head, fields)
+        task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
         if (splitting := fields.get(SPLITTING_KEY)) is not None:
             task.word_splitting = check_splitting(splitting)
         return task
@@ -218,7 +215,7 @@ class TaskModule(TrainedModule):
         card = self._card(scores) if card is None else card
         head = (self.task.head, card, self.task.labels, self.max_length)
         whole = weights if self.entries is None else self.entries.put_back(weights)
-        told = self.task.finish(whole), self.teachers_told, self._task_facts(scores)
+        told = self.task.scaling.folder_weights(self.task, whole), self.teachers_told, self._task_facts(scores)
         save_model(Path(folder), self.model, self.config, self.tokenizer, *head, *told)
 
     def _card(self, scores: Mapping[str, float]) -> str:
@@ -240,7 +237,7 @@ class TaskModule(TrainedModule):
         """Note the labels and all else that `load_from_checkpoint` needs, as plain values."""
         facts = self._task_facts(self.scores)
         weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
-        finished = self.task.finish(weights)
+        finished = self.task.scaling.folder_weights(self.task, weights)
         changed = {f"model.{name}": value for name, value in finished.items() if value is not weights.get(name)}
         checkpoint[_CHECKPOINT_KEY] = {
             "labels": list(self.task.labels),
@@ -291,14 +288,8 @@ def _take_used_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_
         state[name] = entries.used(state[name])
 
 
-def check_r_drop(model: EncoderWithHead, task: Task[Any, Any]) -> None:
+def check_r_drop(task: Task[Any, Any]) -> None:
     """`DomainbertError` where two predictions of a task cannot be compared output by output."""
-    if crf_of(model.head) is not None:
-        raise DomainbertError(f"r_drop: {OF_A_CRF}")
-    nothing = torch.zeros(1, len(task.labels))
-    try:
-        symmetric_divergence(task, nothing, nothing)
-    except DomainbertError as error:
-        raise DomainbertError(
-            f"r_drop: {task.name} says no divergence of its outputs, which are not those of a softmax; expected none"
-        ) from error
+    if task.comparing is None:
+        reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
+        raise DomainbertError(f"r_drop: {OF_A_CRF if task.head == 'crf' else reason}")

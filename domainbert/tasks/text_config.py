@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, listed
+from domainbert.encoders.head_config import Pooling
 from domainbert.labelled.formats import RowFormat
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
@@ -19,6 +20,11 @@ class TextTaskConfig(TaskConfig):
 
     mean_over: str | None = field(default=None, kw_only=True)
     """One of `by` of the format: the mean of the metric that counts over its slices takes its place."""
+
+    pooling: Pooling | None = field(default=None, kw_only=True)
+    """State of a text that the head reads: of [CLS] (`cls`), or the `mean` or `max` of all tokens. null is that of the
+    model folder, or the family's own: [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not know the
+    setting, and reads the family's own."""
 
     def __post_init__(self) -> None:
         """Check the key of the mean."""

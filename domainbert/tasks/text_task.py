@@ -5,22 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, pair_example, text_example
 from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.labelled.items import Labelled
+from domainbert.tasks.capabilities import Inputs
 from domainbert.tasks.config import TASK_KEY
-from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.task import Batch, Prediction, Task
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
@@ -30,6 +31,26 @@ Item = TypeVar("Item", bound=LabelledItem)
 _PAIR_KEY = "domainbert_text_pair_key"  # key of config.json
 _USUAL_KEY = "text_pair"
 _SINGLE, _PAIRS = "single texts", "pairs of texts"
+
+
+class TextInputs(Inputs["TextTask[Any, Any]"]):
+    """Single texts or pairs of texts."""
+
+    @override
+    def kinds(self, task: TextTask[Any, Any]) -> tuple[str, ...]:
+        if task.reads_both:
+            return _SINGLE, _PAIRS
+        return (_SINGLE,) if task.pair_key is None else (_PAIRS,)
+
+    @override
+    def content_of(self, task: TextTask[Any, Any], row: Mapping[str, Any], text_key: str) -> Content:
+        first, key = text_of(row, text_key), task.pair_key or _USUAL_KEY
+        second, kinds = row.get(key), self.kinds(task)
+        is_pair = isinstance(second, str)
+        if (_PAIRS if is_pair else _SINGLE) not in kinds:
+            found = "a second text" if is_pair else "no string"
+            raise DomainbertError(f"{found} under {key!r}; expected {kinds[0]} for this model")
+        return TextPair(first, str(second)) if is_pair else first
 
 
 class TextTask(Task[Item, Prediction]):
@@ -42,25 +63,25 @@ class TextTask(Task[Item, Prediction]):
 
     head = "sequence"
     counted = "num_examples"
+    inputs: ClassVar[Inputs[Any]] = TextInputs()
     pair_key: str | None = None
     reads_both: bool = False
 
     @classmethod
     @override
-    def of_training(cls, config: Any, train: Labelled[Any]) -> TextTask[Item, Prediction]:
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
         task = super().of_training(config, train)
-        assert isinstance(task, cls)
         task.pair_key = getattr(config.reading, "text_pair_key", None)
+        task.head_config = HeadConfig(cls.head, pooling=getattr(config, "pooling", None))
         return task
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TextTask[Item, Prediction]:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """`DomainbertError` if the key of the second text is none."""
         task, key = super().of_folder(labels, fields), fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
-        assert isinstance(task, cls)
         task.pair_key, task.reads_both = key, TASK_KEY not in fields
         return task
 
@@ -68,23 +89,6 @@ class TextTask(Task[Item, Prediction]):
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The key of the second text."""
         return {} if self.pair_key is None else {_PAIR_KEY: self.pair_key}
-
-    @property
-    @override
-    def reads(self) -> tuple[str, ...]:
-        if self.reads_both:
-            return _SINGLE, _PAIRS
-        return (_SINGLE,) if self.pair_key is None else (_PAIRS,)
-
-    @override
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        first, key = text_of(row, text_key), self.pair_key or _USUAL_KEY
-        second = row.get(key)
-        is_pair = isinstance(second, str)
-        if (_PAIRS if is_pair else _SINGLE) not in self.reads:
-            found = "a second text" if is_pair else "no string"
-            raise DomainbertError(f"{found} under {key!r}; expected {self.reads[0]} for this model")
-        return TextPair(first, str(second)) if is_pair else first
 
     @abstractmethod
     def target(self, item: Item) -> ArrayLike:
@@ -105,10 +109,6 @@ class TextTask(Task[Item, Prediction]):
     ) -> list[Example]:
         """Words are read with spaces between them."""
         return self._encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
-
-    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (E, C) of the texts: the mean over the windows of each."""
-        return mean_over_windows(logits, batch)
 
     def targets(self, batch: Batch) -> Tensor:
         """The target of each text of a batch (E, ...); every window of a text has it."""
@@ -139,10 +139,11 @@ class TextTask(Task[Item, Prediction]):
     def _check_contents(self, contents: Sequence[Content]) -> None:
         """Refuse single texts where the models read pairs, and pairs where they do not."""
         kinds = [_PAIRS if isinstance(one, TextPair) else _SINGLE for one in contents]
-        strange = [number for number, kind in enumerate(kinds) if kind not in self.reads]
+        known = self.inputs.kinds(self)
+        strange = [number for number, kind in enumerate(kinds) if kind not in known]
         if strange:
-            found = "a single text" if _PAIRS in self.reads else "a pair of texts"
-            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {self.reads[0]} for this model"))
+            found = "a single text" if _PAIRS in known else "a pair of texts"
+            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {known[0]} for this model"))
 
 
 def _texts(content: Content) -> tuple[str, ...]:

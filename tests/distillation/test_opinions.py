@@ -76,7 +76,7 @@ def trained(task: Task[Any, Any], models: list[EncoderWithHead], batch: dict[str
     module.trainer = type("One", (), {"world_size": 1, "accumulate_grad_batches": 1})()
     module.training_step(batch, 0).backward()
     moved = {name: float(value.grad.abs().sum()) for name, value in student.head.named_parameters()}
-    if task.softmax_over == "examples":
+    if task.teaching.softmax_over == "examples":
         assert moved.pop("classifier.bias") < 1e-6
     assert min(moved.values()) > 1e-6, moved
     assert all(parameter.grad is None for parameter in teacher.parameters())
@@ -146,8 +146,8 @@ def test_sentences_without_a_word_teach_nothing(tokenizer: Any, make_model: Make
     (model, _) = two_models(make_model, "biaffine", len(LABELS))
     wordless = {"example": batch["example"][:0], "outputs": batch["outputs"][:0]}
     logits = model(Packed.of(batch), batch["positions"][:0])
-    found = task.opinions(model.head, logits, wordless)
-    loss = task.opinion_divergence(found.detach(), found, batch["example"][:0]).sum()
+    found = task.teaching.teacher_logits(task, model.head, logits, wordless)
+    loss = task.teaching.divergence(found.detach(), found, batch["example"][:0]).sum()
     loss.backward()
     assert float(loss.detach()) == 0
 
@@ -161,7 +161,7 @@ def test_answers_are_compared_by_where_they_start_and_end(tokenizer: Any, make_m
         for number, context in enumerate(contexts)
     ]
     examples = task.encode(items, tokenizer, 12)
-    assert task.opinion_facts == {"max_question_length": 2}, "a cache of longer questions is another one"
+    assert task.teaching.facts(task) == {"max_question_length": 2}, "a cache of longer questions is another one"
     assert [len(example.windows) > 1 for example in examples] == [True, False, True]
     models, batch = two_models(make_model, "span", 2), batch_of(examples, 3, tokenizer)
     own, source = (of_contexts(model, batch) for model in models)
@@ -186,7 +186,7 @@ def test_a_piece_that_no_window_reads_is_in_no_distribution() -> None:
     task, generator = QuestionAnsweringTask(QuestionAnswering()), np.random.default_rng(0)
     teacher, student = generator.normal(size=(2, 6, 2))
     example = np.array([0, -1, 0, 0, 1, 1])
-    found = task.opinion_divergence(*(torch.from_numpy(one) for one in (teacher, student, example)))
+    found = task.teaching.divergence(*(torch.from_numpy(one) for one in (teacher, student, example)))
     wanted = [
         divergence(TEMPERATURE * teacher[some, kind], TEMPERATURE * student[some, kind]) / TEMPERATURE**2
         for some in ([0, 2, 3], [4, 5])
@@ -206,7 +206,7 @@ def test_relations_at_markers_are_compared_as_classes(tokenizer: Any, make_model
     ]
     examples = task.encode(items, tokenizer, 16)
     models, batch = two_models(make_model, "tokens", 4), batch_of(examples, 3, tokenizer)
-    assert task.num_opinions == 2 and int(batch["num_outputs"]) == 3
+    assert task.teaching.num_outputs(task) == 2 and int(batch["num_outputs"]) == 3
     found = []
     for model in models:
         places = at_positions(model, batch)

@@ -14,6 +14,7 @@ import transformers
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.families import build_model
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.decoders import BiaffineDecoder
 from tests.encoders.test_hugging_face import batch, make_tokenizer
@@ -104,7 +105,7 @@ def test_the_folder_of_any_family_is_that_of_its_encoder(reference: Any, tmp_pat
     """`transformers` finds the encoder in it, with equal states; here the head comes back with its sizes."""
     torch.manual_seed(0)
     sizes = {"arc_size": ARC, "label_size": LABEL}
-    model = build_model(reference.config, reference.vocabulary, "biaffine", LABELS, sizes).eval()
+    model = build_model(reference.config, reference.vocabulary, HeadConfig("biaffine", **sizes), LABELS).eval()
     save_model(tmp_path, model, reference.config, make_tokenizer(reference), "biaffine", "card", ["x", "y", "z"])
     theirs, info = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert type(theirs) is reference.classes[None]
@@ -115,7 +116,7 @@ def test_the_folder_of_any_family_is_that_of_its_encoder(reference: Any, tmp_pat
         wanted = theirs.eval()(tokens.input_ids).last_hidden_state
         torch.testing.assert_close(model.encoder(tokens), wanted, atol=1e-5, rtol=0)
     again, folder, made = load_model(tmp_path, "biaffine")
-    assert made == [] and (folder.head, folder.labels, folder.head_sizes) == ("biaffine", ("x", "y", "z"), sizes)
+    assert made == [] and (folder.head, folder.labels, folder.head_config.sizes) == ("biaffine", ("x", "y", "z"), sizes)
     for name, parameter in model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], parameter, atol=0, rtol=0, msg=name)
 

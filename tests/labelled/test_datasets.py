@@ -261,7 +261,9 @@ def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> Non
         "hub:hub: expected hub_split to name one of its splits: 'train', 'test'"
     )
     assert problem_of(Classification(), "hub:hub/absent").startswith("hub:hub/absent: the data set cannot be read: ")
-    assert problem_of(Classification(), "hub:../secret").startswith("hub:../secret: not a valid name on the Hugging Face hub")
+    assert problem_of(Classification(), "hub:../secret").startswith(
+        "hub:../secret: not a valid name on the Hugging Face hub"
+    )
     asked = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **rest: asked.append((names, rest)) or CLASSES)
     assert classes(read_labelled(Classification(), "hub:me/data@v1")) == NAMED

@@ -16,6 +16,7 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import save_model
@@ -55,8 +56,9 @@ def make(vocabularies: Folders, tmp_path: Path, one_thread: None) -> Make:  # no
         tokenizer = load_tokenizer(vocabularies(layout))
         torch.manual_seed(seed)
         sizes = {"arc_size": 8, "label_size": 8} if kind == "biaffine" else {}
+        of_head = HeadConfig(head or kind, **sizes)
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config, vocabulary, head or kind, len(labels), sizes).eval()
+        model = build_model(config, vocabulary, of_head, len(labels)).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.15)
@@ -213,8 +215,11 @@ def test_what_cannot_be_explained_is_refused_in_a_sentence(make, monkeypatch):
         with pytest.raises(DomainbertError, match=f"^{message}$"):
             attributions(classifier, text)
     for predictor, message in [
-        (make("parsing"), "attributions: the model is for parsing; expected one that tags words, or labels a text"),
-        (make("question_answering"), "attributions: found .*; expected a question and its context"),
+        (make("parsing"), "attributions: the model is for parsing; expected a model that tags words or labels a text"),
+        (
+            make("question_answering"),
+            "attributions: the model is for question_answering; expected a model that tags .*",
+        ),
         (
             make("classification", domainbert_text_pair_key="b"),
             "attributions: a single text; expected pairs of texts for this model",

@@ -187,11 +187,13 @@ def test_targets_of_texts_in_words(runs):
     of_numbers = RegressionTask([""])
     of_numbers.mean, of_numbers.deviation = 4.0, 2.0
     (example,) = of_numbers.encode(numbers[1:], tokenizer, 32)
-    assert of_numbers.notes(numbers[1], example.windows[0]) == [("the whole text", "6, standardised +1.000")]
+    assert of_numbers.showing.notes(of_numbers, numbers[1], example.windows[0]) == [
+        ("the whole text", "6, standardised +1.000")
+    ]
     several = [LabelledText("b", labels=("x", "z"), line=1), LabelledText("c", labels=(), line=2)]
     of_labels = MultiLabelTask(["x", "y", "z"])
     said = [
-        of_labels.notes(item, example.windows[0])[0][1]
+        of_labels.showing.notes(of_labels, item, example.windows[0])[0][1]
         for item, example in zip(several, of_labels.encode(several, tokenizer, 32), strict=True)
     ]
     assert said == ["x, z", "no label"]

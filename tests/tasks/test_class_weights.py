@@ -79,7 +79,7 @@ def test_micro_batches_and_ranks_change_nothing(tokenizer: Any, make_model: Call
     model = make_model("sequence", 3).eval()
     task = task_with(class_weights="balanced", label_smoothing=0.1)
     examples = task.encode(TEXTS, tokenizer, 10)
-    order = task.order(TEXTS, 24, 0)
+    order = task.fitting.order(task, TEXTS, 24, 0)
 
     def gradient(world_size: int, accumulation: int) -> torch.Tensor:
         model.zero_grad()
@@ -112,14 +112,14 @@ def test_texts_without_a_class_have_no_loss(tokenizer: Any) -> None:
 
 def test_drawn_classes() -> None:
     task = task_with(balanced_sampling=True)
-    order = task.order(TEXTS, 8, 0)
+    order = task.fitting.order(task, TEXTS, 8, 0)
     assert isinstance(order, BalancedOrder)
     items = np.concatenate([order.batch(step)[1] for step in range(3)])
     assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [8, 8, 8]
-    order = task_with(balanced_sampling=0.5).order(TEXTS, 8, 0)
+    order = ClassificationTask.fitting.order(task_with(balanced_sampling=0.5), TEXTS, 8, 0)
     items = np.concatenate([order.batch(step)[1] for step in range(3)])
     assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [11, 8, 5]
-    assert not isinstance(task_with().order(TEXTS, 8, 0), BalancedOrder)
+    assert not isinstance(ClassificationTask.fitting.order(task_with(), TEXTS, 8, 0), BalancedOrder)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ SENTENCES = [
 def task(make_model) -> CrfNerTask:
     """With transitions that matter, in fp64."""
     task = CrfNerTask(LABELS)
-    task.bind(make_model("crf", 5).head)
+    task.attach_head(make_model("crf", 5).head)
     task.crf.double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_a_teacher_in_half_precision_has_its_marginals_in_full(make_model, examp
 
 
 def test_a_linear_teacher_of_a_crf_says_nothing_of_what_the_crf_forbids(task, make_model, examples, tokenizer):
-    """Its opinions are the marginals of its logits over valid tags, so that a student can come to agree."""
+    """Its logits are the marginals of its logits over valid tags, so that a student can come to agree."""
     (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
     words = batch["outputs"] >= 0
     sizes = torch.tensor([4, 1, 5, 2])
@@ -152,10 +152,10 @@ def test_a_linear_teacher_of_a_crf_says_nothing_of_what_the_crf_forbids(task, ma
     batch |= {"output_index": index, "num_outputs_here": 12}
     logits = torch.randn(len(words), 5, generator=torch.Generator().manual_seed(5))
     free = CrfNerTask(LABELS)
-    free.bind(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
-    teacher = free.opinions(make_model("tokens", 5).head, logits, batch)
-    linear = NerTask(LABELS).opinions(make_model("tokens", 5).head, logits, batch)
-    with_crf = free.opinions(type("Head", (torch.nn.Module,), {"crf": free.crf})(), logits, batch)
+    free.attach_head(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
+    teacher = free.teaching.teacher_logits(free, make_model("tokens", 5).head, logits, batch)
+    linear = NerTask.teaching.teacher_logits(NerTask(LABELS), make_model("tokens", 5).head, logits, batch)
+    with_crf = free.teaching.teacher_logits(free, type("Head", (torch.nn.Module,), {"crf": free.crf})(), logits, batch)
     torch.testing.assert_close(teacher, with_crf)
     assert not torch.allclose(teacher.softmax(1), linear.softmax(1), atol=1e-2)
     assert (teacher.softmax(1)[starts][:, [2, 4]] == 0).all() and (linear.softmax(1)[starts][:, [2, 4]] > 0.001).all()

@@ -19,6 +19,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
@@ -216,7 +217,7 @@ def outputs_by_hand(case, logits: Tensor, batch) -> np.ndarray:
 
 def r_drop_by_hand(task, one: np.ndarray, other: np.ndarray) -> float:
     """Half of KL(p || q) + KL(q || p), of a softmax or of each label by itself, its mean over labels; summed."""
-    if task.exclusive:
+    if task.comparing.divergence is None:
         p, q = (np.exp(side) / np.exp(side).sum(axis=-1, keepdims=True) for side in (one, other))
         return float((p * np.log(p / q) + q * np.log(q / p)).sum()) / 2
     p, q = (1 / (1 + np.exp(-side)) for side in (one, other))
@@ -229,12 +230,12 @@ def r_drop_by_hand(task, one: np.ndarray, other: np.ndarray) -> float:
 def test_predictions_far_from_each_other(task) -> None:
     """Where the two divergences differ; logits of half precision are compared in single precision."""
     one, other = 3 * torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
-    found = float(symmetric_divergence(task, one, other))
+    found = float(symmetric_divergence(task.comparing, one, other))
     assert found == pytest.approx(r_drop_by_hand(task, one.double().numpy(), other.double().numpy()), rel=1e-5)
-    if task.exclusive:
+    if task.comparing.divergence is None:
         one, other = one.bfloat16(), other.bfloat16()
         wanted = r_drop_by_hand(task, one.double().numpy(), other.double().numpy())
-        assert float(symmetric_divergence(task, one, other)) == pytest.approx(wanted, rel=1e-5)
+        assert float(symmetric_divergence(task.comparing, one, other)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_r_drop_by_hand(case) -> None:
@@ -291,8 +292,8 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
         assert Finetune(task=config, **files).r_drop is None
     said = refused(CrfNerTask(TAGS), "crf")
     assert said == "r_drop: the tags of a CRF depend on each other; expected head: linear, or no r_drop"
-    parser = build_model(CONFIG, VocabularyFacts(30, 0), "biaffine", 3, {"arc_size": 4, "label_size": 5})
-    with pytest.raises(DomainbertError, match=r"^r_drop: parsing says no divergence of its outputs"):
+    parser = build_model(CONFIG, VocabularyFacts(30, 0), HeadConfig("biaffine", arc_size=4, label_size=5), 3)
+    with pytest.raises(DomainbertError, match=r"^r_drop: predictions of parsing cannot be compared"):
         fine_tuning(parser, ParsingTask(CLASSES), r_drop=RDropConfig())
-    silent = type("Silent", (ClassificationTask,), {"exclusive": False, "__module__": ClassificationTask.__module__})
-    assert refused(silent(CLASSES), "sequence").startswith("r_drop: classification says no divergence of its outputs")
+    silent = type("Silent", (ClassificationTask,), {"comparing": None, "__module__": ClassificationTask.__module__})
+    assert refused(silent(CLASSES), "sequence").startswith("r_drop: predictions of classification cannot be compared")

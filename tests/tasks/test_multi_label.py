@@ -21,7 +21,7 @@ from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import LabelledText, read_multi_label
-from domainbert.tasks.multi_label.task import MultiLabelTask
+from domainbert.tasks.multi_label.task import MultiLabelTask, sigmoid_divergence
 
 NAMES = ("price", "trade", "work")
 ROWS = [["trade"], [], ["price", "work"], ["work"]]
@@ -135,16 +135,17 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
     one, other = (np.random.default_rng(seed).normal(size=(5, 3)) for seed in (1, 2))
     p, q = 1 / (1 + np.exp(-one)), 1 / (1 + np.exp(-other))
     divergence = (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).mean(axis=1)
-    found = task.divergence(torch.from_numpy(one), torch.from_numpy(other))
+    found = sigmoid_divergence(torch.from_numpy(one), torch.from_numpy(other))
     np.testing.assert_allclose(found.numpy(), divergence, rtol=1e-10)
 
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     task = MultiLabelTask(("a", "b"))
     items = [LabelledText("text", labels, 1) for labels in (("a",), ("a",), ("a", "b"), ())]
-    (warning,) = task.warnings(items, {"f1": 0.75})
+    (warning,) = task.fitting.warnings(task, items, {"f1": 0.75})
     assert "micro F1 75.0 on validation, while the same labels for every text get 75.0" in warning
-    assert task.warnings(items, {"f1": 0.8}) == [] == task.warnings([LabelledText("text", (), 1)], {"f1": 0.0})
+    assert task.fitting.warnings(task, items, {"f1": 0.8}) == []
+    assert task.fitting.warnings(task, [LabelledText("text", (), 1)], {"f1": 0.0}) == []
 
 
 def test_the_threshold_of_a_folder() -> None:

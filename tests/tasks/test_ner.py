@@ -226,7 +226,7 @@ def test_a_random_field_reads_sentences_wherever_they_are_packed(tokenizer, make
     ]
     task = CrfNerTask(LABELS)
     model = make_model("crf", 5).eval()
-    task.bind(model.head)
+    task.attach_head(model.head)
     with torch.no_grad():
         for parameter in model.head.crf.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))

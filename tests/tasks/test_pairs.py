@@ -146,12 +146,12 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
 
 def test_single_texts_and_pairs_are_not_taken_for_each_other(tokenizer: DomainTokenizer) -> None:
     pairs, singles = pair_task("other"), ClassificationTask(LABELS)
-    assert pairs.content_of({"text": "a", "other": "b"}, "text") == TextPair("a", "b")
-    assert singles.content_of({"text": "a", "other": "b"}, "text") == "a"
+    assert pairs.inputs.content_of(pairs, {"text": "a", "other": "b"}, "text") == TextPair("a", "b")
+    assert singles.inputs.content_of(singles, {"text": "a", "other": "b"}, "text") == "a"
     with pytest.raises(DomainbertError, match="no string under 'other'; expected pairs of texts for this model"):
-        pairs.content_of({"text": "a"}, "text")
+        pairs.inputs.content_of(pairs, {"text": "a"}, "text")
     with pytest.raises(DomainbertError, match="a second text under 'text_pair'; expected single texts for this model"):
-        singles.content_of({"text": "a", "text_pair": "b"}, "text")
+        singles.inputs.content_of(singles, {"text": "a", "text_pair": "b"}, "text")
     with pytest.raises(DomainbertError, match=r"^text 2: a single text; expected pairs of texts for this model$"):
         pairs.encode_contents([TextPair("a", "b"), "a"], tokenizer, 10)
     with pytest.raises(
@@ -164,14 +164,14 @@ def test_the_folder_says_what_its_model_reads(tokenizer: DomainTokenizer) -> Non
     facts = pair_task("b").folder_facts({})
     assert facts == {"domainbert_text_pair_key": "b"} and ClassificationTask(LABELS).folder_facts({}) == {}
     ours = {TASK_KEY: "classification"}
-    assert ClassificationTask.of_folder(LABELS, ours | facts).reads == ("pairs of texts",)
-    assert ClassificationTask.of_folder(LABELS, ours).reads == ("single texts",)
+    assert ClassificationTask.inputs.kinds(ClassificationTask.of_folder(LABELS, ours | facts)) == ("pairs of texts",)
+    assert ClassificationTask.inputs.kinds(ClassificationTask.of_folder(LABELS, ours)) == ("single texts",)
     several = MultiLabelTask.of_folder(LABELS, {**ours, **facts, "domainbert_threshold": 0.25})
     assert (several.pair_key, several.threshold) == ("b", 0.25)
     with pytest.raises(DomainbertError, match="domainbert_text_pair_key: found 3; expected the key of the second text"):
         ClassificationTask.of_folder(LABELS, {"domainbert_text_pair_key": 3})
     foreign = ClassificationTask.of_folder(LABELS, {})
-    assert foreign.content_of({"text": "a", "text_pair": "b"}, "text") == TextPair("a", "b")
+    assert foreign.inputs.content_of(foreign, {"text": "a", "text_pair": "b"}, "text") == TextPair("a", "b")
     lengths = [one.num_tokens for one in foreign.encode_contents([TextPair("a", "b"), "a", ["b", "c"]], tokenizer, 10)]
     assert lengths == [5, 3, 4], "of a folder from elsewhere nobody knows"
 

@@ -48,7 +48,7 @@ def model(make_model: Callable[..., Any]) -> Any:
 @pytest.fixture
 def task(model: Any) -> ParsingTask:
     task = ParsingTask(LABELS)
-    task.bind(model.head)
+    task.attach_head(model.head)
     return task
 
 
@@ -121,7 +121,7 @@ def test_validation_counts_the_trees_of_all_batches(model: Any, task: ParsingTas
 def test_the_settings_of_a_training_reach_the_task(tmp_path: Path) -> None:
     config = Parsing(decode="greedy", arc_size=8, label_size=4)
     task = ParsingTask.of_training(config, Treebank(tmp_path, ITEMS, "conll", False))
-    assert (task.labels, task.decoding, task.head_sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
+    assert (task.labels, task.decoding, task.head_config.sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
 
 
 def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask, tokenizer: Any) -> None:
@@ -132,29 +132,30 @@ def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask
 
 def test_a_training_that_came_to_nothing_is_told(task: ParsingTask) -> None:
     items = [Sentence(list("abcd"), [2, 0, 4, 2], list("wxyz"), ["_"] * 4, [], 1, 0)]
-    (warning,) = task.warnings(items, {"uas": 0.5})
+    (warning,) = task.fitting.warnings(task, items, {"uas": 0.5})
     assert "UAS 50.0 on validation, while the word beside it as head of every word gets 50.0" in warning
-    assert task.warnings(items, {"uas": 0.6}) == []
+    assert task.fitting.warnings(task, items, {"uas": 0.6}) == []
 
 
 def test_what_a_folder_says(tmp_path: Path) -> None:
     assert ParsingTask.of_folder(LABELS, {}).decoding == "mst"
     facts = ParsingTask(LABELS, "greedy").folder_facts({})
     assert ParsingTask.of_folder(LABELS, facts).decoding == "greedy"
-    assert (Parsing.told(facts), Parsing.told({})) == ({"decode": "greedy"}, {})
+    read = Parsing.evaluation.settings_from_model_config
+    assert (read(facts), read({})) == ({"decode": "greedy"}, {})
     with pytest.raises(DomainbertError, match="domainbert_decode: found 'best'; expected mst or greedy"):
         ParsingTask.of_folder(LABELS, {"domainbert_decode": "best"})
 
 
 def test_words_or_a_text_to_predict(task: ParsingTask) -> None:
-    assert task.content_of({"tokens": ["a", "b"], "text": "c"}, "text") == ["a", "b"]
-    assert task.content_of({"body": "a b"}, "body") == "a b"
+    assert task.inputs.content_of(task, {"tokens": ["a", "b"], "text": "c"}, "text") == ["a", "b"]
+    assert task.inputs.content_of(task, {"body": "a b"}, "body") == "a b"
     for row, problem in (
         ({}, "no string under 'text'"),
         ({"tokens": [1]}, "'tokens' contains 1; expected only non-empty strings"),
     ):
         with pytest.raises(DomainbertError, match=problem):
-            task.content_of(row, "text")
+            task.inputs.content_of(task, row, "text")
 
 
 def test_scores_of_arcs_are_in_full_precision_under_autocast(model: Any, task: ParsingTask, tokenizer: Any) -> None:

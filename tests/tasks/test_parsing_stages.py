@@ -11,13 +11,14 @@ import torch
 import yaml
 
 from domainbert.cli import main
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.packed import Packed
 from domainbert.metrics.attachment import LENGTHS
 from domainbert.models.folder import load_model, open_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import read_treebank
-from domainbert.tasks.parsing.task import ParsingTask
+from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.parsing.trees import is_tree
 from tests.tasks.treebank import write
 
@@ -129,7 +130,7 @@ def the_predictions(treebank: Path, run: Path) -> None:
     ours = [tree.arcs for tree in predictor.predict_trees([item.words for item in items])]
     theirs = [tree.arcs for tree in exported.predict_trees([item.words for item in items])]
     assert ours == theirs and predictor.predict(["", []]) == [[], []]
-    scoring = ParsingTask.scoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"), None)
+    scoring = TreeScoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"))
     greedy = scoring.predict(predictor)
     assert predictor.task.decoding == "greedy" and [len(one.arcs) for one in greedy] == list(map(len, ours))
     scores = json.loads((run / "onnx/metrics.json").read_text())
@@ -157,9 +158,10 @@ def the_folder_as_a_start(best: Path) -> None:
     """The head is taken over with the same labels and sizes, and made anew with others."""
     folder = open_model(best)
     sizes = {"arc_size": 24, "label_size": 12}
-    assert folder.head_sizes == sizes and load_model(best, "biaffine", folder.labels, sizes=sizes)[2] == []
+    assert folder.head_config == HeadConfig("biaffine", **sizes)
+    assert load_model(best, folder.head_config, folder.labels)[2] == []
     for labels, other in ((folder.labels[:-1], sizes), (folder.labels, {"arc_size": 8, "label_size": 12})):
-        model, _, made = load_model(best, "biaffine", labels, sizes=other)
+        model, _, made = load_model(best, HeadConfig("biaffine", **other), labels)
         assert "biaffine.arc" in made and model.head.arc.shape == (other["arc_size"] + 1, other["arc_size"])
     assert load_model(best, "tokens", ("O",))[2] == ["classifier.weight", "classifier.bias"]
 

@@ -254,6 +254,10 @@ def test_settings_of_a_folder() -> None:
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = [question("a b", answer) for answer in ("a", None, None, None)]
-    (warning,) = task().warnings(items, {"f1": 0.76})
+    (warning,) = QuestionAnsweringTask.fitting.warnings(task(), items, {"f1": 0.76})
     assert "F1 76.0 on validation, while no answer to any question gets 75.0" in warning
-    assert task().warnings(items, {"f1": 0.8}) == [] == task().warnings(items[1:], {"f1": 1.0})
+    assert (
+        QuestionAnsweringTask.fitting.warnings(task(), items, {"f1": 0.8})
+        == []
+        == QuestionAnsweringTask.fitting.warnings(task(), items[1:], {"f1": 1.0})
+    )

@@ -189,6 +189,6 @@ def test_settings_that_cannot_be_are_refused_early(asked_of: Path, tmp_path: Pat
 def test_rows_to_predict_have_a_question_and_a_context() -> None:
     task = QuestionAnsweringTask(QuestionAnswering())
     row = {"question": "who ?", "context": "by Zoë", "text": "unread"}
-    assert task.content_of(row, "text") == TextPair("who ?", "by Zoë")
+    assert task.inputs.content_of(task, row, "text") == TextPair("who ?", "by Zoë")
     with pytest.raises(DomainbertError, match="no key 'context'; found 'question'"):
-        task.content_of({"question": "who ?"}, "text")
+        task.inputs.content_of(task, {"question": "who ?"}, "text")

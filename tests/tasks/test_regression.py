@@ -30,7 +30,7 @@ from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText, read_numbers
-from domainbert.tasks.regression.task import OUTPUT, RegressionTask
+from domainbert.tasks.regression.task import OUTPUT, RegressionTask, squared_difference
 from domainbert.tuning.search import read_search
 from tests.tasks.tiny_folders import FAMILIES, TEXTS, Folders, tiny_model
 
@@ -105,15 +105,15 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
     by_item = dict(zip(batch["items"].tolist(), numbers, strict=True))
     assert [by_item[n] for n in range(3)] == pytest.approx(mean * np.std([10, 20, 30]) + 20, rel=1e-6)
     one, other = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [2.5]])
-    assert task.divergence(one, other).tolist() == [4.0, 0.25]
+    assert squared_difference(one, other).tolist() == [4.0, 0.25]
 
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = [NumberedText("a", number=number, line=1) for number in (1.0, 3.0)]
-    (warning,) = of_numbers(1, 3).warnings(items, {"rmse": 1.01, "r2": -0.02})
+    (warning,) = RegressionTask.fitting.warnings(of_numbers(1, 3), items, {"rmse": 1.01, "r2": -0.02})
     assert "RMSE 1.01 and R2 -0.02 on validation, while the mean for every text gets 1 and 0" in warning
-    assert of_numbers(1, 3).warnings(items, {"rmse": 0.5, "r2": 0.75}) == []
-    assert of_numbers(1, 3).warnings(items[:1], {"rmse": 0.5, "r2": 0.0}) == []
+    assert RegressionTask.fitting.warnings(of_numbers(1, 3), items, {"rmse": 0.5, "r2": 0.75}) == []
+    assert RegressionTask.fitting.warnings(of_numbers(1, 3), items[:1], {"rmse": 0.5, "r2": 0.0}) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -123,7 +123,7 @@ def test_transformers_gives_the_units_of_the_files(family: str, vocabularies: Fo
     model, tokenizer = tiny_model(family, vocabularies, 1)
     task = RegressionTask([OUTPUT])
     task.mean, task.deviation = MEAN, DEVIATION
-    weights = task.finish(model.state_dict())
+    weights = task.scaling.folder_weights(task, model.state_dict())
     facts = {TASK_KEY: task.name, **task.folder_facts({})}
     save_model(tmp_path, model, FAMILIES[family][1], tokenizer, "sequence", "", task.labels, 64, weights, facts=facts)
     fields = json.loads((tmp_path / "config.json").read_text())
@@ -133,7 +133,7 @@ def test_transformers_gives_the_units_of_the_files(family: str, vocabularies: Fo
     )
     assert not loading["missing_keys"] and not loading["unexpected_keys"] and theirs.config.num_labels == 1
     predictor, again = load_predictor(tmp_path, "32-true"), load_model(tmp_path, "sequence", task.labels)[0].eval()
-    task.begin(again.head)
+    task.scaling.init_head(task, again.head)
     examples = task.encode_contents(TEXTS[:8], tokenizer, 64)
     standard = standardised(model, examples, tokenizer)
     assert standard.std() > 0.005

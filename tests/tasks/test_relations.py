@@ -258,7 +258,7 @@ def made_up(seed: int, count: int) -> list[RelatedEntities]:
 def test_no_marker_is_ever_cut_off(vocabulary: DomainTokenizer, markers: str, head: str) -> None:
     """Of 200 texts, in windows of several lengths: both entities are in the one window, where the head reads them."""
     task = task_of(markers, head)
-    tokenizer = with_tokens(vocabulary, task.added_tokens) if task.added_tokens else vocabulary
+    tokenizer = with_tokens(vocabulary, added) if (added := task.inputs.added_tokens(task)) else vocabulary
     written = [[tokenizer.tokens[number] for number in ids] for ids in tokenizer.encode(task.reading.markers)]
     longer = 0
     for length in (28, 40, 512):
@@ -291,7 +291,7 @@ def test_other_kinds_of_vocabulary(kind: str, markers: str, tmp_path: Path) -> N
     train, size = (byte_bpe.train, 300) if kind == "byte-level BPE" else (unigram.train, 128)
     task, tokenizer = task_of(markers, "starts"), train(texts * 3, size)
     if markers == "tokens":
-        tokenizer = with_tokens(tokenizer, task.added_tokens)
+        tokenizer = with_tokens(tokenizer, task.inputs.added_tokens(task))
     tokenizer.save(tmp_path, 512)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     entities = [((0, 3), (4, 9)), ((9, 9 + 4), (4, 8)), ((15, 20), (4, 13))]
@@ -359,7 +359,6 @@ def test_the_starts_are_a_linear_layer_on_both_states_side_by_side(vocabulary: D
         head, tail = states[owner == text]
         wanted.append(weight @ np.concatenate([head, tail]) + bias[:3] + bias[3:])
     np.testing.assert_allclose(task.class_logits(logits, batch).numpy(), np.stack(wanted), rtol=1e-5)
-    np.testing.assert_allclose(task.outputs(logits, batch).numpy(), np.stack(wanted), rtol=1e-5)  # r_drop reads them
     gold = [CLASSES.index(made_up(1, 5)[item].label) for item in batch["items"].tolist()]
     log = torch.log_softmax(torch.from_numpy(np.stack(wanted)), dim=-1)
     loss = -sum(float(log[text, label]) for text, label in enumerate(gold))
@@ -435,9 +434,9 @@ def test_pairs_of_entities_in_one_text_are_drawn_together() -> None:
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = made_up(0, 4)  # none, part-of, used-for, none
-    (warning,) = task_of().warnings(items, {"accuracy": 0.5})
+    (warning,) = RelationsTask.fitting.warnings(task_of(), items, {"accuracy": 0.5})
     assert "accuracy 50.0 on validation, while none for every text gets 50.0" in warning
-    assert task_of().warnings(items, {"accuracy": 0.75}) == []
+    assert RelationsTask.fitting.warnings(task_of(), items, {"accuracy": 0.75}) == []
     with pytest.raises(DomainbertError, match=r"negative: no text has the label 'other'; expected one of none, part-"):
         task_of(negative="other")
 

@@ -211,7 +211,7 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
         sentences.append(Sentence(generator.choices(words, k=size), tags, line, line))
     task = kind(labels_of_types(["a", "é-b"], "BIOES"))
     if kind is CrfNerTask:
-        task.bind(make_model("crf", len(task.labels)).head)
+        task.attach_head(make_model("crf", len(task.labels)).head)
     batches = LabelledBatches(task.encode(sentences, tokenizer, max_length), tokenizer, 64, Share())
     metric, wrong = task.metric(), task.metric()
     for number in range(len(batches)):
@@ -229,7 +229,7 @@ def test_places_of_pretokens_are_shown_with_their_word(tokenizer):
     task = NerTask(labels_of_types(["a", "b"], "BIOES"))
     item = Sentence(words, tags, 1, 0)
     (example,) = task.encode([item], tokenizer, 64)
-    notes = [note for window in example.windows for note in task.notes(item, window)]
+    notes = [note for window in example.windows for note in task.showing.notes(task, item, window)]
     named = [name for name, _ in notes if name]
     assert named == list(words) and len(notes) > len(words)
     assert [(name, tag) for name, tag in notes if name in ("men's", "rates")] == [("men's", "B-a"), ("rates", "S-b")]

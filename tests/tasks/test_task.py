@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.metrics.headline import Headline
 from domainbert.models.folder import ModelFolder
+from domainbert.tasks.capabilities import need_teaching
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
@@ -116,10 +116,14 @@ def test_a_folder_from_elsewhere_is_for_the_task_that_adopts_it(
     assert task_kind(head, fields) is wanted
 
 
-def test_a_task_of_other_outputs_has_to_say_how_far_two_of_them_are_apart(own: dict[str, ModuleType]) -> None:
-    task, logits = task_class(own["keyphrases"].Keyphrases)(["O"]), torch.zeros(2, 1)
-    with pytest.raises(DomainbertError, match="losses: SoftTargets; keyphrases says no divergence of its outputs"):
-        task.divergence(logits, logits)
+def test_a_task_without_teaching_has_no_losses_on_predictions(
+    own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_class(own["keyphrases"].Keyphrases)(["O"])
+    assert need_teaching(task) is NerTask.teaching
+    monkeypatch.setattr(type(task), "teaching", None)
+    with pytest.raises(DomainbertError, match="losses: keyphrases has no `teaching`; expected HardTargets"):
+        need_teaching(task)
 
 
 def test_less_of_a_headline_may_be_better() -> None:

@@ -97,9 +97,8 @@ def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
         TokenLabelsTask.of_training(TokenLabels(), train)
     with pytest.raises(DomainbertError, match="outside: no word has the label 'o'"):
         TokenLabels(outside="o").check_labels(["O", "X"])
-    assert TokenLabels.told({}) == {} and TokenLabels.told(TokenLabelsTask(("A",)).folder_facts({})) == {
-        "outside": None
-    }
+    read = TokenLabels.evaluation.settings_from_model_config
+    assert read({}) == {} and read(TokenLabelsTask(("A",)).folder_facts({})) == {"outside": None}
     assert TokenLabelsTask.of_folder(("O", "X"), TokenLabelsTask(("O", "X"), "O").folder_facts({})).nothing == "O"
     task = TokenLabelsTask.of_training(TokenLabels(outside=None, head="crf"), train)
     assert task.labels == ("NN", "VB") and isinstance(task, CrfTokenLabelsTask)
@@ -236,7 +235,7 @@ def test_all_pieces_of_a_word_learn_its_label_in_every_window(tokenizer: Any) ->
 
     crf_task, head = CrfTokenLabelsTask(task.labels, "O"), torch.nn.Module()
     head.crf = Crf(3)
-    crf_task.bind(head)
+    crf_task.attach_head(head)
     assert crf_task.crf is head.crf and bool(head.crf.allowed.all()) and bool(head.crf.allowed_first.all())
     assert float(crf_task.loss(logits, batch).detach()) == pytest.approx(wanted, rel=1e-6), (
         "transitions of 0 change nothing"
@@ -248,10 +247,10 @@ def test_all_pieces_of_a_word_learn_its_label_in_every_window(tokenizer: Any) ->
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items: Any = [SimpleNamespace(labels=["O", "O", "I-PAR"]), SimpleNamespace(labels=["I-INT"])]
-    (warning,) = TokenLabelsTask(LABELS, "O").warnings(items, {"macro_f1": 0.0})
+    (warning,) = TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.0})
     assert "mean token F1 0.0 on validation, while O for every word gets 0.0" in warning
-    assert TokenLabelsTask(LABELS, "O").warnings(items, {"macro_f1": 0.1}) == []
-    (warning,) = TokenLabelsTask(LABELS).warnings(items, {"macro_f1": 0.2})
+    assert TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.1}) == []
+    (warning,) = TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS), items, {"macro_f1": 0.2})
     assert "while O for every word gets 22.2" in warning  # F1 2/3 of one label of three
 
 

@@ -21,6 +21,7 @@ from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import Typed
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config_capabilities import Recognising
 
 FLAGS = {
     **dict.fromkeys(("labelled", "corpus", "model", "teacher", "out", "run_folder"), "one"),
@@ -163,11 +164,11 @@ def _check_single(model: str) -> None:
 
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     """Raise `DomainbertError` if `distill-task` does not support the task, unlabelled text for it, or the models."""
-    if reason := task.untaught("corpus" in options):
+    if "corpus" in options and (reason := task.distillation.unlabelled_unsupported):
         raise DomainbertError(f"--teacher: {reason}")
     if "corpus" in options and task.reads_pairs:
         raise DomainbertError("--corpus: has single texts, and the task reads pairs; omit --corpus with --teacher")
-    if task.shares_vocabulary:
+    if task.distillation.shares_vocabulary:
         from domainbert.models.folder import open_model
 
         folders = [open_model(resolve_path(options[name])) for name in ("model", "teacher")]
@@ -212,7 +213,9 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
     encoder, named = sizes.encoder(words, size, machine)
     hidden, longest = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
     items = len(labelled.read["train"].items)
-    window = sizes.window(*_lengths(labelled, findings.model), longest=longest, whole=labelled.task.reads_whole)
+    window = sizes.window(
+        *_lengths(labelled, findings.model), longest=longest, whole=_recognising(labelled).whole_texts
+    )
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
@@ -223,7 +226,7 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
         "model": findings.model,
         "teacher": findings.teacher,
         "task": task_in_yaml(labelled.task),
-        "reads_training": labelled.task.reads_training,
+        "reads_training": labelled.task.evaluation.uses_training_set,
         "seen": Chosen(file_in_yaml(data.train), "to score entities seen in training and unseen entities separately"),
         "train": file_in_yaml(data.train),
         "validation": file_in_yaml(data.validation) if data.validation else None,
@@ -231,7 +234,7 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
         "window": window,
         "batch": sizes.batch(items),
         "epochs": sizes.epochs(items),
-        "rate": sizes.rate(hidden, labelled.task.has_many_targets),
+        "rate": sizes.rate(hidden, _recognising(labelled).many_targets),
         "head_rate": Chosen(1e-3, "the default"),
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
@@ -239,6 +242,12 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
     if findings.teacher is not None:
         return facts | _teaching(findings.teacher, labelled, facts["seeds"].value)
     return facts if corpus is None else facts | _pretraining(corpus, named, hidden, findings)
+
+
+def _recognising(labelled: LabelledFacts) -> Recognising[Any]:
+    """Return the part of the task that recognised the file."""
+    assert labelled.task.recognising is not None
+    return labelled.task.recognising
 
 
 def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
@@ -252,8 +261,8 @@ def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> di
     """Return the variables of the teacher's training and of its models."""
     _, hidden, _ = _sizes_of_model(teacher)
     return {
-        "cached": labelled.task.has_logits,
-        "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
+        "cached": labelled.task.distillation.has_logits,
+        "teacher_rate": sizes.rate(hidden, _recognising(labelled).many_targets),
         "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }

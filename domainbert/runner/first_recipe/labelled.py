@@ -106,7 +106,7 @@ def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
             read_file(task, file)
         return task, ""
     except DomainbertError as error:
-        with_repair = task.mending()
+        with_repair = None if task.recognising is None else task.recognising.with_repair(task)
         if with_repair is None:
             raise
         problem = error.problems[0].partition("; expected")[0]

@@ -34,7 +34,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the file, with instructions for decoding. The head knows forbidden labels; see `Task.bind`."""
+        """Write the file, with instructions for decoding. The head knows forbidden labels; see `Task.attach_head`."""
 
     @abstractmethod
     def read(self, folder: Path) -> None:

@@ -12,6 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
 from domainbert.labelled.formats import TextFormat
 from domainbert.metrics.headline import Headline
+from domainbert.tasks.config_capabilities import Recognising
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_config import TextTaskConfig
 
@@ -28,6 +29,29 @@ class ClassificationFormat(TextFormat):
     """Key or column of the class name."""
 
 
+class ClassificationRecognising(Recognising["Classification"]):
+    """Files with a name for each text, or a number, of which there are few."""
+
+    @override
+    def recognise(self, kind: type[Classification], sample: Sample) -> Recognised | None:
+        from domainbert.labelled.infer_columns import row_keys
+        from domainbert.tasks.recognition import Recognised
+
+        keys = row_keys(sample)
+        if keys is None or not keys.labels.may_be_classes:
+            return None
+        values = "whole numbers" if keys.labels.are_whole else "names"
+        reason = f"{keys.in_words}, {keys.labels.different} {values} under {keys.labels.key!r}"
+        return Recognised(kind(format=ClassificationFormat(**keys.of_format)), reason)
+
+    @override
+    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """`transformers` takes one output without `problem_type` as regression."""
+        problem, labels = fields.get("problem_type"), fields.get("id2label")
+        classes = problem == "single_label_classification" or (problem is None and (labels is None or len(labels) > 1))
+        return head == "sequence" and classes
+
+
 @dataclass(frozen=True)
 class Classification(TextTaskConfig):
     """One of several classes for each text.
@@ -41,6 +65,7 @@ class Classification(TextTaskConfig):
     pipeline_tag = "text-classification"
     whole = Headline("f1", "macro F1")
     further = (Headline("accuracy", "accuracy"),)
+    recognising = ClassificationRecognising()
 
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""
@@ -68,25 +93,3 @@ class Classification(TextTaskConfig):
     @override
     def check_labels(self, labels: Collection[str]) -> None:
         check_weighted(self.class_weights, labels, "class_weights")
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """A name for each text, or a number, of which there are few."""
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
-
-        keys = row_keys(sample)
-        if keys is None or not keys.labels.may_be_classes:
-            return None
-        kind = "whole numbers" if keys.labels.are_whole else "names"
-        reason = f"{keys.in_words}, {keys.labels.different} {kind} under {keys.labels.key!r}"
-        return Recognised(cls(format=ClassificationFormat(**keys.of_format)), reason)
-
-    @classmethod
-    @override
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder is for this task; `transformers` takes one output without `problem_type` as regression."""
-        kind, labels = fields.get("problem_type"), fields.get("id2label")
-        classes = kind == "single_label_classification" or (kind is None and (labels is None or len(labels) > 1))
-        return head == "sequence" and classes

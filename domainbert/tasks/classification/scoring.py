@@ -37,8 +37,10 @@ class ClassScoring(CountedScoring):
 
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": macro_f1, "accuracy": accuracy}
 
-    def __init__(self, config: Classification, test: Labelled[LabelledText]) -> None:
-        super().__init__(config, test)
+    def __init__(
+        self, config: Classification, test: Labelled[LabelledText], train: Labelled[Any] | None = None
+    ) -> None:
+        super().__init__(config, test, train)
         self._gold = [text.label for text in test.items]
         self.calibrate = config.calibrate
         self.temperatures: dict[str, dict[str, float]] = {}  # of the models, by system and seed

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATED
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
 from domainbert.tasks.classification.config import Classification
@@ -47,11 +48,64 @@ class Classifier(Predictor[TextPrediction]):
         return self.predict(texts)
 
 
+class ClassFitting(Fitting["ClassificationTask"]):
+    """Balanced sampling, calibration, and a warning about classifiers that always give the same class."""
+
+    @override
+    def order(self, task: ClassificationTask, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
+        sampling = task.learning.balanced_sampling
+        if sampling is False:
+            return super().order(task, items, batch_size, seed)
+        classes = np.array([task.target(item) for item in items])
+        return BalancedOrder(classes, 0.0 if sampling is True else sampling, batch_size, seed)
+
+    @override
+    def metric_of_slice(self, task: ClassificationTask) -> Metric:
+        """Return the metric of a slice, without a temperature, which is fitted to the whole set."""
+        return scores_of_rows(plain_scores, 1 + len(task.labels)) if task.learning.calibrate else task.metric()
+
+    @override
+    def remarks(self, task: ClassificationTask, scores: Mapping[str, float]) -> list[str]:
+        """Return the temperature, and calibration on validation before and after it."""
+        if not task.learning.calibrate:
+            return []
+        pairs = [f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}" for key, name in CALIBRATED.items()]
+        return [f"temperature {scores.get('temperature', 1.0):.3f} fitted on validation: {', '.join(pairs)}"]
+
+    @override
+    def warnings(
+        self, task: ClassificationTask, items: Sequence[LabelledText], scores: Mapping[str, float]
+    ) -> list[str]:
+        f1, accuracy = _of_one_class([item.label for item in items])
+        near = scores["f1"] <= f1 + _NEAR
+        if f1 == 1 or not (near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _FAR)):
+            return []
+        found = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
+        always = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
+        return [f"{found}, while {always}; {ADVICE}"]
+
+
+class ClassExplaining(Explaining["ClassificationTask"]):
+    """Explains the class of a text."""
+
+    @override
+    def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        def strengths(logits: Tensor) -> Tensor:
+            return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
+
+        best = int(strengths(logits).argmax())
+        return [Claim(task.labels[best], lambda changed: strengths(changed)[best])]
+
+
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     """Gives each text one of `labels`."""
 
     predictor = Classifier
-    scored_as = ClassScoring
+    scoring = ClassScoring
+    comparing = Comparing(mean_over_windows)
+    explaining = ClassExplaining()
+    fitting = ClassFitting()
+    teaching = Teaching()
 
     def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
         super().__init__(labels)
@@ -60,21 +114,19 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @classmethod
     @override
-    def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> ClassificationTask:
+    def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> Self:
         task = super().of_training(config, train)
-        assert isinstance(task, cls)
         task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
         return task
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ClassificationTask:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """The task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
         task = super().of_folder(labels, fields)
-        assert isinstance(task, cls)
         task.temperature = temperature
         return task
 
@@ -82,15 +134,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         """The temperature that is best on validation, if one was asked for."""
         own = {_TEMPERATURE: float(f"{scores.get('temperature', 1.0):.6g}")} if self.learning.calibrate else {}
         return {**super().folder_facts(scores), **own}
-
-    @override
-    def order(self, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
-        """Order of the items; classes may be drawn more evenly than they occur."""
-        asked = self.learning.balanced_sampling
-        if asked is False:
-            return super().order(items, batch_size, seed)
-        classes = np.array([self.target(item) for item in items])
-        return BalancedOrder(classes, 0.0 if asked is True else asked, batch_size, seed)
 
     @override
     def target(self, item: LabelledText) -> int:
@@ -114,11 +157,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         return ClassificationScores(self.labels)
 
     @override
-    def metric_of_slice(self) -> Metric:
-        """The metric of a slice, without a temperature, which is fitted to the whole set."""
-        return scores_of_rows(plain_scores, 1 + len(self.labels)) if self.learning.calibrate else self.metric()
-
-    @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
         means = mean_over_windows(logits, batch).float().cpu().numpy()
@@ -136,33 +174,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)
         ]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """One claim: the class."""
-
-        def strengths(logits: Tensor) -> Tensor:
-            return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / self.temperature, dim=-1)
-
-        best = int(strengths(logits).argmax())
-        return [Claim(self.labels[best], lambda changed: strengths(changed)[best])]
-
-    def remarks(self, scores: Mapping[str, float]) -> list[str]:
-        """The temperature, and calibration on validation before and after it."""
-        if not self.learning.calibrate:
-            return []
-        pairs = [f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}" for key, name in CALIBRATED.items()]
-        return [f"temperature {scores.get('temperature', 1.0):.3f} fitted on validation: {', '.join(pairs)}"]
-
-    def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
-        """A classifier that is no better than one that always gives the same class."""
-        f1, accuracy = _of_one_class([item.label for item in items])
-        near = scores["f1"] <= f1 + _NEAR
-        if f1 == 1 or not (near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _FAR)):
-            return []
-        found = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
-        always = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
-        return [f"{found}, while {always}; {ADVICE}"]
 
 
 def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapping[str, int]) -> list[float] | None:

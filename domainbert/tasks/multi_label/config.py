@@ -11,6 +11,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.formats import TextFormat
 from domainbert.metrics.headline import Headline
+from domainbert.tasks.config_capabilities import Recognising
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_config import TextTaskConfig
 
@@ -40,6 +41,30 @@ class MultiLabelFormat(TextFormat):
             raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
 
 
+class MultiLabelRecognising(Recognising["MultiLabel"]):
+    """Files with a list of labels for each text; in a table, labels with the default separator."""
+
+    @override
+    def recognise(self, kind: type[MultiLabel], sample: Sample) -> Recognised | None:
+        from domainbert.labelled.infer_columns import row_keys
+        from domainbert.tasks.recognition import Recognised
+
+        keys = row_keys(sample)
+        if keys is None:
+            return None
+        format = MultiLabelFormat(**keys.of_format)
+        values = keys.labels.values
+        joined = sample.kind in ("csv", "tsv") and any(format.separator in value for value in values)
+        if not joined and not keys.labels.are_lists:
+            return None
+        how = f"labels with {format.separator!r} between" if joined else "lists of labels"
+        return Recognised(kind(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
+
+    @override
+    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        return head == "sequence" and fields.get("problem_type") == PROBLEM_TYPE
+
+
 @dataclass(frozen=True)
 class MultiLabel(TextTaskConfig):
     """Any number of labels for each text, or none.
@@ -53,6 +78,7 @@ class MultiLabel(TextTaskConfig):
     pipeline_tag = "text-classification"
     whole = Headline("f1", "micro F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
+    recognising = MultiLabelRecognising()
 
     format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
     """Keys of the labelled files."""
@@ -67,26 +93,3 @@ class MultiLabel(TextTaskConfig):
         if not labels:
             raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """Whether each text has a list of labels; in a table, labels with the default separator."""
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
-
-        keys = row_keys(sample)
-        if keys is None:
-            return None
-        format = MultiLabelFormat(**keys.of_format)
-        values = keys.labels.values
-        joined = sample.kind in ("csv", "tsv") and any(format.separator in value for value in values)
-        if not joined and not keys.labels.are_lists:
-            return None
-        how = f"labels with {format.separator!r} between" if joined else "lists of labels"
-        return Recognised(cls(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
-
-    @classmethod
-    @override
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        return head == "sequence" and fields.get("problem_type") == PROBLEM_TYPE

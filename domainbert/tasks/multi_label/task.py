@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
@@ -20,6 +20,7 @@ from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import (
     threshold_name,
 )
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
@@ -44,12 +45,71 @@ class MultiLabeller(Predictor[LabelsOfText]):
     kind = "a multi-label classifier with the labels"
 
 
+def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence (N,) of sigmoids of logits (N, labels), the mean over labels."""
+    holds = torch.sigmoid(teacher)
+    yes = functional.logsigmoid(teacher) - functional.logsigmoid(student)
+    no = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
+    return (holds * yes + (1 - holds) * no).mean(dim=-1)
+
+
+class LabelsFitting(Fitting["MultiLabelTask"]):
+    """Slices at the threshold of the whole set, and a warning about models that always give the same labels."""
+
+    @override
+    def metric_of_slice(self, task: MultiLabelTask) -> Metric:
+        """Return micro F1 at every threshold; `score_of_slice` takes the threshold of the whole set."""
+        from domainbert.metrics.modules import MultiLabelScores
+
+        return MultiLabelScores(task.labels, every_threshold=True)
+
+    @override
+    def score_of_slice(self, task: MultiLabelTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        return float(scores[threshold_name(float(whole["threshold"]))])
+
+    @override
+    def warnings(self, task: MultiLabelTask, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
+        counts = Counter(label for item in items for label in item.labels)
+        right, always = np.cumsum([count for _, count in counts.most_common()]), 0.0
+        if counts:
+            given = len(items) * np.arange(1, len(right) + 1)
+            always = float((2 * right / (given + right[-1])).max())
+        if not counts or always == 1 or scores["f1"] > always + _NEAR:
+            return []
+        found = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
+        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+
+
+class LabelsExplaining(Explaining["MultiLabelTask"]):
+    """Explains each label that a text has."""
+
+    @override
+    def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        def strength(number: int, logits: Tensor) -> Tensor:
+            return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
+
+        (prediction,) = task.decode(logits, batch)
+        return [Claim(label, partial(strength, task.labels.index(label))) for label in prediction.labels]
+
+
+class LabelsShowing(Showing["MultiLabelTask"]):
+    """Shows the labels of a text."""
+
+    @override
+    def shown_target(self, task: MultiLabelTask, target: Any) -> str:
+        return ", ".join(label for label, holds in zip(task.labels, target, strict=True) if holds) or "no label"
+
+
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     """Gives each text those of `labels` whose probability is at least `threshold`."""
 
-    exclusive = False
     predictor = MultiLabeller
-    scored_as = MultiLabelScoring
+    scoring = MultiLabelScoring
+    comparing = Comparing(mean_over_windows, sigmoid_divergence)
+    explaining = LabelsExplaining()
+    fitting = LabelsFitting()
+    showing = LabelsShowing()
+    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: sigmoid_divergence(teacher, student))
 
     def __init__(
         self, labels: Sequence[str], threshold: float = _USUAL, pos_weight: Sequence[float] | None = None
@@ -59,10 +119,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @classmethod
     @override
-    def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> MultiLabelTask:
+    def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
         """`DomainbertError` also if balanced weights are asked for a label that every text has."""
         task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
-        assert isinstance(task, cls)
         if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):
             expected = "expected weights by name, or a label that some texts lack"
             raise DomainbertError(f"pos_weight: balanced; {train.path}: label {always[0]!r} in every text; {expected}")
@@ -71,13 +130,12 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> MultiLabelTask:
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """The task of a model folder; without a threshold in it, 0.5."""
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
         task = super().of_folder(labels, fields)
-        assert isinstance(task, cls)
         task.threshold = threshold
         return task
 
@@ -95,11 +153,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     def unknown(self) -> NDArray[np.int64]:
         return np.full(len(self.labels), IGNORED, dtype=np.int64)
 
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The labels of a text, for `--show`."""
-        return ", ".join(label for label, holds in zip(self.labels, target, strict=True) if holds) or "no label"
-
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Binary cross-entropy, the mean over labels, as that of `transformers`, summed over the texts.
 
@@ -114,28 +167,11 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         )
         return each.mean(dim=1).sum()
 
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Kullback-Leibler divergence of each label, which holds or does not; the mean over labels."""
-        holds = torch.sigmoid(teacher)
-        yes = functional.logsigmoid(teacher) - functional.logsigmoid(student)
-        no = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
-        return (holds * yes + (1 - holds) * no).mean(dim=-1)
-
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
         from domainbert.metrics.modules import MultiLabelScores
 
         return MultiLabelScores(self.labels)
-
-    def metric_of_slice(self) -> Metric:
-        """Micro F1 at every threshold: which is taken is for the whole set to say."""
-        from domainbert.metrics.modules import MultiLabelScores
-
-        return MultiLabelScores(self.labels, every_threshold=True)
-
-    @override
-    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        return float(scores[threshold_name(float(whole["threshold"]))])
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
@@ -150,25 +186,3 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return [
             LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
         ]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """One claim for each label that the text has."""
-
-        def strength(number: int, logits: Tensor) -> Tensor:
-            return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
-
-        (found,) = self.decode(logits, batch)
-        return [Claim(label, partial(strength, self.labels.index(label))) for label in found.labels]
-
-    def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that always gives the same labels."""
-        counts = Counter(label for item in items for label in item.labels)
-        right, always = np.cumsum([count for _, count in counts.most_common()]), 0.0
-        if counts:
-            given = len(items) * np.arange(1, len(right) + 1)
-            always = float((2 * right / (given + right[-1])).max())
-        if not counts or always == 1 or scores["f1"] > always + _NEAR:
-            return []
-        found = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
-        return [f"{found} {100 * always:.1f}; {ADVICE}"]

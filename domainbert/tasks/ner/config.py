@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
@@ -14,14 +14,52 @@ from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config_capabilities import Evaluation, Recognising
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import Recognised
 
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
+
+
+class NerRecognising(Recognising["Ner"]):
+    """Files with tags of a scheme or lists of entities, and exports of annotation tools."""
+
+    many_targets = True
+
+    @override
+    def recognise(self, kind: type[Ner], sample: Sample) -> Recognised | None:
+        from domainbert.labelled.file_sample import tagged_sample
+        from domainbert.labelled.tag_schemes import is_without_types
+        from domainbert.tasks.recognition import Recognised
+
+        if (found := tagged_sample(sample)) is not None:
+            typed = not set(found.tags) <= {"O"} and all(map(_TAG.fullmatch, found.tags))
+            if not typed and not is_without_types(found.tags):
+                return None
+            return Recognised(
+                kind(format=NerFormat(**found.columns)), f"tags of entities {found.reason}", specificity=2
+            )
+        first = sample.rows[0] if sample.rows else {}
+        key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
+        if key is not None and sample.kind == "jsonl":
+            format = NerFormat(text_key=sample.asked.get("text_key", "text"))
+            return Recognised(kind(format=format), f"lists of entities under {key!r}", specificity=3)
+        return Recognised(kind(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
+
+    @override
+    def with_repair(self, config: Ner) -> Ner | None:
+        """Return a task that reads forbidden tags as conlleval does; if it does so already, one that trims entities."""
+        format = config.format
+        repaired = replace(format, repair=True, trim=format.trim or format.repair)
+        return None if format == repaired else replace(config, format=repaired)
+
+    @override
+    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """Labels without a B- or its like, as parts of speech have them, are no entities."""
+        labels = fields.get("id2label", {}).values()
+        return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
 
 
 @dataclass(frozen=True)
@@ -35,11 +73,10 @@ class Ner(TaskConfig):
 
     title = "Token classifier"
     pipeline_tag = "token-classification"
-    reads_training = True
+    recognising = NerRecognising()
+    evaluation = Evaluation(uses_training_set=True)
     headline = Headline("f1", "entity F1")
-    has_many_targets = True
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
-    writes: ClassVar[tuple[str, ...]] = ("prodigy", "label_studio", "brat")
 
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""
@@ -60,47 +97,14 @@ class Ner(TaskConfig):
 
     @property
     @override
-    def uncompared(self) -> str:
-        return OF_A_CRF if self.head == "crf" else ""
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """Tags of a scheme, texts with lists of entities, exports of annotation tools."""
-        from domainbert.labelled.file_sample import tagged_sample
-        from domainbert.labelled.tag_schemes import is_without_types
-        from domainbert.tasks.recognition import Recognised
-
-        if (found := tagged_sample(sample)) is not None:
-            typed = not set(found.tags) <= {"O"} and all(map(_TAG.fullmatch, found.tags))
-            if not typed and not is_without_types(found.tags):
-                return None
-            return Recognised(cls(format=NerFormat(**found.columns)), f"tags of entities {found.reason}", specificity=2)
-        first = sample.rows[0] if sample.rows else {}
-        key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
-        if key is not None and sample.kind == "jsonl":
-            format = NerFormat(text_key=sample.asked.get("text_key", "text"))
-            return Recognised(cls(format=format), f"lists of entities under {key!r}", specificity=3)
-        return Recognised(cls(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
-
-    @override
-    def mending(self) -> Self | None:
-        """The same, reading forbidden tags as conlleval does; if it does so already, trimming entities."""
-        mended = replace(self.format, repair=True, trim=self.format.trim or self.format.repair)
-        return None if self.format == mended else replace(self, format=mended)
+    def r_drop_unsupported(self) -> str | None:
+        return OF_A_CRF if self.head == "crf" else None
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""
         from domainbert.labelled.tag_schemes import entity_types
 
         return tuple(entity_types(outputs))
-
-    @classmethod
-    @override
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Labels without a B- or its like, as parts of speech have them, are no entities."""
-        labels = fields.get("id2label", {}).values()
-        return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
 
 
 def _is_export(sample: Sample) -> bool:

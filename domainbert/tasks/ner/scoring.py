@@ -37,8 +37,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
     test: NerFile
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1}
 
-    def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
-        super().__init__(config, test)
+    def __init__(self, config: Ner, test: NerFile, train: NerFile | None = None) -> None:
+        super().__init__(config, test, train)
         self._gold, self._seen = [sentence.spans for sentence in test.sentences], None
         if train is not None:
             print(train.describe())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from domainbert.data.examples import encode_words
 from domainbert.labelled.contents import Content, as_contents
@@ -79,6 +81,10 @@ class Tagger(Predictor[list[Entity]]):
     def predict_spans(self, sentences: Iterable[Sequence[str]]) -> list[list[Entity]]:
         """The entities of words; offsets count characters of the words joined by single spaces."""
         return self.predict(as_contents(sentences, only_words=True))
+
+    @override
+    def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
+        return {"entities": [asdict(entity) for entity in prediction]}
 
     def argmax_labels(self, aligned: Sequence[AlignedWords]) -> list[list[str]]:
         """The most probable label of each word by itself, without a tag scheme or a CRF."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -13,7 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
 from domainbert.labelled.contents import Content
-from domainbert.labelled.entities import NerFile, Sentence
+from domainbert.labelled.entities import Sentence
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import (
     ModelScheme,
@@ -21,6 +20,7 @@ from domainbert.labelled.tag_schemes import (
     scheme_of_labels,
     spans_from_tags,
 )
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.ner.confidence import Lattice, entity_claims
@@ -40,6 +40,40 @@ if TYPE_CHECKING:
 _SCHEME = "domainbert_tags"  # key of config.json
 
 
+class EntityFitting(Fitting["NerTask"]):
+    """Warns about a tagger that finds nothing."""
+
+    @override
+    def warnings(self, task: NerTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
+        entities = sum(len(sentence.spans) for sentence in items)
+        found = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
+        return [found] if entities and not scores["f1"] else []
+
+
+class EntityExplaining(Explaining["NerTask"]):
+    """Explains each entity, with its score as probability."""
+
+    @override
+    def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        (tags,) = task.best_tags(logits, batch)
+        return entity_claims(task.field, task.labels, tags, batch)
+
+
+class TagShowing(Showing["NerTask"]):
+    """Shows the tag of each word; in BIOES, the first pre-token of a word has its name."""
+
+    @override
+    def output_names(self, task: NerTask, item: Sentence) -> Sequence[str]:
+        if task.scheme != "BIOES":
+            return super().output_names(task, item)
+        assert task.tokenizer is not None  # set by `encode`
+        split, firsts = split_words(align_words(task.tokenizer, [item.words])[0])
+        names = [""] * len(split.first_piece)
+        for word, first in zip(item.words, firsts, strict=True):
+            names[first] = word
+        return names
+
+
 class NerTask(Task[Sentence, list[Entity]]):
     """Tags words; `labels` are `O` and `B-X`, `I-X` for every type, in BIOES `E-X` and `S-X` too.
 
@@ -52,6 +86,12 @@ class NerTask(Task[Sentence, list[Entity]]):
     head = "tokens"
     counted = "num_targets"
     predictor = Tagger
+    comparing: ClassVar[Comparing | None] = Comparing()
+    explaining = EntityExplaining()
+    fitting = EntityFitting()
+    scoring = EntityScoring
+    showing = TagShowing()
+    teaching: ClassVar[Teaching[Any]] = Teaching()
     scheme: ModelScheme | None
     crf: Crf | None = None
     valid: Crf | None
@@ -59,7 +99,7 @@ class NerTask(Task[Sentence, list[Entity]]):
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
         self.scheme, self.valid = scheme_of_labels(labels) or "IOB2", valid_field(self.labels)
-        self._tokenizer: DomainTokenizer | None = None
+        self.tokenizer: DomainTokenizer | None = None
 
     @classmethod
     def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
@@ -85,7 +125,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
         if self.scheme == "BIOES":
@@ -97,18 +137,6 @@ class NerTask(Task[Sentence, list[Entity]]):
             ]
         number = {label: index for index, label in enumerate(self.labels)}
         return encode_words(aligned, [[number[tag] for tag in one] for one in tags], self.labels, max_length)
-
-    @override
-    def output_names(self, item: Sentence) -> Sequence[str]:
-        """Of the pre-tokens of BIOES the first of each word has its name."""
-        if self.scheme != "BIOES":
-            return super().output_names(item)
-        assert self._tokenizer is not None  # `encode` has noted it
-        split, firsts = split_words(align_words(self._tokenizer, [item.words])[0])
-        names = [""] * len(split.first_piece)
-        for word, first in zip(item.words, firsts, strict=True):
-            names[first] = word
-        return names
 
     @override
     def encode_contents(
@@ -144,72 +172,59 @@ class NerTask(Task[Sentence, list[Entity]]):
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """Add a batch; entities are counted in words, as `evaluate` counts them."""
         sentences = [items[item] for item in batch["items"].tolist()]
-        tags = self._tags(logits, batch)
+        tags = self.best_tags(logits, batch)
         if self.scheme == "BIOES":
-            assert self._tokenizer is not None  # `encode` has noted it
-            aligned = align_words(self._tokenizer, [sentence.words for sentence in sentences])
+            assert self.tokenizer is not None  # `encode` has noted it
+            aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
             tags = [word_tags(one, split_words(words)[1]) for one, words in zip(tags, aligned, strict=True)]
         gold, predicted = [sentence.spans for sentence in sentences], [spans_from_tags(one) for one in tags]
         metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The tag of each output, and the probability of the entity that it is in, or that it is in none."""
-        tags = self._tags(logits, batch)
+        tags = self.best_tags(logits, batch)
         if not any(tags):
             return [TaggedWords([], []) for _ in tags]
         sentences = WordGrid(batch["example"], batch["outputs"])
-        field = self.crf or self.valid or Crf(len(self.labels))
-        lattice = Lattice(field, sentences.fill(logits.float()), sentences.lengths, self.labels)
+        lattice = Lattice(self.field, sentences.fill(logits.float()), sentences.lengths, self.labels)
         scores = iter(lattice.scores([of_words for of_words in tags if of_words]))
         return [TaggedWords(of_words, next(scores) if of_words else []) for of_words in tags]
 
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """One claim for each entity, with its score as probability."""
-        (tags,) = self._tags(logits, batch)
-        return entity_claims(self.crf or self.valid or Crf(len(self.labels)), self.labels, tags, batch)
+    @property
+    def field(self) -> Crf:
+        """The CRF by which sequences of tags are scored: the head's own, or a uniform CRF over valid tags."""
+        return self.crf or self.valid or Crf(len(self.labels))
 
-    def _tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
+    def best_tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
+        """Return the tags of each sentence's outputs."""
         decoded = decode_labels(logits, batch, self.crf, self.valid)
         return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 
-    @override
-    def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
-        return {"entities": [asdict(entity) for entity in prediction]}
 
-    def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
-        """A tagger that finds nothing."""
-        entities = sum(len(sentence.spans) for sentence in items)
-        found = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
-        return [found] if entities and not scores["f1"] else []
+class CrfTeaching(Teaching["CrfNerTask"]):
+    """Compares marginals over valid tags, for teachers with a linear head too: without them a teacher would give a
+    probability to tags that the student's CRF forbids."""
 
-    @classmethod
     @override
-    def scoring(cls, config: Ner, test: Labelled[Any], train: Labelled[Any] | None) -> EntityScoring:
-        assert isinstance(test, NerFile) and (train is None or isinstance(train, NerFile))
-        return EntityScoring(config, test, train)
+    def facts(self, task: CrfNerTask) -> dict[str, Any]:
+        return {**super().facts(task), "head": task.head}
+
+    @override
+    def teacher_logits(self, task: CrfNerTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        if crf_of(head) is None and task.valid is not None:
+            logits = word_marginals(task.valid, logits, batch["example"], batch["outputs"])
+        return super().teacher_logits(task, head, logits, batch)
 
 
 class CrfNerTask(NerTask):
     """The same with a CRF over the words."""
 
     head = "crf"
+    comparing = None
+    teaching = CrfTeaching()
 
     @override
-    def bind(self, head: nn.Module) -> None:
+    def attach_head(self, head: nn.Module) -> None:
         self.crf = crf_of(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
-
-    @property
-    @override
-    def opinion_facts(self) -> Mapping[str, Any]:
-        return {**super().opinion_facts, "head": self.head}
-
-    @override
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """A teacher's with a linear head are marginals over valid tags as well: to what the
-        student's CRF forbids it would give a probability that no student can learn."""
-        if crf_of(head) is None and self.valid is not None:
-            logits = word_marginals(self.valid, logits, batch["example"], batch["outputs"])
-        return super().opinions(head, logits, batch)

@@ -13,6 +13,7 @@ from domainbert.base.validation import check_fields
 from domainbert.encoders.config import Width
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config_capabilities import Distillation, Evaluation, Recognising
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
@@ -35,6 +36,38 @@ class ParsingFormat:
         return label if self.subtypes else label.partition(":")[0]
 
 
+class ParsingRecognising(Recognising["Parsing"]):
+    """Files in ten columns: the first numbers the words, the seventh has their heads."""
+
+    many_targets = True
+
+    @override
+    def recognise(self, kind: type[Parsing], sample: Sample) -> Recognised | None:
+        from domainbert.tasks.recognition import Recognised
+
+        rows = [columns for columns in sample.words if columns[0].isdecimal()]
+        if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):
+            return None
+        return Recognised(kind(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
+
+    @override
+    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        return head == "biaffine"
+
+
+class ParsingEvaluation(Evaluation):
+    """Trees are decoded as in training."""
+
+    @override
+    def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        if DECODING not in fields:
+            return {}
+        decode, known = fields[DECODING], get_args(Decoding)
+        if decode not in known:
+            raise DomainbertError(f"{DECODING}: found {decode!r:.80}; expected {' or '.join(known)}")
+        return {"decode": decode}
+
+
 @dataclass(frozen=True)
 class Parsing(TaskConfig):
     """Dependency trees: a head, or the root, for each word, and a label for the arc between them.
@@ -46,10 +79,9 @@ class Parsing(TaskConfig):
 
     title = "Dependency parser"
     headline = Headline("las", "LAS")
-    has_many_targets = True
-    has_logits = False
-    shares_vocabulary = True
-    of_scores = ("by", "subtypes")
+    recognising = ParsingRecognising()
+    distillation = Distillation(has_logits=False, shares_vocabulary=True)
+    evaluation = ParsingEvaluation(scoring_settings=("by", "subtypes"))
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
     """Reading of the labels."""
@@ -71,35 +103,9 @@ class Parsing(TaskConfig):
 
     @property
     @override
-    def uncompared(self) -> str:
+    def r_drop_unsupported(self) -> str:
         return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
 
     @override
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(self.format.read_label, labels)))
-
-    @classmethod
-    @override
-    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        if DECODING not in fields:
-            return {}
-        found, known = fields[DECODING], get_args(Decoding)
-        if found not in known:
-            raise DomainbertError(f"{DECODING}: found {found!r:.80}; expected {' or '.join(known)}")
-        return {"decode": found}
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """Ten columns, of which the first numbers the words and the seventh has heads."""
-        from domainbert.tasks.recognition import Recognised
-
-        rows = [columns for columns in sample.words if columns[0].isdecimal()]
-        if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):
-            return None
-        return Recognised(cls(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
-
-    @classmethod
-    @override
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        return head == "biaffine"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.metrics.attachment import Arc
@@ -49,6 +51,10 @@ class Parser(Predictor[list[ParsedWord]]):
             ]
             for (text, places), tree in zip(placed, self.predict_trees(texts), strict=True)
         ]
+
+    @override
+    def as_json(self, prediction: list[ParsedWord]) -> dict[str, Any]:
+        return {"words": [asdict(word) for word in prediction]}
 
     def predict_trees(self, texts: Iterable[Content] | Content) -> list[Tree]:
         """The tree of each text or list of words; one without words has no arcs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +17,11 @@ from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
+from domainbert.tasks.capabilities import Fitting, Inputs, Showing, Teaching
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
@@ -30,7 +31,6 @@ from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -38,6 +38,59 @@ if TYPE_CHECKING:
 _WORDS = "tokens"  # key of words in JSONL
 _NEVER = -1e9  # the logarithm of no probability; finite, so that the difference of two is a number
 _NEAR = 0.02  # of UAS: as good as no better
+
+
+class WordInputs(Inputs["ParsingTask"]):
+    """Words under "tokens", where a row has them, or its text."""
+
+    @override
+    def content_of(self, task: ParsingTask, row: Mapping[str, Any], text_key: str) -> Content:
+        if _WORDS not in row:
+            return text_of(row, text_key)
+        if problem := problem_with_strings(dict(row), _WORDS):
+            raise DomainbertError(problem)
+        words: list[str] = row[_WORDS]
+        return words
+
+
+class ArcFitting(Fitting["ParsingTask"]):
+    """Warns about a parser that is no better than the neighbour of each word as its head."""
+
+    @override
+    def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
+        arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
+        beside = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
+        if scores["uas"] > beside + _NEAR or beside == 1:
+            return []
+        always = f"the word beside it as head of every word gets {100 * beside:.1f}"
+        return [f"UAS {100 * scores['uas']:.1f} on validation, while {always}; {ADVICE}"]
+
+
+class ArcTeaching(Teaching["ParsingTask"]):
+    """Compares the distribution over all heads with all labels, for each word."""
+
+    @override
+    def teacher_logits(self, task: ParsingTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """Return log-probabilities (words, (1 + W) x C), where W is the length of the longest sentence of the batch."""
+        assert isinstance(head, Biaffine)
+        if not bool((batch["outputs"] >= 0).any()):
+            return logits[:0]  # sentences of no words
+        grid = WordGrid(batch["example"], batch["outputs"])
+        with torch.autocast(logits.device.type, enabled=False):
+            joint = [
+                one.flatten(1).clamp(min=_NEVER) for one in head.joint_scores(grid.fill(logits.float()), grid.lengths)
+            ]
+        widest = max(one.shape[1] for one in joint)
+        return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
+
+
+class ArcShowing(Showing["ParsingTask"]):
+    """Shows the label of a word's arc and its head, numbered from 1."""
+
+    @override
+    def shown_target(self, task: ParsingTask, target: Any) -> str:
+        head, label = target.tolist()
+        return f"{task.labels[label]} of {f'word {head}' if head else 'the root'}"
 
 
 class ParsingTask(Task[Sentence, list[ParsedWord]]):
@@ -49,9 +102,12 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     head = "biaffine"
     counted = "num_targets"
-    exclusive = False  # projections are no logits
     predictor = Parser
-    scored_as = TreeScoring
+    scoring = TreeScoring
+    fitting = ArcFitting()
+    inputs = WordInputs()
+    showing = ArcShowing()
+    teaching = ArcTeaching(is_softmax=False)  # the head gives projections of words, and no logits
     biaffine: Biaffine
 
     def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
@@ -62,31 +118,22 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def of_training(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
         """The labels of a treebank, and the sizes that are asked for."""
         task = cls(label_set(train.items), config.decode)
-        task.head_sizes = {"arc_size": config.arc_size, "label_size": config.label_size}
+        task.head_config = HeadConfig(cls.head, arc_size=config.arc_size, label_size=config.label_size)
         return task
 
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ParsingTask:
-        return cls(labels, **Parsing.told(fields))
+        return cls(labels, **Parsing.evaluation.settings_from_model_config(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The way in which trees are made of scores."""
         return {DECODING: self.decoding}
 
     @override
-    def bind(self, head: nn.Module) -> None:
+    def attach_head(self, head: nn.Module) -> None:
         assert isinstance(head, Biaffine)
         self.biaffine = head
-
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        """The words under "tokens", where a row has them, or the text."""
-        if _WORDS not in row:
-            return text_of(row, text_key)
-        if problem := problem_with_strings(dict(row), _WORDS):
-            raise DomainbertError(problem)
-        words: list[str] = row[_WORDS]
-        return words
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -104,12 +151,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
 
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The number of the head, from 1, and the label."""
-        head, label = target.tolist()
-        return f"{self.labels[label]} of {f'word {head}' if head else 'the root'}"
-
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Negative log-likelihood of the heads, and of the labels given the right heads, summed over the words."""
         grid = WordGrid(batch["example"], batch["outputs"])
@@ -121,26 +162,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             labelled = self.biaffine.label_scores(words, heads, known)
             of_heads = functional.cross_entropy(arcs, heads[known], reduction="sum")
             return of_heads + functional.cross_entropy(labelled, labels[known], reduction="sum")
-
-    @override
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Log-probabilities of all heads with all labels, for each word, (words,
-        (1 + W) x C), where W is the length of the longest sentence of the batch."""
-        assert isinstance(head, Biaffine)
-        if not bool((batch["outputs"] >= 0).any()):
-            return logits[:0]  # sentences of no words
-        grid = WordGrid(batch["example"], batch["outputs"])
-        with torch.autocast(logits.device.type, enabled=False):
-            joint = [
-                one.flatten(1).clamp(min=_NEVER) for one in head.joint_scores(grid.fill(logits.float()), grid.lengths)
-            ]
-        widest = max(one.shape[1] for one in joint)
-        return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
-
-    @override
-    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Divergence of the heads, and of the labels where the teacher sees the head."""
-        return softmax_divergence(teacher, student)
 
     def metric(self) -> Metric:
         """The attachment scores."""
@@ -179,19 +200,6 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         for row, table, length in zip(heads, tables, lengths, strict=True):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
         return heads.to(arcs.device)
-
-    @override
-    def as_json(self, prediction: list[ParsedWord]) -> dict[str, Any]:
-        return {"words": [asdict(word) for word in prediction]}
-
-    def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
-        """A parser that is no better than one that hangs every word on the one beside it."""
-        arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
-        beside = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
-        if scores["uas"] > beside + _NEAR or beside == 1:
-            return []
-        always = f"the word beside it as head of every word gets {100 * beside:.1f}"
-        return [f"UAS {100 * scores['uas']:.1f} on validation, while {always}; {ADVICE}"]
 
 
 def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:

@@ -13,6 +13,7 @@ from domainbert.base.ranges import Range
 from domainbert.base.validation import check_fields
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config_capabilities import Distillation, Evaluation, Recognising
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
@@ -36,6 +37,35 @@ ANSWERS = "domainbert_answers"
 """Key of `config.json`: the limits on questions and answers, and the threshold of no answer."""
 
 
+class QuestionRecognising(Recognising["QuestionAnswering"]):
+    """Files with SQuAD's articles and paragraphs, or rows with question, context and answers."""
+
+    @override
+    def recognise(self, kind: type[QuestionAnswering], sample: Sample) -> Recognised | None:
+        from domainbert.tasks.recognition import Recognised
+
+        data = sample.value.get("data") if isinstance(sample.value, dict) else None
+        if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
+            return Recognised(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
+        first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+        if not {"question", "context"} <= set(first) or not isinstance(first.get("answers"), dict):
+            return None
+        return Recognised(kind(), "rows with 'question', 'context' and 'answers'", specificity=4)
+
+    @override
+    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        return head == "span"
+
+
+class QuestionEvaluation(Evaluation):
+    """Questions and answers have the limits of training."""
+
+    @override
+    def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        facts = fields.get(ANSWERS)
+        return {name: facts[name] for name in self.saved_settings if name in facts} if isinstance(facts, dict) else {}
+
+
 @dataclass(frozen=True)
 class QuestionAnswering(TaskConfig):
     """The answer to a question, as a span of its context, or none. A model folder keeps these settings.
@@ -49,8 +79,9 @@ class QuestionAnswering(TaskConfig):
     pipeline_tag = "question-answering"
     headline = Headline("f1", "F1")
     reads_pairs = True
-    shares_vocabulary = True
-    kept = ("max_question_length", "max_answer_length", "n_best")
+    recognising = QuestionRecognising()
+    distillation = Distillation(shares_vocabulary=True)
+    evaluation = QuestionEvaluation(saved_settings=("max_question_length", "max_answer_length", "n_best"))
 
     format: QuestionFormat = field(default_factory=QuestionFormat)
     """Kind of the labelled files."""
@@ -78,30 +109,5 @@ class QuestionAnswering(TaskConfig):
 
     @property
     @override
-    def uncompared(self) -> str:
+    def r_drop_unsupported(self) -> str:
         return "start and end of an answer are drawn from all of its context; expected no r_drop"
-
-    @classmethod
-    @override
-    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        facts = fields.get(ANSWERS)
-        return {name: facts[name] for name in cls.kept if name in facts} if isinstance(facts, dict) else {}
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """SQuAD's articles with paragraphs, or rows with question, context and answers."""
-        from domainbert.tasks.recognition import Recognised
-
-        data = sample.value.get("data") if isinstance(sample.value, dict) else None
-        if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
-            return Recognised(cls(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
-        first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
-        if not {"question", "context"} <= set(first) or not isinstance(first.get("answers"), dict):
-            return None
-        return Recognised(cls(), "rows with 'question', 'context' and 'answers'", specificity=4)
-
-    @classmethod
-    @override
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        return head == "span"

@@ -58,8 +58,8 @@ class AnswerScoring(CountedScoring):
     test: QuestionFile
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": _mean(_F1), "exact": _mean(_EXACT)}
 
-    def __init__(self, config: TaskConfig, test: QuestionFile) -> None:
-        super().__init__(config, test)
+    def __init__(self, config: TaskConfig, test: QuestionFile, train: QuestionFile | None = None) -> None:
+        super().__init__(config, test, train)
         numbers: dict[str, int] = {}
         for number, item in enumerate(test.items):
             first = numbers.setdefault(item.id, number)

@@ -16,6 +16,7 @@ from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, refuse
+from domainbert.tasks.capabilities import Fitting, Inputs, Showing, Teaching
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
@@ -32,6 +33,59 @@ _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name 
 _NEAR = 0.02  # of F1: as good as no better
 
 
+class QuestionInputs(Inputs["QuestionAnsweringTask"]):
+    """Questions with their contexts, under these keys."""
+
+    @override
+    def content_of(self, task: QuestionAnsweringTask, row: Mapping[str, Any], text_key: str) -> TextPair:
+        row = dict(row)
+        refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
+        return TextPair(row["question"], row["context"])
+
+
+class AnswerFitting(Fitting["QuestionAnsweringTask"]):
+    """Warns about a model that is no better than one that never answers."""
+
+    @override
+    def warnings(
+        self, task: QuestionAnsweringTask, items: Sequence[Question], scores: Mapping[str, float]
+    ) -> list[str]:
+        never = sum(not item.answers for item in items) / len(items)
+        if never == 1 or scores["f1"] > never + _NEAR:
+            return []
+        found = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets {100 * never:.1f}"
+        return [f"{found}; {ADVICE}"]
+
+
+def answer_divergence(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+    """Return the mean of the divergences of start and end, as in the loss."""
+    read = example >= 0
+    source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
+    return (source.exp() * (source - own)).mean(dim=1)
+
+
+class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
+    """Compares the distributions of start and end of an answer among [CLS] and the pieces of a context."""
+
+    @override
+    def facts(self, task: QuestionAnsweringTask) -> dict[str, Any]:
+        """Return also the length of questions: a teacher reads as much of a question as the student."""
+        return {**super().facts(task), "max_question_length": task.config.max_question_length}
+
+
+class AnswerShowing(Showing["QuestionAnsweringTask"]):
+    """Shows start and end of the answer, with the characters of the context; or that a window has no answer."""
+
+    @override
+    def notes(self, task: QuestionAnsweringTask, item: Question, window: Window) -> list[tuple[str, str]]:
+        notes = []
+        for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
+            piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
+            targets = [word for word, holds in (("start", starts), ("end", ends)) if holds]
+            notes.append((piece if output > 0 else "no answer in this window", " and ".join(targets)))
+        return notes
+
+
 class QuestionAnsweringTask(Task[Question, Reply]):
     """Finds the answers to questions in their contexts.
 
@@ -42,10 +96,12 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     head = "span"
     counted = "num_examples"
-    exclusive = False
-    softmax_over = "examples"
     predictor = Reader
-    scored_as = AnswerScoring
+    scoring = AnswerScoring
+    fitting = AnswerFitting()
+    inputs = QuestionInputs()
+    showing = AnswerShowing()
+    teaching = AnswerTeaching(False, "examples", answer_divergence)
 
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)
@@ -73,18 +129,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         threshold = round(scores["threshold"], 4) if "threshold" in scores else None
         return {ANSWERS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}
 
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> TextPair:
-        """The question and its context, under these keys."""
-        row = dict(row)
-        refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
-        return TextPair(row["question"], row["context"])
-
-    @property
-    @override
-    def opinion_facts(self) -> Mapping[str, Any]:
-        """Facts that decide the opinions: a teacher reads as much of a question as the student."""
-        return {**super().opinion_facts, "max_question_length": self.config.max_question_length}
-
     @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """Encode questions; print the number of answers that no window holds whole."""
@@ -98,16 +142,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
                 "these is that there is none (max_length)"
             )
         return examples
-
-    @override
-    def notes(self, item: Question, window: Window) -> list[tuple[str, str]]:
-        """Start and end of the answer, with the characters of the context; or a note that this window has none."""
-        found = []
-        for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
-            piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
-            said = [word for word, holds in (("start", starts), ("end", ends)) if holds]
-            found.append((piece if output > 0 else "no answer in this window", " and ".join(said)))
-        return found
 
     @override
     def encode_contents(
@@ -138,14 +172,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
         return -likelihood[learnt].sum() / 2
 
-    @override
-    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-        """Divergence of where an answer starts and of where it ends, among [CLS] and the pieces of
-        a context; their mean, as in the loss."""
-        read = example >= 0
-        source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
-        return (source.exp() * (source - own)).mean(dim=1)
-
     def metric(self) -> Metric:
         """F1 and exact match, at the best threshold where some questions have no answer."""
         from domainbert.metrics.modules import AnswerScores
@@ -163,14 +189,6 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
         """The best spans of each context."""
         return best_spans(logits, batch, self.config.max_answer_length, self.config.n_best)
-
-    def warnings(self, items: Sequence[Question], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that never answers."""
-        never = sum(not item.answers for item in items) / len(items)
-        if never == 1 or scores["f1"] > never + _NEAR:
-            return []
-        found = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets {100 * never:.1f}"
-        return [f"{found}; {ADVICE}"]
 
 
 def _text(item: Question, spans: Spans) -> str:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from domainbert.labelled.formats import RowFormat
 from domainbert.metrics.headline import Headline
+from domainbert.tasks.config_capabilities import Recognising
 from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
@@ -28,6 +29,28 @@ class RegressionFormat(RowFormat):
     """Key of the number, in JSONL a number; or its column, in decimal digits such as 3.5 or 2e-3."""
 
 
+class RegressionRecognising(Recognising["Regression"]):
+    """Files with a number for each text; whole numbers from 0 are classes."""
+
+    @override
+    def recognise(self, kind: type[Regression], sample: Sample) -> Recognised | None:
+        from domainbert.labelled.infer_columns import row_keys
+        from domainbert.tasks.recognition import Recognised
+
+        keys = row_keys(sample)
+        if keys is None or not keys.labels.may_be_quantities:
+            return None
+        numbers = keys.labels.numbers
+        reason = f"{keys.in_words}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
+        return Recognised(kind(format=RegressionFormat(**keys.of_format)), reason)
+
+    @override
+    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """`transformers` takes one output without `problem_type` as regression."""
+        problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
+        return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
+
+
 @dataclass(frozen=True)
 class Regression(TextTaskConfig):
     """A number for each text, or for each pair: how alike two texts are, a grade, a year.
@@ -39,6 +62,7 @@ class Regression(TextTaskConfig):
 
     title = "Text regression"
     pipeline_tag = "text-classification"
+    recognising = RegressionRecognising()
     whole = Headline("pearson", "Pearson correlation", percent=False)
     further = (
         Headline("spearman", "Spearman correlation", percent=False),
@@ -49,24 +73,3 @@ class Regression(TextTaskConfig):
 
     format: RegressionFormat = field(default_factory=RegressionFormat)
     """Keys of the labelled files."""
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """A number for each text, but for whole ones from 0, which are classes."""
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
-
-        keys = row_keys(sample)
-        if keys is None or not keys.labels.may_be_quantities:
-            return None
-        numbers = keys.labels.numbers
-        reason = f"{keys.in_words}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
-        return Recognised(cls(format=RegressionFormat(**keys.of_format)), reason)
-
-    @classmethod
-    @override
-    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder is for this task; `transformers` takes one output without `problem_type` as regression."""
-        kind, labels = fields.get("problem_type"), fields.get("id2label") or {}
-        return head == "sequence" and len(labels) == 1 and kind in (PROBLEM_TYPE, None)

@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Scaling, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.mistakes import Mark, Mistake
@@ -106,6 +108,62 @@ def _shown(number: float) -> str:
     return f"{number:.6g}"
 
 
+def squared_difference(one: Tensor, other: Tensor) -> Tensor:
+    """Return the squared difference (N,) of standardised numbers (N, 1)."""
+    return (one - other).square().sum(dim=-1)
+
+
+class NumberScaling(Scaling["RegressionTask"]):
+    """Standardised numbers in training, the numbers of the files in a folder."""
+
+    full_precision = True
+
+    @override
+    def output_scale(self, task: RegressionTask) -> tuple[float, float]:
+        return task.mean, task.deviation
+
+    @override
+    def init_head(self, task: RegressionTask, head: nn.Module) -> None:
+        weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
+        with torch.no_grad():
+            weight.copy_(weight.double() / task.deviation)
+            bias.copy_((bias.double() - task.mean) / task.deviation)
+
+    @override
+    def folder_weights(self, task: RegressionTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
+        scaled = {name: weights[name].double() * task.deviation for name in (weight, bias)}
+        return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + task.mean).float()}
+
+
+class NumberFitting(Fitting["RegressionTask"]):
+    """Warns about a model that is no better than the mean of the validation set for every text."""
+
+    @override
+    def warnings(self, task: RegressionTask, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
+        spread = float(np.std([item.number for item in items]))
+        if scores["r2"] > _NEAR or spread == 0:
+            return []
+        found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
+        return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
+
+
+class NumberExplaining(Explaining["RegressionTask"]):
+    """Explains the number of a text, in the units of the files."""
+
+    @override
+    def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        return [Claim(task.labels[0], lambda changed: task.numbers(changed, batch)[0], unit="units of the files")]
+
+
+class NumberShowing(Showing["RegressionTask"]):
+    """Shows the number of a text, and the standardised number that is the target."""
+
+    @override
+    def shown_target(self, task: RegressionTask, target: Any) -> str:
+        return f"{float(target) * task.deviation + task.mean:g}, standardised {float(target):+.3f}"
+
+
 class RegressionTask(TextTask[NumberedText, Estimate]):
     """Gives each text a number.
 
@@ -113,9 +171,13 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         mean, deviation: the numbers that an output of 0, and of 1 beside it, stand for; 0 and 1 of a model folder.
     """
 
-    exclusive = False
-    exact = True
-    scored_as = RegressionScoring
+    scoring = RegressionScoring
+    comparing = Comparing(mean_over_windows, squared_difference)
+    explaining = NumberExplaining()
+    fitting = NumberFitting()
+    scaling = NumberScaling()
+    showing = NumberShowing()
+    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: squared_difference(teacher, student))
     unknown = float("nan")
     mean, deviation = 0.0, 1.0
 
@@ -124,7 +186,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
         """`DomainbertError` if the numbers of the training set do not differ."""
         task = cls([OUTPUT])
-        task.pair_key = config.format.text_pair_key
+        task.pair_key, task.head_config = config.format.text_pair_key, HeadConfig(cls.head, pooling=config.pooling)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
         if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
@@ -139,43 +201,14 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """Facts for `config.json` that `transformers` reads."""
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
 
-    @property
-    @override
-    def scale(self) -> tuple[float, float]:
-        return self.mean, self.deviation
-
-    @override
-    def begin(self, head: nn.Module) -> None:
-        """From numbers as the files have them to standardised ones."""
-        weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
-        with torch.no_grad():
-            weight.copy_(weight.double() / self.deviation)
-            bias.copy_((bias.double() - self.mean) / self.deviation)
-
-    @override
-    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """From standardised numbers to those of the files."""
-        weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
-        scaled = {name: weights[name].double() * self.deviation for name in (weight, bias)}
-        return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + self.mean).float()}
-
     def target(self, item: NumberedText) -> float:
         """The standardised number."""
         return (item.number - self.mean) / self.deviation
-
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The number, and the standardised one that is learnt."""
-        return f"{float(target) * self.deviation + self.mean:g}, standardised {float(target):+.3f}"
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Squared error of the standardised numbers, summed over the texts; one without a number is left out."""
         errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
         return errors[~errors.isnan()].square().sum()
-
-    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Squared difference of the standardised numbers, whatever the temperature."""
-        return (teacher - student).square().sum(dim=-1)
 
     def metric(self) -> Metric:
         """Correlations, errors and R2, in the units of the files."""
@@ -186,25 +219,12 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[NumberedText]) -> None:
         gold = [items[item].number for item in batch["items"].tolist()]
-        metric.update(self._numbers(logits, batch), gold)
+        metric.update(self.numbers(logits, batch), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
         """The number of each text."""
-        return [Estimate(value) for value in self._numbers(logits, batch).tolist()]
+        return [Estimate(value) for value in self.numbers(logits, batch).tolist()]
 
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The number, in the units of the files."""
-        return [Claim(self.labels[0], lambda changed: self._numbers(changed, batch)[0], unit="units of the files")]
-
-    def warnings(self, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than the mean of the validation set for every text."""
-        spread = float(np.std([item.number for item in items]))
-        if scores["r2"] > _NEAR or spread == 0:
-            return []
-        found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
-        return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
-
-    def _numbers(self, logits: Tensor, batch: Batch) -> Tensor:
-        """(E,) the numbers of the texts, in the units of the files."""
+    def numbers(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the numbers (E,) of the texts, in the units of the files."""
         return mean_over_windows(logits, batch)[:, 0].double() * self.deviation + self.mean

@@ -14,7 +14,8 @@ from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.label_names import is_visible
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.nothing import told_nothing
+from domainbert.tasks.config_capabilities import Distillation, Recognising
+from domainbert.tasks.nothing import NothingEvaluation
 from domainbert.tasks.relations.outputs import classes_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,26 @@ class RelationFormat(TextFormat):
             )
 
 
+class RelationsRecognising(Recognising["Relations"]):
+    """Files with two entities in each text, given as characters or by the default markers."""
+
+    whole_texts = True
+
+    @override
+    def recognise(self, kind: type[Relations], sample: Sample) -> Recognised | None:
+        from domainbert.labelled.infer_columns import row_keys
+        from domainbert.tasks.recognition import Recognised
+
+        keys = row_keys(sample)
+        if keys is None or not keys.labels.may_be_classes:
+            return None
+        format = RelationFormat(text_key=keys.text, label_key=keys.labels.key, quoting=sample.quoting)
+        if sum(format.marks(row) for row in sample.rows) < _MARKED * len(sample.rows):
+            return None
+        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
+        return Recognised(kind(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
+
+
 @dataclass(frozen=True)
 class Relations(TaskConfig):
     """The relation between two entities of a text, one of several.
@@ -75,10 +96,11 @@ class Relations(TaskConfig):
     ('relations', 'macro F1')
     """
 
-    reads_whole = True
     title = "Relation classifier"
     pipeline_tag = "text-classification"
-    learnt = ("negative",)
+    recognising = RelationsRecognising()
+    evaluation = NothingEvaluation(training_settings=("negative",))
+    distillation = Distillation(unlabelled_unsupported="text without labels has no entities; expected no `unlabelled`")
 
     format: RelationFormat = field(default_factory=RelationFormat)
     """Keys and markers of the labelled files."""
@@ -104,27 +126,6 @@ class Relations(TaskConfig):
         metric = self.metric or ("macro" if self.negative is None else "micro")
         return Headline(f"{metric}_f1", f"{metric} F1")
 
-    @classmethod
-    @override
-    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return told_nothing("negative", fields)
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """Two entities of each text, by characters or by the usual markers."""
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
-
-        keys = row_keys(sample)
-        if keys is None or not keys.labels.may_be_classes:
-            return None
-        format = RelationFormat(text_key=keys.text, label_key=keys.labels.key, quoting=sample.quoting)
-        if sum(format.marks(row) for row in sample.rows) < _MARKED * len(sample.rows):
-            return None
-        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
-        return Recognised(cls(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
-
     @override
     def check_labels(self, labels: Collection[str]) -> None:
         """`DomainbertError` if no label of training is `negative`."""
@@ -135,7 +136,3 @@ class Relations(TaskConfig):
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The relations of a model's outputs."""
         return classes_of(outputs)
-
-    @override
-    def untaught(self, unlabelled: bool) -> str:
-        return "text without labels has no entities; expected no `unlabelled`" if unlabelled else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Inputs, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
@@ -47,7 +48,93 @@ class RelationClassifier(Predictor[Relation]):
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
         if wrong := {n: type(row).__name__ for n, row in enumerate(rows) if not isinstance(row, Mapping)}:
             raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in wrong.items()})
-        return self.predict([self.task.content_of(row, text_key) for row in rows])
+        return self.predict([self.task.inputs.content_of(self.task, row, text_key) for row in rows])
+
+
+def class_logits_at_cls(logits: Tensor, batch: Batch) -> Tensor:
+    """Return logits (texts, classes) in fp32 of a head on [CLS]: a text has one window."""
+    return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
+        0, batch["example"], logits.float()
+    )
+
+
+def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
+    """Return logits (texts, classes) from logits (2 x texts, 2 x classes) at the head's and the tail's marker."""
+    halves, place = logits.unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
+    return class_logits_at_cls(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's
+
+
+class MarkedInputs(Inputs["RelationsTask"]):
+    """Texts with two entities, as in the training set: marked in the text, or given as characters."""
+
+    @override
+    def kinds(self, task: RelationsTask) -> tuple[str, ...]:
+        """Return the markers too: a teacher that was trained with other markers cannot read these."""
+        return (f"texts with {' '.join(task.reading.markers)} around the entities",)
+
+    @override
+    def content_of(self, task: RelationsTask, row: Mapping[str, Any], text_key: str) -> MarkedText:
+        return marked_text(row, text_key, task.reading.format)
+
+    @override
+    def added_tokens(self, task: RelationsTask) -> Sequence[str]:
+        return task.reading.added_tokens
+
+
+class RelationFitting(Fitting["RelationsTask"]):
+    """Warns about a model that is no better than one that always gives the same relation."""
+
+    @override
+    def warnings(self, task: RelationsTask, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
+        (label, count), *others = Counter(item.label for item in items).most_common()
+        share = count / len(items)
+        if not others or scores["accuracy"] > share:
+            return []
+        found = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
+        return [f"{found} {100 * share:.1f}; {ADVICE}"]
+
+
+class StartsTeaching(Teaching["StartsRelationsTask"]):
+    """Compares the classes, from both markers together."""
+
+    @override
+    def num_outputs(self, task: StartsRelationsTask) -> int:
+        return len(task.classes)
+
+    @override
+    def teacher_logits(self, task: StartsRelationsTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        return class_logits_at_starts(logits, batch)
+
+
+class RelationExplaining(Explaining["RelationsTask"]):
+    """Explains the relation in a text."""
+
+    @override
+    def text_read(self, task: RelationsTask, text: str) -> str:
+        """Return the text with the markers that the model reads."""
+        return task.reading.written(task.find_markers(text))[0]
+
+    @override
+    def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        def strengths(logits: Tensor) -> Tensor:
+            return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
+
+        best = int(strengths(logits).argmax())
+        return [Claim(task.classes[best], lambda changed: strengths(changed)[best])]
+
+
+class RelationShowing(Showing["RelationsTask"]):
+    """Shows the relation, at each place that the head reads."""
+
+    @override
+    def notes(self, task: RelationsTask, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
+        notes = super().notes(task, item, window)
+        entities = ("the first entity", "the second entity") if task.at_starts else ("the whole text",)
+        return [(name, target) for name, (_, target) in zip(entities, notes, strict=True)]
+
+    @override
+    def shown_target(self, task: RelationsTask, target: Any) -> str:
+        return task.classes[int(target)]
 
 
 class RelationsTask(TextTask[RelatedEntities, Relation]):
@@ -60,23 +147,18 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     """
 
     predictor = RelationClassifier
-    scored_as = RelationScoring
+    scoring = RelationScoring
+    comparing = Comparing(class_logits_at_cls)
+    explaining = RelationExplaining()
+    fitting = RelationFitting()
+    inputs = MarkedInputs()
+    showing = RelationShowing()
+    teaching: ClassVar[Teaching[Any]] = Teaching()
     at_starts = False
 
     def __init__(self, labels: Sequence[str], reading: Reading, nothing: str | None = None) -> None:
         super().__init__(labels)
         self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
-
-    @property
-    @override
-    def added_tokens(self) -> Sequence[str]:
-        return self.reading.added_tokens
-
-    @property
-    @override
-    def reads(self) -> tuple[str, ...]:
-        """A teacher that was trained with other markers knows nothing of these."""
-        return (f"texts with {' '.join(self.reading.markers)} around the entities",)
 
     @classmethod
     @override
@@ -100,11 +182,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return {"problem_type": "single_label_classification", **self._facts()}
 
     @override
-    def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
-        """Entities are given as in the training set, marked in the text or as characters."""
-        return marked_text(row, text_key, self.reading.format)
-
-    @override
     def target(self, item: RelatedEntities) -> int:
         return self.classes.index(item.label)
 
@@ -122,23 +199,19 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         texts, problems = [], {}
         for number, content in enumerate(contents):
             try:
-                texts.append(content if isinstance(content, MarkedText) else self._found_in(content))
+                texts.append(content if isinstance(content, MarkedText) else self.find_markers(content))
             except DomainbertError as error:
                 problems[number] = str(error)
         if problems:
             raise UnreadableContents(problems)
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
-    @override
-    def shown_target(self, target: Any) -> str:
-        """The relation, at either of the places that the head may read."""
-        return self.classes[int(target)]
-
     def _facts(self) -> dict[str, Any]:
         """The markers that are read around entities, and the relation that is none."""
         return {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
 
-    def _found_in(self, content: Content) -> MarkedText:
+    def find_markers(self, content: Content) -> MarkedText:
+        """Read a text with the markers of the training set in it."""
         return find_markers(text_in(content), self.reading.format.markers)
 
     def _examples(
@@ -160,15 +233,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return examples
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (texts, classes) in fp32: a text has one window."""
-        return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
-            0, batch["example"], logits.float()
-        )
-
-    @override
-    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (M, C) of the classes, whatever the head reads."""
-        return self.class_logits(logits, batch)
+        """Return logits (texts, classes), whatever the head reads."""
+        return self.comparing.outputs(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy, summed over the texts."""
@@ -190,30 +256,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
         return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
 
-    @override
-    def read_as(self, text: str) -> str:
-        """The text with the markers that the model reads."""
-        return self.reading.written(self._found_in(text))[0]
-
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The relation."""
-
-        def strengths(logits: Tensor) -> Tensor:
-            return torch.log_softmax(self.class_logits(logits, batch)[0].double(), dim=-1)
-
-        best = int(strengths(logits).argmax())
-        return [Claim(self.classes[best], lambda changed: strengths(changed)[best])]
-
-    def warnings(self, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that always says the same relation."""
-        (label, count), *others = Counter(item.label for item in items).most_common()
-        share = count / len(items)
-        if not others or scores["accuracy"] > share:
-            return []
-        found = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
-        return [f"{found} {100 * share:.1f}; {ADVICE}"]
-
 
 class StartsRelationsTask(RelationsTask):
     """The same from the states of the two markers before the entities.
@@ -224,29 +266,9 @@ class StartsRelationsTask(RelationsTask):
 
     head = "tokens"
     at_starts = True
-
-    @override
-    def notes(self, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
-        """The two entities."""
-        entities = ("the first entity", "the second entity")
-        return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
+    comparing = Comparing(class_logits_at_starts)
+    teaching = StartsTeaching()
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The same without a `problem_type`: the head is none of `transformers`' for classes."""
         return self._facts()
-
-    @property
-    @override
-    def num_opinions(self) -> int:
-        return len(self.classes)
-
-    @override
-    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits of the classes, from both markers together."""
-        return self.class_logits(logits, batch)
-
-    @override
-    def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits (2 x texts, 2 x classes) at both markers."""
-        halves, place = logits.unflatten(-1, (2, len(self.classes))), torch.arange(len(logits), device=logits.device)
-        return super().class_logits(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's

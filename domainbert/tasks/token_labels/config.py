@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
@@ -13,7 +13,8 @@ from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.nothing import told_nothing
+from domainbert.tasks.config_capabilities import Recognising
+from domainbert.tasks.nothing import NothingEvaluation
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
 
 _MOST_LABELS = 200
 _UNTAGGED = "O"
+
+
+class TokenLabelsRecognising(Recognising["TokenLabels"]):
+    """Files with any tags; preferred to entities where no tag begins an entity (EBM-NLP)."""
+
+    many_targets = True
+
+    @override
+    def recognise(self, kind: type[TokenLabels], sample: Sample) -> Recognised | None:
+        from domainbert.labelled.file_sample import tagged_sample
+        from domainbert.tasks.recognition import Recognised
+
+        found = tagged_sample(sample)
+        labels = set(found.tags) if found else set()
+        if found is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(found.tags):
+            return None
+        begins = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
+        outside = _UNTAGGED if _UNTAGGED in labels else None
+        reason = f"{len(labels)} labels of words {found.reason}" + ("" if begins else ", none of which has B-")
+        task = kind(format=TaggedFormat(**found.columns), outside=outside)
+        return Recognised(task, reason, specificity=1 if begins else 3)
 
 
 @dataclass(frozen=True)
@@ -35,8 +57,8 @@ class TokenLabels(TaskConfig):
     title = "Token classifier"
     pipeline_tag = "token-classification"
     headline = Headline("macro_f1", "mean token F1")
-    has_many_targets = True
-    learnt = ("outside",)
+    recognising = TokenLabelsRecognising()
+    evaluation = NothingEvaluation(training_settings=("outside",))
 
     format: TaggedFormat = field(default_factory=TaggedFormat)
     """Columns of the labelled files."""
@@ -60,27 +82,5 @@ class TokenLabels(TaskConfig):
 
     @property
     @override
-    def uncompared(self) -> str:
-        return OF_A_CRF if self.head == "crf" else ""
-
-    @classmethod
-    @override
-    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return told_nothing("outside", fields)
-
-    @classmethod
-    @override
-    def recognises(cls, sample: Sample) -> Recognised | None:
-        """Any tags, and rather than entities those of which none begins one (EBM-NLP)."""
-        from domainbert.labelled.file_sample import tagged_sample
-        from domainbert.tasks.recognition import Recognised
-
-        found = tagged_sample(sample)
-        labels = set(found.tags) if found else set()
-        if found is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(found.tags):
-            return None
-        begins = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
-        outside = _UNTAGGED if _UNTAGGED in labels else None
-        reason = f"{len(labels)} labels of words {found.reason}" + ("" if begins else ", none of which has B-")
-        task = cls(format=TaggedFormat(**found.columns), outside=outside)
-        return Recognised(task, reason, specificity=1 if begins else 3)
+    def r_drop_unsupported(self) -> str | None:
+        return OF_A_CRF if self.head == "crf" else None

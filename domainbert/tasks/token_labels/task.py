@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, groupby
 from operator import eq, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.meaningful import meaningful
+from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Teaching
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
@@ -66,6 +67,10 @@ class WordLabeller(Predictor[list[LabelledWord]]):
             rows = zip(places, *labelled, strict=True)
             predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
         return predicted
+
+    @override
+    def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
+        return {"words": [asdict(word) for word in prediction]}
 
     def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
         """The label of each word."""
@@ -131,13 +136,49 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         return meaningful(np.stack(counts), self.classes, self.nothing)
 
 
+class WordFitting(Fitting["TokenLabelsTask"]):
+    """Warns about a model that is no better than one that always gives the same label."""
+
+    @override
+    def warnings(
+        self, task: TokenLabelsTask, items: Sequence[TaggedSentence], scores: Mapping[str, float]
+    ) -> list[str]:
+        counts = Counter(label for item in items for label in item.labels)
+        label, count = counts.most_common(1)[0]
+        share = count / sum(counts.values())
+        always = 0.0 if label == task.nothing else 2 * share / (1 + share) / len(counts.keys() - {task.nothing})
+        if share == 1 or scores["macro_f1"] > always:
+            return []
+        found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
+        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+
+
+class WordExplaining(Explaining["TokenLabelsTask"]):
+    """Explains the label of each word."""
+
+    @override
+    def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        ((ids, _),) = decode_words(logits, batch, task.crf)
+        field = task.crf or Crf(len(task.labels))
+
+        def strength(word: int, logits: Tensor) -> Tensor:
+            return log_probability(field, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
+
+        named = enumerate(task.labels[label] for label in ids.tolist())
+        return [Claim(label, partial(strength, word), (word, word + 1)) for word, label in named]
+
+
 class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     """Gives each word one of `labels`, of which `outside` means nothing."""
 
     head = "tokens"
     counted = "num_targets"
     predictor = WordLabeller
-    scored_as = WordScoring
+    scoring = WordScoring
+    comparing: ClassVar[Comparing | None] = Comparing()
+    explaining = WordExplaining()
+    fitting = WordFitting()
+    teaching = Teaching()
     crf: Crf | None = None
 
     def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
@@ -197,41 +238,15 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         decoded = decode_words(logits, batch, self.crf)
         return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
 
-    @override
-    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """The label of each word."""
-        ((ids, _),) = decode_words(logits, batch, self.crf)
-        field = self.crf or Crf(len(self.labels))
-
-        def strength(word: int, logits: Tensor) -> Tensor:
-            return log_probability(field, logits, batch, {word: (np.arange(len(self.labels)) == ids[word]).tolist()})
-
-        named = enumerate(self.labels[label] for label in ids.tolist())
-        return [Claim(label, partial(strength, word), (word, word + 1)) for word, label in named]
-
-    @override
-    def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
-        return {"words": [asdict(word) for word in prediction]}
-
-    def warnings(self, items: Sequence[TaggedSentence], scores: Mapping[str, float]) -> list[str]:
-        """A model that is no better than one that always gives the same label."""
-        counts = Counter(label for item in items for label in item.labels)
-        label, count = counts.most_common(1)[0]
-        share = count / sum(counts.values())
-        always = 0.0 if label == self.nothing else 2 * share / (1 + share) / len(counts.keys() - {self.nothing})
-        if share == 1 or scores["macro_f1"] > always:
-            return []
-        found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
-        return [f"{found} {100 * always:.1f}; {ADVICE}"]
-
 
 class CrfTokenLabelsTask(TokenLabelsTask):
     """The same with a CRF over the words, in which any label may follow any other."""
 
     head = "crf"
+    comparing = None
 
     @override
-    def bind(self, head: nn.Module) -> None:
+    def attach_head(self, head: nn.Module) -> None:
         self.crf = crf_of(head)
 
 

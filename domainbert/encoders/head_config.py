@@ -1,0 +1,97 @@
+"""Configuration of a head, which a model folder keeps, and pooling of sequence heads. Free of torch until it pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from domainbert.base.errors import DomainbertError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Pooling = Literal["cls", "mean", "max"]
+
+_SIZES = ("arc_size", "label_size")
+_OPTIONS = {"sequence": ("pooling",), "biaffine": _SIZES}  # by kind of head
+_PREFIX = "domainbert_"  # of keys of config.json
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """A head: `build_model` makes it, `config.json` keeps what differs from the default.
+
+    >>> HeadConfig("sequence", pooling="max").to_json()
+    {'domainbert_pooling': 'max'}
+    """
+
+    kind: str
+    """One of `encoders.families.head_kinds`."""
+
+    pooling: Pooling | None = None
+    """State of a text that a sequence head reads: of [CLS], or the mean or maximum of all tokens. None is that of
+    the model folder, or the family's own: [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not read
+    this key."""
+
+    arc_size: int | None = None
+    """Width of the projections for arcs, of a biaffine head."""
+
+    label_size: int | None = None
+    """Width of the projections for labels, of a biaffine head."""
+
+    @classmethod
+    def of(cls, head: HeadConfig | str) -> HeadConfig:
+        """Return a head's configuration, the default for a kind."""
+        return cls(head) if isinstance(head, str) else head
+
+    @classmethod
+    def from_json(cls, kind: str, values: Mapping[str, Any]) -> HeadConfig:
+        """Read the configuration of a head from `config.json`; keys of other kinds of head are ignored.
+
+        `DomainbertError` for a value that is none.
+        """
+        head = cls(kind, **{name: values.get(_PREFIX + name) for name in _OPTIONS.get(kind, ())})
+        if head.pooling not in (None, *get_args(Pooling)):
+            expected = " or ".join(get_args(Pooling))
+            raise DomainbertError(f"{_PREFIX}pooling: found {head.pooling!r:.80}; expected {expected}")
+        for name in _SIZES:
+            size = getattr(head, name)
+            if name in _OPTIONS.get(kind, ()) and (type(size) is not int or size < 1):
+                raise DomainbertError(f"{_PREFIX}{name}: found {size!r:.80}; expected a positive number")
+        return head
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of `config.json` that `from_json` reads."""
+        values = {name: getattr(self, name) for name in _OPTIONS.get(self.kind, ())}
+        return {_PREFIX + name: value for name, value in values.items() if value is not None}
+
+    def completed(self, other: HeadConfig | None) -> HeadConfig:
+        """Return the head with the options that are None taken from another head of the same kind."""
+        if other is None or other.kind != self.kind:
+            return self
+        names = [field.name for field in fields(self) if getattr(self, field.name) is None]
+        return replace(self, **{name: getattr(other, name) for name in names})
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of a biaffine head that are set."""
+        return {name: getattr(self, name) for name in _SIZES if getattr(self, name) is not None}
+
+
+def pooled(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+    """Pool hidden states (B, S, H) over the texts that the flattened `positions` (N,) of their [CLS] are in: (N, H)."""
+    import torch
+
+    from domainbert.encoders.packed import select, text_numbers
+
+    if pooling == "cls":
+        return select(hidden, positions)
+    texts = text_numbers(segment_ids).flatten()
+    if pooling == "max":
+        columns = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])
+        size = segment_ids.numel() + segment_ids.shape[0]
+        lowest = hidden.new_full((size, hidden.shape[-1]), -torch.inf)
+        return lowest.scatter_reduce(0, columns, hidden.flatten(0, 1), "amax")[texts[positions]]
+    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
+    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)

@@ -1,0 +1,184 @@
+"""Optional parts of a task, in class attributes of `Task`; None where a task has no such part.
+
+They hold no state: a method that needs the task takes it first, as in `task.showing.notes(task, item, window)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+from torch import Tensor, nn
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import Window
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import IGNORED
+from domainbert.encoders.crf import label_logits
+from domainbert.labelled.contents import Content, text_of
+from domainbert.tasks.claims import Claim
+from domainbert.tasks.decoding import output_logits
+from domainbert.training.divergence import softmax_divergence
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+    from domainbert.tasks.task import Task
+
+Batch = Mapping[str, Any]
+AnyTask = TypeVar("AnyTask", bound="Task[Any, Any]")
+
+
+class Explaining(ABC, Generic[AnyTask]):
+    """Attributions: which words a prediction comes from."""
+
+    @abstractmethod
+    def explanations(self, task: AnyTask, logits: Tensor, batch: Batch) -> list[Claim]:
+        """Return the predictions for the one text of a batch as functions of the logits (N, C) at its positions."""
+
+    def text_read(self, task: AnyTask, text: str) -> str:
+        """Return the text that is tokenized; by default `text` itself."""
+        return text
+
+
+class Showing(Generic[AnyTask]):
+    """Targets in words, for `--show`."""
+
+    def notes(self, task: AnyTask, item: Any, window: Window) -> list[tuple[str, str]]:
+        """Return for each place (k,) that the head reads in a window what it is about, and the target in words; the
+        target is empty where there is nothing to say."""
+        words = self.output_names(task, item)
+        names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
+        return [(name, self.shown_target(task, target)) for name, target in zip(names, window.targets, strict=True)]
+
+    def output_names(self, task: AnyTask, item: Any) -> Sequence[str]:
+        """Return what each output of an item is about, such as the words of a sentence."""
+        return item.content if isinstance(item.content, list) else ["the whole text"]
+
+    def shown_target(self, task: AnyTask, target: Any) -> str:
+        """Return the target of one place, an item of `Window.targets`, in words; by default the name of a label."""
+        return task.labels[int(target)] if int(target) != IGNORED else "none"
+
+
+def _softmax_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+    return softmax_divergence(teacher, student)
+
+
+@dataclass(frozen=True)
+class Teaching(Generic[AnyTask]):
+    """Distillation: a student is compared with its teachers output by output, each a word or a text."""
+
+    is_softmax: bool = True
+    """Whether logits of an output are those of a softmax, so that a cache may leave out small logits."""
+
+    softmax_over: Literal["outputs", "examples"] = "outputs"
+    """Distributions that `SoftTargets` averages over: of each output, or of all outputs of an example together."""
+
+    divergence: Callable[[Tensor, Tensor, Tensor], Tensor] = _softmax_of_outputs
+    """Divergence (N,), to be summed, of a student's `teacher_logits` from its teacher's, both divided by the
+    temperature; the third argument (M,) is the example of each output, or -1 where no window reads the output."""
+
+    def num_outputs(self, task: AnyTask) -> int:
+        """Return the number of columns of `teacher_logits`."""
+        return len(task.labels)
+
+    def teacher_logits(self, task: AnyTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """Return logits (M, columns), or log-probabilities, of each output of one example after the other.
+
+        By default those of the labels, the mean where several windows decide an output; a CRF's logits are its
+        log-marginals, so that a student learns by posterior distillation (Wang et al. 2020, arXiv:2004.03846).
+
+        Args:
+            task: the student's.
+            head: of the model, whose logits (N, C) stand at the positions of the batch.
+            logits: (N, C) at the positions of the batch.
+            batch: with `output_index` (N,), the place of each position among the outputs of all examples, -1 for none,
+                and their number as `num_outputs_here`.
+        """
+        labels = label_logits(head, logits, batch["example"], batch["outputs"])
+        return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
+
+    def facts(self, task: AnyTask) -> dict[str, Any]:
+        """Return the settings, beside model and texts, that the logits of a teacher depend on: a cache key."""
+        scale = task.scaling.output_scale(task)
+        return {} if scale is None else {"scale": scale}
+
+
+def need_teaching(task: Task[Any, Any]) -> Teaching[Any]:
+    """Return the teaching of a task; `DomainbertError` if it has none."""
+    if task.teaching is None:
+        raise DomainbertError(f"losses: {task.name} has no `teaching`; expected HardTargets or losses on layers")
+    return task.teaching
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """R-Drop: two predictions of a model for one batch are compared output by output."""
+
+    outputs: Callable[[Tensor, Batch], Tensor] = lambda logits, batch: logits
+    """Logits (M, C) of the outputs, from the logits (N, C) at the positions of a batch."""
+
+    divergence: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Divergence (M,) of one prediction from another; None for a softmax."""
+
+
+class Scaling(Generic[AnyTask]):
+    """Units of the outputs: a model folder may have others than training, as regression has."""
+
+    full_precision: ClassVar[bool] = False
+    """Whether models always predict in full precision: 16 bits hold three digits of a number."""
+
+    def output_scale(self, task: AnyTask) -> tuple[float, float] | None:
+        """Return shift and factor from the outputs of training to those of a folder; None where they are equal."""
+        return None
+
+    def init_head(self, task: AnyTask, head: nn.Module) -> None:
+        """Change the head of a finished model, in place, to give the outputs of training."""
+
+    def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the weights of a trained `EncoderWithHead` for its folder; undoes `init_head`."""
+        return weights
+
+
+class Inputs(Generic[AnyTask]):
+    """Contents that the models of a task read."""
+
+    def kinds(self, task: AnyTask) -> tuple[str, ...]:
+        """Return the kinds of content in the plural; teacher and student must read the same."""
+        return ("texts",)
+
+    def content_of(self, task: AnyTask, row: Mapping[str, Any], text_key: str) -> Content:
+        """Return the content of a row to predict, an object of JSONL; `DomainbertError` names what it lacks."""
+        return text_of(row, text_key)
+
+    def added_tokens(self, task: AnyTask) -> Sequence[str]:
+        """Return strings that must be entries of the vocabulary; a training adds the missing ones."""
+        return ()
+
+
+class Fitting(Generic[AnyTask]):
+    """Order of the items, scores of slices and advice of a training."""
+
+    def order(self, task: AnyTask, items: Sequence[Any], batch_size: int, seed: int) -> GlobalOrder:
+        """Return the order in which the items are read; by default each item once per epoch."""
+        return GlobalOrder(len(items), batch_size, seed)
+
+    def metric_of_slice(self, task: AnyTask) -> Metric:
+        """Return the metric of one of the slices that the headline is a mean over, for `score_of_slice`."""
+        metric: Metric = task.metric()
+        return metric
+
+    def score_of_slice(self, task: AnyTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        """Return the score that the headline is a mean of, from the scores of a slice and of the whole set."""
+        assert task.headline is not None
+        return float(scores[task.headline.of_slice])
+
+    def remarks(self, task: AnyTask, scores: Mapping[str, float]) -> list[str]:
+        """Return lines for a person about the model that is kept, with these validation scores."""
+        return []
+
+    def warnings(self, task: AnyTask, items: Sequence[Any], scores: Mapping[str, float]) -> list[str]:
+        """Return warnings about a training that learnt nothing, from the validation set and its best scores."""
+        return []
