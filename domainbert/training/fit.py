@@ -11,7 +11,7 @@ import lightning
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
-from domainbert.training.data_module import TrainingData, share_of, told_by_workers
+from domainbert.training.data_module import TrainingData, share_of, reraise_worker_error
 from domainbert.training.length_phases import LengthPhase, steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
@@ -145,7 +145,7 @@ def fit(
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
-    with told_by_workers():
+    with reraise_worker_error():
         trainer.fit(module, datamodule=data)
     kept = history.last
     if best is not None:
