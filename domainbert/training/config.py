@@ -56,7 +56,7 @@ class Training:
     `auto` takes the largest size that fits, which it determines before the first step."""
 
     activation_checkpointing: bool = field(default=False, metadata=SPEED_ONLY)
-    """Keep only the input of each layer, and recompute the layer in the backward pass: about a third more computation, a
+    """Keep only the input of each layer, and recompute the layer in the backward pass: a third more computation, a
     fraction of the memory, the same result."""
 
     num_workers: Workers | None = field(default=None, metadata=SPEED_ONLY)

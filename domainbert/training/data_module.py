@@ -29,8 +29,8 @@ class TrainingData(lightning.LightningDataModule):
     """Base of the data modules: collated batches, divided over ranks.
 
     The global batch of an optimizer step is a function of the seed and the step. Devices and micro-batches
-    (`accumulate_grad_batches`) divide it, so they change speed and memory, not the result. An epoch is one pass over the
-    training set; items of the next pass fill its last batch.
+    (`accumulate_grad_batches`) divide it, so they change speed and memory, not the result. An epoch is one pass over
+    the training set; items of the next pass fill its last batch.
 
     Args:
         batch_size: items per optimizer step, over all devices and micro-batches.
