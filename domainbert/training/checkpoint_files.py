@@ -135,8 +135,7 @@ def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
 
 def _prune(folder: Path) -> None:
     paths = sorted(folder.glob("step-*"))
-    checkpoints = [checkpoint for checkpoint in map(_read, paths) if checkpoint.score is not None]
-    scored = [(item.score, item.path) for item in checkpoints if not math.isnan(item.score)]
+    scored = [(c.score, c.path) for c in map(_read, paths) if c.score is not None and not math.isnan(c.score)]
     kept = {*paths[-_KEPT:], *(path for _, path in sorted(scored)[:1])}
     for path in paths:
         if path not in kept:
