@@ -8,7 +8,7 @@ import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor, nn
 
-from domainbert.training.callbacks import Remembering
+from domainbert.training.callbacks import StatefulCallback
 from domainbert.training.optim_config import AveragingConfig
 
 
@@ -26,14 +26,14 @@ def share_of_step(config: AveragingConfig, step: int, num_steps: int) -> float:
     return 1 / (step - first + 1) if step >= first else 0.0
 
 
-class Averaging(Remembering):
+class Averaging(StatefulCallback):
     """Averages the trainable weights; swaps the average in for each validation and at the end of training.
 
     The average needs as much memory as the trainable weights (fp32) and is saved in checkpoints. With `ddp` each
     process holds the same average. Must follow `KeepBest`, which copies the validated weights.
     """
 
-    remembered = ("average",)
+    state_attributes = ("average",)
 
     def __init__(self, config: AveragingConfig, num_steps: int) -> None:
         self.config, self.num_steps = config, num_steps

@@ -28,19 +28,19 @@ _METRIC_FORMATS = {
 }
 
 
-class Remembering(Callback):
-    """Callback that saves the attributes named in `remembered` in checkpoints."""
+class StatefulCallback(Callback):
+    """Callback that saves the attributes named in `state_attributes` in checkpoints."""
 
-    remembered: tuple[str, ...] = ()
+    state_attributes: tuple[str, ...] = ()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the attributes in `remembered` for a checkpoint."""
-        return {name: getattr(self, name) for name in self.remembered}
+        """Return the attributes in `state_attributes` for a checkpoint."""
+        return {name: getattr(self, name) for name in self.state_attributes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state of `state_dict`. Ignore a state without all attributes, saved by an older version."""
-        if state_dict.keys() >= set(self.remembered):
-            for name in self.remembered:
+        if state_dict.keys() >= set(self.state_attributes):
+            for name in self.state_attributes:
                 setattr(self, name, state_dict[name])
 
 
@@ -96,7 +96,7 @@ class ProgressLines(Callback):
         return self._note
 
 
-class Throughput(Remembering):
+class Throughput(StatefulCallback):
     """Measures tokens per second (without padding and special tokens) over training time, excluding validation.
 
     Args:
@@ -104,7 +104,7 @@ class Throughput(Remembering):
         peak_flops: floating-point operations per second of one device.
     """
 
-    remembered = ("tokens", "seconds", "flops")
+    state_attributes = ("tokens", "seconds", "flops")
 
     def __init__(self, flops_per_token: Mapping[int, float], peak_flops: float) -> None:
         self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
@@ -158,10 +158,10 @@ class ValidateFirst(Callback):
             validate_now(trainer)
 
 
-class History(Remembering):
+class History(StatefulCallback):
     """Records the metrics of each validation by optimiser step; the last step is always validated."""
 
-    remembered = ("rows",)
+    state_attributes = ("rows",)
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
@@ -186,7 +186,7 @@ class History(Remembering):
         self.rows.append({"step": trainer.global_step, **values})
 
 
-class KeepBest(Remembering):
+class KeepBest(StatefulCallback):
     """Keeps the weights of the best validation in memory; the first one wins a tie.
 
     Args:
@@ -194,7 +194,7 @@ class KeepBest(Remembering):
         patience: validations without improvement before training stops; None disables early stopping.
     """
 
-    remembered = ("best", "best_step", "since_best", "weights")
+    state_attributes = ("best", "best_step", "since_best", "weights")
 
     def __init__(self, headline: Headline, patience: int | None) -> None:
         self.headline, self.monitor, self.patience = headline, headline.monitor, patience

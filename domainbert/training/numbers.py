@@ -13,7 +13,7 @@ from lightning import LightningModule, Trainer
 from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.training.callbacks import Remembering
+from domainbert.training.callbacks import StatefulCallback
 from domainbert.training.logged_steps import may_read
 from domainbert.training.module import TrainedModule
 
@@ -23,7 +23,7 @@ _MEMORY = 100  # steps of the running mean and deviation of the loss
 _DEVIATIONS = 6.0  # standard deviations above the running mean that make a spike
 
 
-class NumberWatch(Remembering):
+class NumberWatch(StatefulCallback):
     """Records skipped steps and loss spikes; three skipped steps in a row end the training.
 
     A skipped step changes no weight (see `TrainedModule`); its warning names the non-finite loss terms, or the loss or
@@ -35,7 +35,7 @@ class NumberWatch(Remembering):
         items_of_step: returns the items in the global batch of a step (from 0) as plain values, for `non_finite.json`.
     """
 
-    remembered = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")
+    state_attributes = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")
 
     def __init__(self, out: Path, items_of_step: Callable[[int], Any]) -> None:
         self.file, self.items_of_step = out / "non_finite.json", items_of_step

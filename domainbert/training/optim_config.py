@@ -83,8 +83,8 @@ class ScheduleConfig:
         check_fields(self)
         warmup = self.warmup_fraction if self.warmup_steps is None else 0.0
         if self.name == "wsd" and warmup + self.decay_fraction > 1:
-            found = f"{self.decay_fraction:g} beside warmup_fraction {warmup:g}"
-            raise DomainbertError(f"decay_fraction: {found}; expected at most 1 together")
+            found = f"{self.decay_fraction:g} with warmup_fraction {warmup:g}"
+            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of at most 1")
 
 
 @dataclass(frozen=True)
