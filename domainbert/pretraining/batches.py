@@ -66,7 +66,7 @@ class PackedRowsReader:
         if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):
             raise DomainbertError(
                 f"prepared: all {self.split.num_tokens:,} tokens are unknown to the vocabulary or special; expected "
-                "some that can be hidden"
+                "some tokens that can be masked"
             )
 
     def describe(self, key: Key) -> dict[str, list[int]]:

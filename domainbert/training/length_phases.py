@@ -70,7 +70,7 @@ def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range
     for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
         if not steps:
             raise DomainbertError(
-                f"max_length[{number}]: none of the {num_steps:,} steps is left for rows of {phase.length} tokens; "
+                f"max_length[{number}]: no step of {num_steps:,} is left for rows of {phase.length} tokens; "
                 "expected another until, or a longer budget"
             )
     return ranges

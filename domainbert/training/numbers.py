@@ -112,8 +112,8 @@ class NumberWatch(StatefulCallback):
         deviation = math.sqrt(max(square - mean**2, 0.0))
         if count >= _MEMORY and loss > mean + _DEVIATIONS * deviation:
             self.loss_spikes.append(step)
-            usual = f"{mean:.3f} +- {deviation:.3f} before"
-            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({usual})", flush=True)
+            average = f"{mean:.3f} +- {deviation:.3f} before"
+            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({average})", flush=True)
         share = 1 / min(count + 1, _MEMORY)
         self.averages[terms] = count + 1, mean + share * (loss - mean), square + share * (loss**2 - square)
 

@@ -16,7 +16,7 @@ def warmup_steps(config: ScheduleConfig, num_steps: int) -> int:
     steps = config.warmup_steps if config.warmup_steps is not None else round(config.warmup_fraction * num_steps)
     if steps >= num_steps:
         raise DomainbertError(
-            f"schedule.warmup_steps: {steps:,} of warm-up do not fit in a training of {num_steps:,} steps"
+            f"schedule.warmup_steps: found {steps:,}; expected less than the {num_steps:,} steps of the training"
         )
     return steps
 
