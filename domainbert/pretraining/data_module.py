@@ -92,9 +92,7 @@ class PretrainingData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        lengths = (
-            max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, phase) for phase in max_length)
-        )
+        lengths = max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, p) for p in max_length)
         self.phases, self.seed, self.cache = phases_of(lengths), seed, cast("CacheConfig | None", cache)
         problems = Problems("max_length")
         for problem in phase_problems(self.phases):
@@ -104,14 +102,8 @@ class PretrainingData(TrainingData):
         self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
         self._planned: dict[int, list[RowPhase]] = {}
         paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        others = {
-            "batch_size": batch_size,
-            "held_out": held_out,
-            "test": test,
-            "seed": seed,
-            "num_workers": num_workers,
-        }
-        self.save_hyperparameters(plain({**paths, "max_length": lengths, **others}), logger=False)
+        rest = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
+        self.save_hyperparameters(plain({**paths, "max_length": lengths, **rest}), logger=False)
 
     @property
     def row_length(self) -> int:

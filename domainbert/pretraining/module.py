@@ -275,10 +275,7 @@ def fit_rows(
     """
     train = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in train}
-    flops = {
-        start: reader.objective.flops_per_token(module.models, reader.plan.row_length)
-        for start, reader in readers.items()
-    }
+    flops = {start: r.objective.flops_per_token(module.models, r.plan.row_length) for start, r in readers.items()}
     throughput = throughput_of(flops, runtime)
     print(*summary_lines(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

@@ -52,9 +52,7 @@ class RowsModule(TrainedModule):
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for a corpus; take its tokenizer if there is none.
-
-        Raises `DomainbertError` if the vocabularies differ."""
+        """Return the objective for a corpus; take its tokenizer. Raises `DomainbertError` for another vocabulary."""
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
             raise DomainbertError(
@@ -71,11 +69,8 @@ class RowsModule(TrainedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the tokenizer, so that `load_from_checkpoint` needs no other file."""
         assert self.tokenizer is not None
-        checkpoint[_TOKENIZER_KEY] = {
-            "backend": self.tokenizer.copy_backend().to_str(),
-            "special_tokens": dict(self.tokenizer.special_tokens),
-            "max_length": self.tokenizer.model_max_length,
-        }
+        facts = {"special_tokens": dict(self.tokenizer.special_tokens), "max_length": self.tokenizer.model_max_length}
+        checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **facts}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the tokenizer of a checkpoint if there is none yet, and build the models."""

@@ -45,10 +45,8 @@ class StatefulCallback(Callback):
 
 
 class ProgressLines(Callback):
-    """Prints progress over `num_steps` optimiser steps: a live line in a terminal, a line every 30 s in a log file.
-
-    Includes the phase number if there are several `starts` (first steps of phases), and the headline metric if given.
-    """
+    """Prints progress over `num_steps` optimiser steps: a live line in a terminal, a line every 30 s in a log file. It
+    includes the phase number if there are several `starts` (first steps of phases), and the `headline` metric."""
 
     def __init__(
         self, label: str, num_steps: int, starts: Sequence[int] = (0,), headline: Headline | None = None
@@ -99,9 +97,8 @@ class ProgressLines(Callback):
 class Throughput(StatefulCallback):
     """Measures tokens per second (without padding and special tokens) over training time, excluding validation.
 
-    Args:
-        flops_per_token: see `throughput.flops_per_token`; each key is the first step (from 0) of its value.
-        peak_flops: floating-point operations per second of one device.
+    `flops_per_token` maps the first step (from 0) of each phase to its `throughput.flops_per_token`; `peak_flops` are
+    the floating-point operations per second of one device.
     """
 
     state_attributes = ("tokens", "seconds", "flops")

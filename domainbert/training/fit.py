@@ -124,9 +124,7 @@ def fit(
 
     Args:
         label: prefix of progress lines.
-        module, data: both resolved.
-        steps: length and validation interval.
-        runtime: devices, precision and output folder.
+        module, data, steps, runtime: model, batches, length and devices of the training; module and data are resolved.
         best: early stopping and selection of the best validation; None keeps the last weights.
         monitor: see `Checkpoints`.
         watch: further callbacks.
@@ -140,9 +138,7 @@ def fit(
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
-    callbacks += (
-        [ValidateFirst()] if steps.validate_first else []
-    )  # after `Checkpoints` has installed its signal handlers
+    callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")

@@ -14,8 +14,7 @@ from domainbert.training.lightning_internals import is_logged_step
 def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> None:
     """Log values by name if the current optimizer step is logged (`log_every_n_steps`) or the last.
 
-    Floats are converted to tensors: Lightning would copy a float from pageable memory to the device, which waits for
-    all queued kernels.
+    Floats become tensors: Lightning would copy a float from pageable memory, which waits for all queued kernels.
     """
     if is_logged_step(module.trainer):
         for name, value in values.items():

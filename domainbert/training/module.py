@@ -95,9 +95,7 @@ class TrainedModule(lightning.LightningModule):
 
         The data module calls it before `setup` of the callbacks, where some of Lightning's callbacks copy the module.
         """
-        raise DomainbertError(
-            f"{type(self).__name__}: found no method `resolve`; expected a method that builds the models"
-        )
+        raise DomainbertError(f"{type(self).__name__}: found no method `resolve`; expected it to build the models")
 
     def setup(self, stage: str) -> None:
         """Check the data module and the arguments of the Trainer.

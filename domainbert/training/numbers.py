@@ -29,10 +29,7 @@ class NumberWatch(StatefulCallback):
     A skipped step changes no weight (see `TrainedModule`); its warning names the non-finite loss terms, or the loss or
     gradient. A spike is a loss more than six standard deviations above the mean, both running averages over about 100
     steps with the same loss terms; it is only reported. On a GPU the values are read at the next logged step.
-
-    Args:
-        out: folder of the training, for `non_finite.json`.
-        items_of_step: returns the items in the global batch of a step (from 0) as plain values, for `non_finite.json`.
+    `items_of_step` returns the items in the global batch of a step (from 0) as plain values, for `non_finite.json`.
     """
 
     state_attributes = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")

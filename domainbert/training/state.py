@@ -108,9 +108,8 @@ def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str
         return dict(get_optimizer_state_dict(module, optimizers, options=_WHOLE))
     names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    states = [item for optimizer in optimizers for item in optimizer.state.items()]
     return {
-        "state": {names[parameter]: state for parameter, state in states},
+        "state": {names[parameter]: state for o in optimizers for parameter, state in o.state.items()},
         "param_groups": [{**group, "params": [names[parameter] for parameter in group["params"]]} for group in groups],
     }
 

@@ -32,15 +32,9 @@ def build_trainer(
     callbacks: Sequence[lightning.Callback],
     heaviest: Sequence[int] = (0,),
 ) -> lightning.Trainer:
-    """Return the Trainer of a stage.
+    """Return the Trainer of a stage with `num_steps` optimiser steps of `batch_size` rows or examples over all devices.
 
-    Args:
-        runtime: devices, precision, loggers, micro-batch size.
-        num_steps: optimiser steps.
-        batch_size: rows or examples per step, over all devices.
-        validate_every: optimiser steps between validations.
-        callbacks: run after the callback that `micro_batch_size: auto` adds.
-        heaviest: see `TrainingData`.
+    It validates every `validate_every` steps. `heaviest` is as in `TrainingData`.
 
     Raises:
         DomainbertError: the batch size is not divisible into micro-batches, or a logger is not installed;
