@@ -1,4 +1,4 @@
-"""Batches of packed rows as a pure function of (seed, step), sliced by rank; an objective says what is in them."""
+"""Batches of packed rows as a pure function of (seed, step), divided by rank; the objective defines their content."""
 
 from __future__ import annotations
 
@@ -19,106 +19,104 @@ from domainbert.pretraining.languages import RowLanguages
 from domainbert.pretraining.objective import Key, Objective
 
 _VALIDATION_SEED = 0
-
-
 _ROWS_AT_A_TIME = 64
 
 
 class PackedRowsReader:
-    """Reads rows of `max_length` tokens of a prepared corpus, as the objective lays them out; `DomainbertError` if no
-    token of them can be hidden."""
+    """Reads rows of `max_length` tokens from a prepared corpus, in the layout of the objective. Raises
+    `DomainbertError` if no token can be masked."""
 
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
         self.plan = objective.lay_out(split, max_length)
-        self.rows: Sequence[int] = range(self.plan.num_rows)  # those that validation reads
+        self.rows: Sequence[int] = range(self.plan.num_rows)  # rows that validation reads
         self.languages = RowLanguages.of(split, self.plan)
         self._check_maskable()
 
     def order(self, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> GlobalOrder:
-        """The order of the rows in training, see `GlobalOrder`; each language has its share of the tokens."""
-        how = (batch_size, seed, first_step, first_pass)
+        """Return the training order of the rows (see `GlobalOrder`); each language gets its share of the tokens."""
+        arguments = (batch_size, seed, first_step, first_pass)
         if isinstance(self.plan, PartedPlan):
-            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *how)
+            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *arguments)
         if self.languages is None:
-            return GlobalOrder(self.plan.num_rows, *how)
-        return SharesOrder(self.languages.of_row, self.languages.row_shares, *how)
+            return GlobalOrder(self.plan.num_rows, *arguments)
+        return SharesOrder(self.languages.of_row, self.languages.row_shares, *arguments)
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens of as many rows as there are, as the order draws them: all tokens, unless there are languages."""
+        """Expected tokens in one pass: all tokens of the split, unless languages are sampled."""
         return self.split.num_tokens if self.languages is None else self.languages.tokens_per_pass
 
     def by_language(self) -> dict[str, PackedRowsReader]:
-        """For each language that has rows a reader of these rows, of which validation reads those in it."""
+        """Return a reader of the validation rows of each language that has rows; {} for a single language."""
         if self.languages is None:
             return {}
-        found = {}
+        readers = {}
         for number, name in enumerate(self.languages.sampling.names):
             rows = np.flatnonzero(self.languages.of_row == number).tolist()
             if rows:
-                found[name] = copy(self)
-                found[name].rows = rows
-        return found
+                readers[name] = copy(self)
+                readers[name].rows = rows
+        return readers
 
     def _check_maskable(self) -> None:
         number = self.plan.num_rows
         blocks = (np.arange(start, min(start + _ROWS_AT_A_TIME, number)) for start in range(0, number, _ROWS_AT_A_TIME))
-        # as a rule the first block has some, and no other is read
+        # usually the first block has some, and `any` reads no other
         if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):
             raise DomainbertError(
                 f"prepared: all {self.split.num_tokens:,} tokens are unknown to the vocabulary or special; expected "
-                "some that can be hidden"
+                "some tokens that can be masked"
             )
 
     def describe(self, key: Key) -> dict[str, list[int]]:
-        """The rows of a key as plain values, with the numbers of the documents (from 0, in the split) that are read."""
+        """Return the row and document numbers (from 0, in the split) of a key as plain values."""
         pieces = self.objective.pieces_read(self.plan, key)
         documents = np.unique(self.split.documents_at(self.plan.starts[pieces]))
         return {"rows": key.rows.tolist(), "documents": documents.tolist()}
 
     def batch(self, key: Key) -> Batch:
-        """The rows of a key as `position_ids` and `segment_ids` (R, S), and what the objective makes of them."""
+        """Return `position_ids` and `segment_ids` (R, S) of the rows of a key, and the inputs of the objective."""
         rows = self.objective.read(self.split, self.plan, key)
-        places = {"position_ids": rows.packed.position_ids, "segment_ids": rows.packed.segment_ids}
-        return {**places, **self.objective.corrupt(rows, key)}
+        layout = {"position_ids": rows.packed.position_ids, "segment_ids": rows.packed.segment_ids}
+        return {**layout, **self.objective.corrupt(rows, key)}
 
 
 def rows_of_corpus(
     corpus: PreparedCorpus, objective: Objective[Any], max_length: int
 ) -> tuple[PackedRowsReader, PackedRowsReader]:
-    """The rows of the training and of the validation split; the latter become the same batches in every run."""
+    """Return readers of the training and the validation split; validation batches are the same in every run."""
     return PackedRowsReader(corpus.train, objective, max_length), validation_rows(corpus, objective, max_length)
 
 
 def validation_rows(corpus: PreparedCorpus, objective: Objective[Any], max_length: int) -> PackedRowsReader:
-    """The rows of the validation split alone, as of a held-out text."""
+    """Return a reader of the validation split only, for example of a held-out text."""
     return PackedRowsReader(corpus.validation, objective.for_validation(), max_length)
 
 
 class TrainRows(Dataset[Batch]):
-    """Micro-batch i of training, for any i: nothing is remembered between batches.
+    """Training micro-batches with random access: no state between batches.
 
-    The `order` says which rows belong to which optimiser step, the `share` which of them this rank computes. The steps
-    to make are numbered from 0, and their range ends with the run's; a resumed training begins further on.
+    `order` assigns rows to optimiser steps, `share` selects the rows of this rank. `steps` is numbered from 0 and ends
+    with the run; a resumed training begins at a later step.
     """
 
     def __init__(self, reader: PackedRowsReader, order: GlobalOrder, share: Share, steps: range) -> None:
         self.reader, self.order, self.share, self.steps = reader, order, share, steps
 
     def __len__(self) -> int:
-        """Micro-batches of all the steps."""
+        """Micro-batches of all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`: `step` and `micro_batch` say which; `texts` numbers the texts in its rows; the counts of
-        the objective and `num_tokens` are those of the *global* batch."""
+        """Return micro-batch `index` with its `step` and `micro_batch` numbers, and `texts`, the numbers of its texts.
+        The counts of the objective and `num_tokens` refer to the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         epochs, rows = self.order.batch(step)
-        here, plan, seed = self.share.of(rows, micro_batch), self.reader.plan, self.order.seed
+        local, plan, seed = self.share.of(rows, micro_batch), self.reader.plan, self.order.seed
         whole = Key(seed, step, epochs, rows, step / self.steps.stop)
-        batch = self.reader.batch(whole._replace(epochs=self.share.of(epochs, micro_batch), rows=here))
-        texts = plan.row_offsets[here + 1] - plan.row_offsets[here]
+        batch = self.reader.batch(whole._replace(epochs=self.share.of(epochs, micro_batch), rows=local))
+        texts = plan.row_offsets[local + 1] - plan.row_offsets[local]
         return batch | {
             "texts": text_numbers(self.share.places(len(rows), micro_batch), texts),
             "step": step,
@@ -129,7 +127,7 @@ class TrainRows(Dataset[Batch]):
 
 
 class ValidationRows(Dataset[Batch]):
-    """Every row of a reader once over all ranks, `batch_size` at once, and the same in every run."""
+    """Validation batches of `batch_size` rows: each row of a reader once over all ranks, the same in every run."""
 
     def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
         rows = np.asarray(reader.rows[share.rank :: share.world_size], np.int64)

@@ -27,7 +27,7 @@ from domainbert.training.length_phases import LengthPhase, phase_problems, phase
 from domainbert.training.module import TrainedModule
 
 PreparedInput = str | Path | list[str | Path] | PreparedCorpus
-"""A prepared corpus: one folder, several that are read as one corpus, or a corpus that is open."""
+"""A prepared corpus: a folder, several folders read as one corpus, or an open corpus."""
 
 
 class ReadsRows(Protocol):
@@ -38,13 +38,13 @@ class ReadsRows(Protocol):
 
     @property
     def fingerprint(self) -> str | None:
-        """That of its vocabulary; None where it takes the vocabulary of the corpus."""
+        """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
 
     def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Decides what is hidden in the rows, and what is predicted."""
+        """Return the training objective, which masks the rows and defines the targets."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """What it reads of the micro-batches of an objective."""
+        """Convert the micro-batches of the objective to the inputs of the module."""
 
 
 class PretrainingData(TrainingData):
@@ -56,24 +56,24 @@ class PretrainingData(TrainingData):
     >>> PretrainingData("runs/prepared", max_length=64).row_length
     64
 
-    A row holds several documents, or parts of long ones, one after the other; attention never crosses them. A batch has
-    `input_ids`, `position_ids` and `segment_ids` (rows, length), `positions` (N,) in the flattened tokens and whatever
-    the objective predicts there, such as `targets` (N,). The count `num_targets` is that of the global batch.
+    A row holds several documents, or parts of long documents; attention never crosses document boundaries. A batch has
+    `input_ids`, `position_ids` and `segment_ids` (rows, length), `positions` (N,) in the flattened tokens, and the
+    targets of the objective, such as `targets` (N,). `num_targets` counts the targets of the global batch.
 
     Args:
-        prepared: folder that `prepare` wrote, or several with the same tokenizer, which are one corpus.
-        max_length: tokens of a row, special ones included; or phases, in which rows grow longer (needs `max_steps`).
-        batch_size: rows of an optimizer step, over all devices and micro-batches; in phases before the last as many as
-            hold the same tokens.
-        held_out: further prepared folders by name, whose validation split is measured, too.
+        prepared: folder that `prepare` wrote, or several with the same tokenizer, read as one corpus.
+        max_length: tokens per row, including special tokens; or phases of increasing length (needs `max_steps`).
+        batch_size: rows per optimizer step, over all devices and micro-batches; phases with shorter rows have
+            more rows, so that the number of tokens is the same.
+        held_out: further prepared folders by name, whose validation splits are also evaluated.
         test: prepared folder whose validation split `trainer.test` reads.
-        cache: for a corpus whose parts are at a URL.
-        seed: of the order and the masks; None takes the seed of the module.
+        cache: local cache for a corpus whose parts are at a URL.
+        seed: random seed of order and masks; None takes the seed of the module.
         num_workers: see `TrainingData`.
 
     Attributes:
-        corpus: the opened corpus.
-        objective: decides what is hidden in the rows; that of the module.
+        corpus: the open corpus.
+        objective: the objective of the module, which masks the rows.
     """
 
     corpus: PreparedCorpus
@@ -92,18 +92,18 @@ class PretrainingData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        given = max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, one) for one in max_length)
-        self.phases, self.seed, self.cache = phases_of(given), seed, cast("CacheConfig | None", cache)
+        lengths = max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, p) for p in max_length)
+        self.phases, self.seed, self.cache = phases_of(lengths), seed, cast("CacheConfig | None", cache)
         problems = Problems("max_length")
         for problem in phase_problems(self.phases):
             problems.add(problem)
         problems.raise_if_any()
         self.prepared, self.held_out, self.test = prepared, dict(held_out or {}), test
-        self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _as_it_is)
+        self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
         self._planned: dict[int, list[RowPhase]] = {}
-        told = None if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        how = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
-        self.save_hyperparameters(plain({**(told or {}), "max_length": given, **how}), logger=False)
+        paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
+        rest = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
+        self.save_hyperparameters(plain({**paths, "max_length": lengths, **rest}), logger=False)
 
     @property
     def row_length(self) -> int:
@@ -111,28 +111,28 @@ class PretrainingData(TrainingData):
         return self.phases[-1].length
 
     def resolve(self, module: TrainedModule | None, stage: str) -> None:
-        """Open the corpus, and take the objective of the module.
+        """Open the corpus, and use the objective of the module.
 
         Raises:
-            DomainbertError: anything wrong with the corpus; another vocabulary than that of the module.
+            DomainbertError: invalid corpus; the vocabulary differs from the module's.
         """
         if stage == "test" and self.test is None:
             raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
         if module is not None and not hasattr(module, "objective_of"):
             found = type(module).__name__
             raise DomainbertError(f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining")
-        reads = cast("ReadsRows | None", module)
-        self.open(None if reads is None else reads.fingerprint)
-        if reads is not None and module is not None:
-            self.objective, self._wrap = reads.objective_of(self.corpus), reads.wrap
-            self._by_language = reads.validates_by_language
-            self.seed = reads.seed if self.seed is None else self.seed
+        reader = cast("ReadsRows | None", module)
+        self.open(None if reader is None else reader.fingerprint)
+        if reader is not None and module is not None:
+            self.objective, self._wrap = reader.objective_of(self.corpus), reader.wrap
+            self._by_language = reader.validates_by_language
+            self.seed = reader.seed if self.seed is None else self.seed
             module.resolve(self, stage)
         elif "objective" not in vars(self):
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
 
     def open(self, fingerprint: str | None = None) -> PreparedCorpus:
-        """The corpus, opened once; `DomainbertError` if its tokenizer has another fingerprint."""
+        """Open the corpus once and return it. Raises `DomainbertError` if its tokenizer has another fingerprint."""
         if "corpus" not in vars(self):
             self.corpus = self._open(self.prepared, fingerprint)
         return self.corpus
@@ -140,32 +140,32 @@ class PretrainingData(TrainingData):
     def _open(self, prepared: PreparedInput, fingerprint: str | None, whole: bool = True) -> PreparedCorpus:
         if isinstance(prepared, PreparedCorpus):
             return prepared
-        folders = [Path(one) for one in (prepared if isinstance(prepared, list) else [prepared])]
+        folders = [Path(folder) for folder in (prepared if isinstance(prepared, list) else [prepared])]
         cache = self.cache if whole or self.cache is None else replace(self.cache, url=None)
         return open_prepared(folders, fingerprint, cache)
 
     @cached_property
     def readers(self) -> list[PackedRowsReader]:
-        """The rows of the training split in each phase."""
+        """Readers of the training split, one for each phase."""
         return [PackedRowsReader(self.corpus.train, self.objective, phase.length) for phase in self.phases]
 
     @property
     def num_items(self) -> int:
-        """Rows of the training split, of the length of the last phase."""
+        """Rows of the training split with the length of the last phase."""
         return self.readers[-1].plan.num_rows
 
     @property
     def tokens_per_pass(self) -> list[float]:
-        """Tokens of a pass in each phase."""
+        """Tokens per pass in each phase."""
         return [reader.tokens_per_pass for reader in self.readers]
 
     @property
     def num_rows(self) -> list[int]:
-        """Rows of a pass in each phase."""
+        """Rows per pass in each phase."""
         return [reader.plan.num_rows for reader in self.readers]
 
     def plan(self, num_steps: int) -> list[RowPhase]:
-        """The phases of a training of so many optimizer steps; `DomainbertError` where one has none."""
+        """Return the phases of `num_steps` optimizer steps. Raises `DomainbertError` if a phase has no step."""
         if num_steps not in self._planned:
             phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
             self._planned = {num_steps: row_phases(self.readers, phases, self.seed or 0)}
@@ -176,7 +176,7 @@ class PretrainingData(TrainingData):
         return PhasedRows(self.plan(steps.stop), share, steps, self._wrap)
 
     def train_dataloader(self) -> Batches:
-        """See `TrainingData`; `DomainbertError` for phases without `max_steps`, of which they are shares."""
+        """See `TrainingData`. Raises `DomainbertError` for phases without `max_steps`, whose fractions they are."""
         endless = self.trainer is not None and self.trainer.max_steps < 1
         if len(self.phases) > 1 and endless and self.steps_per_epoch is None:
             raise DomainbertError(
@@ -186,17 +186,17 @@ class PretrainingData(TrainingData):
 
     @cached_property
     def validations(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-        """The rows that are validated, and facts of each text: the corpus' own, which has no name and is read by
-        language if it has several, its languages, and the held-out ones."""
+        """Validation readers, and facts of each text: the validation split of the corpus (without a name; read by
+        language if there are several), its languages, and the held-out texts."""
         others = {
             name: self._open(path, self.corpus.tokenizer_fingerprint, whole=False)
             for name, path in self.held_out.items()
         }
-        own = validation_rows(self.corpus, self.objective, self.row_length)
-        languages = own.by_language() if self._by_language else {}
-        if twice := sorted(languages.keys() & others.keys()):
-            raise DomainbertError(f"held_out: {twice[0]} is a language of the corpus; expected another name")
-        rows = [*(languages.values() or [own])]
+        reader = validation_rows(self.corpus, self.objective, self.row_length)
+        languages = reader.by_language() if self._by_language else {}
+        if duplicates := sorted(languages.keys() & others.keys()):
+            raise DomainbertError(f"held_out: {duplicates[0]} is a language of the corpus; expected another name")
+        rows = [*(languages.values() or [reader])]
         for name, other in others.items():
             try:
                 rows.append(validation_rows(other, self.objective, self.row_length))
@@ -211,18 +211,18 @@ class PretrainingData(TrainingData):
 
     @cached_property
     def tested(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-        """The rows and the facts of the test set, as `validations`."""
+        """Reader and facts of the test set, as in `validations`."""
         assert self.test is not None
         test = self._open(self.test, self.corpus.tokenizer_fingerprint, whole=False)
         text = ValidationText("", test.validation.tokens_per_character, self.objective.baselines(test))
         return [validation_rows(test, self.objective, self.row_length)], [text]
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
-        """The corpus' own validation split, by language if it has several, and the held-out texts."""
+        """Return batches of the corpus' validation split, by language if it has several, and of the held-out texts."""
         return [self._rows(reader, share) for reader in self.validations[0]]
 
     def test_dataloader(self) -> Batches:
-        """The rows of the test set."""
+        """Return the batches of the test set."""
         rows = self._rows(self.tested[0][0], self._share)
         loader: DataLoader[Batch] = self._loader(self.for_device(rows))
         return Batches(lambda: loader, len(loader))
@@ -231,7 +231,7 @@ class PretrainingData(TrainingData):
         return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
 
     def describe(self, step: int) -> dict[str, Any]:
-        """The rows and documents of a step."""
+        """Return the row and document numbers of a step."""
         phase = phase_of(self.plan(self.num_steps), step)
         return phase.reader.describe(Key(phase.order.seed, step, *phase.order.batch(step)))
 
@@ -241,5 +241,5 @@ class PretrainingData(TrainingData):
         return [phase.reader.objective.heaviest_step(phase.steps) for phase in self.plan(self.num_steps)]
 
 
-def _as_it_is(rows: TrainRows) -> Dataset[Batch]:
+def _unchanged(rows: TrainRows) -> Dataset[Batch]:
     return rows

@@ -1,4 +1,4 @@
-"""Pretraining with any objective as a LightningModule, and training on packed rows, which distillation does, too."""
+"""Pretraining with any objective as a LightningModule, and `fit_rows`, which distillation also uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.objective import MODEL, Built, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.phases import described
+from domainbert.pretraining.phases import summary_lines
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
@@ -38,7 +38,7 @@ from domainbert.training.throughput import throughput_of
 
 
 class Pretraining(RowsModule):
-    """Trains models on packed rows with the losses of an objective, masked LM by default.
+    """Train models on packed rows with the losses of an objective, masked LM by default.
 
         module = Pretraining(BertConfig(384, 6, 12, 1536), "runs/vocab", MaskedLM())
         lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
@@ -48,26 +48,26 @@ class Pretraining(RowsModule):
     >>> Pretraining(BertConfig(16, 2, 2, 32), "model", embedding_steps=5).hparams["embedding_steps"]
     5
 
-    Logged: `train/loss`, `validation/loss`, `validation/bits_per_character` and what else the objective reports; those
-    of a held-out text with its name before them. The loss is a mean over the predicted tokens of the global batch.
+    Logs `train/loss`, `validation/loss`, `validation/bits_per_character` and further metrics of the objective; metrics
+    of a held-out text have its name as a prefix. The loss is a mean over the predicted tokens of the global batch.
 
     Args:
-        encoder: architecture of an encoder that starts from random weights; None continues `init_from`.
+        encoder: architecture of a new encoder with random weights; None to continue from `init_from`.
         tokenizer: see `RowsModule`.
         objective: losses and metrics.
-        init_from: model folder to continue from; a head it lacks is made.
-        optim, schedule: see there; the schedule covers all steps of the Trainer.
-        seed: of new weights and the dropout; data without a seed of its own has its order and masks by it.
-        dropout: of the encoder while it is trained; None leaves it.
-        static_embeddings: start the word embeddings of a new encoder from contexts in the corpus.
-        embedding_steps: steps at the start in which only the embeddings and the heads learn.
+        init_from: model folder to continue from; a missing head is initialised.
+        optim, schedule: see `OptimConfig`, `ScheduleConfig`; the schedule covers all steps of the Trainer.
+        seed: random seed of new weights and dropout, and the default seed of the data's order and masks.
+        dropout: dropout of the encoder during training; None does not override it.
+        static_embeddings: initialise the word embeddings of a new encoder from contexts in the corpus.
+        embedding_steps: number of first steps that train only the embeddings and the heads.
         compile: run the forward and backward pass through `torch.compile`.
-        activation_checkpointing: compute each layer again in the backward pass, which saves memory.
+        activation_checkpointing: recompute each layer in the backward pass, which saves memory.
 
     Attributes:
-        built: the models by name with what their folders say of them.
-        texts: what is validated: the corpus' own validation split, its languages, then the held-out texts. There is a
-            loader for each, but none for the first one if there are languages: its text is theirs together.
+        built: models by name, with the metadata of their folders.
+        texts: validation texts: the corpus' own validation split, its languages, then the held-out texts. Each has a
+            loader, except the first if there are languages: it is the union of their rows.
     """
 
     built: Mapping[str, Built]
@@ -117,19 +117,19 @@ class Pretraining(RowsModule):
     def from_pretrained(
         cls, model: str | Path, objective: ObjectiveConfig = MaskedLM(), **arguments: Any
     ) -> Pretraining:
-        """A module that continues from a model folder; the arguments are those of the constructor."""
+        """Return a module that continues from a model folder; `arguments` as in the constructor."""
         return cls(None, None, objective, init_from=model, **arguments)
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
-        """Build the models unless they are there; see `TrainedModule.resolve`.
+        """Build the models unless they exist; see `TrainedModule.resolve`.
 
         Raises:
-            DomainbertError: rows that are longer than the positions of a model; two metrics of one name.
+            DomainbertError: rows exceed the positions of a model; two metrics have the same name.
         """
         if not self.is_built:
             self.build(data.corpus)
-        for one in self.built.values():
-            check_length(data.row_length, one.config)
+        for built in self.built.values():
+            check_length(data.row_length, built.config)
         self.validate_on((data.tested if stage == "test" else data.validations)[1])
 
     def build(self, corpus: PreparedCorpus | None) -> None:
@@ -141,30 +141,30 @@ class Pretraining(RowsModule):
             self.begin(self.objective, self.objective.build(start))
 
     def begin(self, objective: Objective[Any], built: Mapping[str, Built]) -> None:
-        """Take the models that an objective has built."""
+        """Set the objective and the models that it has built."""
         self.objective, self.built, self.measuring = objective, built, objective.for_validation()
-        for one in built.values():
-            one.model.encoder.activation_checkpointing = self.activation_checkpointing
-        models = {name: one.model for name, one in built.items()}
+        models = {name: entry.model for name, entry in built.items()}
+        for model in models.values():
+            model.encoder.activation_checkpointing = self.activation_checkpointing
         self.set_models(models[MODEL], {name: model for name, model in models.items() if name != MODEL})
         self.summed_losses = objective.losses
         if self.compiles:
             self.compile_losses()
 
     def compile_losses(self) -> None:
-        """Run the forward and backward pass through `torch.compile` from now on."""
+        """Compile the losses, and so the forward and backward pass, with `torch.compile`."""
         self.summed_losses = torch.compile(self.objective.losses, dynamic=False)
 
     def validate_on(self, texts: Sequence[ValidationText]) -> None:
-        """Take the texts that the validation loaders read."""
+        """Set the texts of the validation loaders."""
         self.texts = list(texts)
         self._check_names()
         sums = [{name: SumMetric(nan_strategy="disable") for name in self.objective.measured} for _ in texts]
-        self.sums = nn.ModuleList(nn.ModuleDict(of_text) for of_text in sums)
+        self.sums = nn.ModuleList(nn.ModuleDict(text_sums) for text_sums in sums)
         self.texts_of_loader = texts_of_loaders(texts)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a micro-batch, scaled so that the gradient is that of the means over the global batch."""
+        """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
         sums = self.summed_losses(self.models, self._inputs(batch))
         terms = self.objective.terms
         means = {name: value / batch[terms[name].count] for name, value in sums.items()}
@@ -172,14 +172,14 @@ class Pretraining(RowsModule):
         return self.note_loss(cast(Tensor, total), means if len(terms) > 1 else {})
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Before clipping, drop the gradients of all that reads embeddings as long as only these and heads learn."""
+        """During `embedding_steps`, remove all gradients except of embeddings and heads before clipping."""
         if self.trainer.global_step < self.embedding_steps:
             for model in self.models.values():
                 for parameter in model.encoder.reading_parameters():
                     parameter.grad = None
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Add a batch to the sums of its texts."""
+        """Add the metrics of a batch to the sums of its texts."""
         measured = self.measuring.measure(self.models, self._inputs(batch))
         if SPARE in batch:
             return
@@ -188,62 +188,62 @@ class Pretraining(RowsModule):
                 metric.update(measured[name])
 
     def on_validation_epoch_end(self) -> None:
-        """Log what the objective reports of each text, that of a held-out one with its name before it."""
+        """Log the objective's metrics of each text, with the name of a held-out text as a prefix."""
         self._report("validation")
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add a batch to the sums of the test set."""
+        """Add the metrics of a batch to the sums of the test set."""
         self.validation_step(batch, batch_idx)
 
     def on_test_epoch_end(self) -> None:
-        """Log what the objective reports of the test set."""
+        """Log the objective's metrics of the test set."""
         self._report("test")
 
     def _report(self, stage: str) -> None:
         for index, text in enumerate(self.texts):
             metrics = self._metrics(index)
-            found = self.measuring.report({name: metric.compute() for name, metric in metrics.items()}, text)
+            report = self.measuring.report({name: metric.compute() for name, metric in metrics.items()}, text)
             prefix = f"{stage}/{text.name}_" if text.name else f"{stage}/"
-            self.log_dict({f"{prefix}{name}": value for name, value in found.items()})
+            self.log_dict({f"{prefix}{name}": value for name, value in report.items()})
             for metric in metrics.values():
                 metric.reset()
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
-        """Write the model folder, and those of further models in it; each process calls it.
+        """Write the model folder, with further models in subfolders. Call it in every process.
 
         Args:
-            folder: made if there is none.
-            card: text of the model card of the model with a name; None writes what is known.
+            folder: created if it does not exist.
+            card: returns the text of the model card for a model name; None writes a default card.
 
         Raises:
-            DomainbertError: the model does not exist yet; a weight is not finite.
+            DomainbertError: the model is not built yet; a weight is not finite.
         """
         if not self.is_built:
             raise DomainbertError("save_pretrained: the model is not built yet; expected trainer.fit before it")
         assert self.tokenizer is not None
-        for name, one in self.objective.saved(self.built).items():
-            weights = whole_weights(one.model)
+        for name, built in self.objective.saved(self.built).items():
+            model, config, weights = built.model, built.config, whole_weights(built.model)
             if process_rank() == 0:
                 text = (card or self._card)(name)
-                where = Path(folder) if name == MODEL else Path(folder) / name
-                save_model(where, one.model, one.config, self.tokenizer, one.head, text, one.labels, weights=weights)
+                target = Path(folder) if name == MODEL else Path(folder) / name
+                save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
 
     def _card(self, name: str) -> str:
-        said, one = self.objective.presented(name), self.built[name]
-        head = card_head("Domain encoder", said.pipeline_tag, base=self.init_from)
-        facts = {"encoder": one.config.model_type, "training": self.objective.config.name}
-        return model_card("Domain encoder", said.summary, facts, said.usage, head)
+        presentation = self.objective.presented(name)
+        head = card_head("Domain encoder", presentation.pipeline_tag, base=self.init_from)
+        facts = {"encoder": self.built[name].config.model_type, "training": self.objective.config.name}
+        return model_card("Domain encoder", presentation.summary, facts, presentation.usage, head)
 
     def _check_names(self) -> None:
-        """Raise `DomainbertError` where the name of a text and that of a metric make the name of another metric."""
-        any_sums = dict.fromkeys(self.measuring.measured, torch.ones(()))
+        """Raise `DomainbertError` if two texts have a metric with the same full name."""
+        dummy_sums = dict.fromkeys(self.measuring.measured, torch.ones(()))
         owners: dict[str, str] = {}
         for text in self.texts:
-            for name in self.measuring.report(any_sums, text):
-                whole = f"{text.name}_{name}" if text.name else name
-                if owners.setdefault(whole, text.name) != text.name:
-                    name = text.name or owners[whole]
-                    raise DomainbertError(f"held_out: {name} would have a metric {whole} twice; expected another name")
+            for name in self.measuring.report(dummy_sums, text):
+                metric = f"{text.name}_{name}" if text.name else name
+                if owners.setdefault(metric, text.name) != text.name:
+                    name = text.name or owners[metric]
+                    raise DomainbertError(f"held_out: {name} would have a metric {metric} twice; expected another name")
 
     def _metrics(self, index: int) -> dict[str, Metric]:
         return dict(cast(Any, self.sums[index]).items())
@@ -253,29 +253,29 @@ class Pretraining(RowsModule):
 
 
 def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
-    """The texts to which the batches of each loader count; see `Pretraining`."""
-    found = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
-    return found[1:] if any(text.is_language for text in texts) else found
+    """Return, for each loader, the indices of the texts that its batches count for; see `Pretraining`."""
+    indices = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
+    return indices[1:] if any(text.is_language for text in texts) else indices
 
 
 def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
-    """Those of the vocabulary's entries (vocab_size, D), from the training side, or from enough of it."""
+    """Return embeddings of the vocabulary (vocab_size, D) from the training split, or from a sufficient part of it."""
     contexts = count_contexts(corpus.vocab_size, corpus.train.documents(ENOUGH_TOKENS))
-    made = static_embeddings(contexts, torch.Generator().manual_seed(seed))
-    print(f"{int(made.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
-    return made
+    embeddings = static_embeddings(contexts, torch.Generator().manual_seed(seed))
+    print(f"{int(embeddings.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
+    return embeddings
 
 
 def fit_rows(
     label: str, module: RowsModule, data: PretrainingData, steps: Steps, runtime: Runtime
 ) -> tuple[Fitted, Throughput]:
-    """Train on the rows of a corpus; the checkpoint with the lowest validation loss stays beside the newest.
+    """Train on the rows of a corpus; keep the newest checkpoints and the checkpoint with the lowest validation loss.
 
-    Data and module are resolved; the rest is as in `fit`.
+    Data and module must be resolved; arguments as in `fit`.
     """
     train = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in train}
-    flops = {start: one.objective.flops_per_token(module.models, one.plan.row_length) for start, one in readers.items()}
+    flops = {start: r.objective.flops_per_token(module.models, r.plan.row_length) for start, r in readers.items()}
     throughput = throughput_of(flops, runtime)
-    print(*described(train), sep="\n")
+    print(*summary_lines(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

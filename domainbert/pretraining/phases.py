@@ -1,7 +1,7 @@
-"""A training whose rows grow longer: each phase has a plan of the corpus, an order and passes of its own.
+"""Training in phases of increasing row length: each phase has its own row layout, order and passes.
 
-Passes are numbered through the training, so no two rows of it have the same (pass, row) to draw their masks by. Where
-languages have passes of their own, numbered one by one, a row of another phase, with another text, may have the same.
+Passes are numbered over the whole training, so the (pass, row) keys that masks are drawn by are unique. Sampled
+languages number their passes separately; a row in another phase, with another text, may then have the same key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from domainbert.training.fit import Phase, Steps
 
 
 class RowPhase(NamedTuple):
-    """A phase of a training: its optimiser steps, numbered from the first of the training, and its rows."""
+    """A phase of a training: its optimiser steps, numbered from the start of the training, and its rows."""
 
     steps: range
     reader: PackedRowsReader
@@ -30,14 +30,14 @@ class RowPhase(NamedTuple):
 
     @property
     def rows_read(self) -> int:
-        """Rows of all its steps."""
+        """Rows in all steps of the phase."""
         return len(self.steps) * self.order.batch_size
 
 
 def plan_phases(
     split: PreparedSplit, objective: Objective[Any], settings: CorpusTraining, seed: int, validate_first: bool = False
 ) -> tuple[list[RowPhase], Steps]:
-    """The phases of a training on a split, and its steps; `DomainbertError` where a phase has none."""
+    """Return the phases of a training on a split, and its steps. Raises `DomainbertError` if a phase has no step."""
     readers = [PackedRowsReader(split, objective, phase.length) for phase in settings.phases]
     num_rows, num_tokens = zip(*((reader.plan.num_rows, reader.tokens_per_pass) for reader in readers), strict=True)
     steps = Steps.of_budget(settings, num_rows, num_tokens, validate_first)
@@ -45,49 +45,49 @@ def plan_phases(
 
 
 def row_phases(readers: Sequence[PackedRowsReader], phases: Sequence[Phase], seed: int) -> list[RowPhase]:
-    """The phases of a training with their rows, each in an order of its own."""
-    found, passes = list[RowPhase](), 0
+    """Combine phases with their readers, and give each phase its row order."""
+    planned, passes = list[RowPhase](), 0
     for phase, reader in zip(phases, readers, strict=True):
         order = reader.order(phase.batch_size, seed, phase.steps.start, passes)
-        found.append(RowPhase(phase.steps, reader, order))
+        planned.append(RowPhase(phase.steps, reader, order))
         passes += -(-phase.items_seen // phase.num_items)
-    return found
+    return planned
 
 
 def tokens_seen(phases: Sequence[RowPhase]) -> int:
-    """Tokens that a training reads, special tokens and padding apart."""
+    """Return the number of training tokens, without special tokens and padding."""
     return round(sum(phase.rows_read * phase.reader.tokens_per_pass / phase.reader.plan.num_rows for phase in phases))
 
 
 def phase_of(phases: Sequence[RowPhase], step: int) -> RowPhase:
-    """The phase that an optimiser step belongs to."""
+    """Return the phase of an optimiser step."""
     return next(phase for phase in phases if step in phase.steps)
 
 
-def described(phases: Sequence[RowPhase]) -> list[str]:
-    """A line for each phase: its rows and, if it is not the only one, its steps."""
+def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
+    """Return a line per phase: its rows and, if there are several phases, its steps."""
     lines = []
     for phase in phases:
         steps, rows = phase.steps, phase.reader.plan.summary
-        when = f"steps {steps.start + 1:,} to {steps.stop:,} of {phase.order.batch_size}: "
-        lines.append((when if len(phases) > 1 else "") + rows)
+        prefix = f"steps {steps.start + 1:,} to {steps.stop:,} of {phase.order.batch_size}: "
+        lines.append((prefix if len(phases) > 1 else "") + rows)
     return lines
 
 
 def most_texts(phase: RowPhase, share: Share) -> int:
-    """Return how many segments a micro-batch of a phase has at most: texts, and the padding of each row."""
+    """Return the maximum number of segments in a micro-batch of a phase: texts, and the padding of each row."""
     rows = share.micro_batch_size(phase.order.batch_size)
     texts = np.diff(phase.reader.plan.row_offsets)
     return rows + int(np.partition(texts, -rows)[-rows:].sum() if len(texts) > rows else texts.max() * rows)
 
 
 class PhasedRows(Dataset[Batch]):
-    """Micro-batch i of training, for any i: that of the phase which its step belongs to.
+    """Training micro-batches with random access, each from the phase of its step.
 
     Args:
-        phases: of the whole training.
-        share, steps: as of `TrainRows`.
-        batches: makes what is read of the micro-batches of a phase.
+        phases: all phases of the training.
+        share, steps: as in `TrainRows`.
+        batches: converts the micro-batches of a phase to the inputs of the module.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class PhasedRows(Dataset[Batch]):
 
     @property
     def most_texts(self) -> int:
-        """Texts in a micro-batch at most, and the padding at the end of its rows."""
+        """Maximum number of segments in a micro-batch."""
         return max(most_texts(phase, self.share) for phase in self.phases)
 
     def __len__(self) -> int:
-        """Micro-batches of all the steps."""
+        """Micro-batches of all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`, as `TrainRows` has it."""
+        """Return micro-batch `index`, as `TrainRows` does."""
         step = self.steps[index // self.share.accumulation]
         return next(rows for steps, rows in self.rows.items() if step in steps)[index]

@@ -1,4 +1,4 @@
-"""Base of the modules that learn from packed rows: the tokenizer, the objective, and checkpoints that hold both."""
+"""Base of the modules for packed rows: tokenizer, objective, and checkpoints that contain both."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from domainbert.training.hparams import from_plain
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
-_TOKENIZER_KEY = "domainbert_tokenizer"  # of a checkpoint: a `tokenizer.json`, special tokens by role
+_TOKENIZER_KEY = "domainbert_tokenizer"  # checkpoint key of `tokenizer.json` and the special tokens by role
 
 
 class RowsModule(TrainedModule):
-    """Base of the modules that learn from packed rows of a corpus.
+    """Base of the modules that train on packed rows of a corpus.
 
-    Args, beside those of `TrainedModule`:
-        tokenizer: that of the corpus, or its folder; None takes the one that the corpus was prepared with.
-        objective: what is hidden in the rows and predicted.
+    Args, in addition to `TrainedModule`:
+        tokenizer: tokenizer of the corpus, or its folder; None takes the tokenizer that prepared the corpus.
+        objective: masking of the rows, and the targets.
     """
 
     data_class = "PretrainingData"
@@ -48,11 +48,11 @@ class RowsModule(TrainedModule):
 
     @property
     def fingerprint(self) -> str | None:
-        """That of its vocabulary; None where it takes the vocabulary of the corpus."""
+        """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """The objective for a corpus, and its tokenizer; `DomainbertError` for another vocabulary."""
+        """Return the objective for a corpus; take its tokenizer. Raises `DomainbertError` for another vocabulary."""
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
             raise DomainbertError(
@@ -63,27 +63,27 @@ class RowsModule(TrainedModule):
         return self.objective
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """What it reads of the micro-batches of an objective: all."""
+        """Return the micro-batches unchanged."""
         return rows
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the tokenizer, so that `load_from_checkpoint` needs no other file."""
         assert self.tokenizer is not None
-        told = {"special_tokens": dict(self.tokenizer.special_tokens), "max_length": self.tokenizer.model_max_length}
-        checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **told}
+        facts = {"special_tokens": dict(self.tokenizer.special_tokens), "max_length": self.tokenizer.model_max_length}
+        checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **facts}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the tokenizer of a checkpoint where there is none yet, and build the models."""
+        """Take the tokenizer of a checkpoint if there is none yet, and build the models."""
         if self.is_built:
             return
-        found = checkpoint.get(_TOKENIZER_KEY)
-        if found is None:
+        saved = checkpoint.get(_TOKENIZER_KEY)
+        if saved is None:
             raise DomainbertError(f"ckpt_path: no tokenizer in it; expected a checkpoint of {type(self).__name__}")
-        backend = Tokenizer.from_str(found["backend"])
-        self.tokenizer = self.tokenizer or DomainTokenizer(backend, found["special_tokens"], found["max_length"])
+        backend = Tokenizer.from_str(saved["backend"])
+        self.tokenizer = self.tokenizer or DomainTokenizer(backend, saved["special_tokens"], saved["max_length"])
         self.objective = self.objective_config.build(self.tokenizer)
         self.build(None)
 
     def build(self, corpus: PreparedCorpus | None) -> None:
-        """Build the models; the corpus is None where their weights are those of a checkpoint."""
+        """Build the models; `corpus` is None if their weights come from a checkpoint."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Start of a pretraining: random weights, or those of a model folder."""
+"""Initial models of a pretraining: random weights, or the weights of a model folder."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from domainbert.tokenization.load import DomainTokenizer
 
 @dataclass(frozen=True)
 class Start:
-    """An architecture with random weights, or the weights of a model folder."""
+    """Source of the initial models: an architecture with random weights, or a model folder."""
 
     tokenizer: DomainTokenizer  # of the corpus
-    encoder: EncoderConfig | None  # the architecture; None where a folder is given
-    folder: Path | None  # its models stand in it and in folders below it
-    dropout: float | None = None  # overrides the encoder's dropout while it is trained
-    static_embeddings: Tensor | None = None  # (vocab_size, D), where random word embeddings are to start from them
+    encoder: EncoderConfig | None  # the architecture; None if a folder is given
+    folder: Path | None  # contains the main model, and further models in subfolders
+    dropout: float | None = None  # overrides the encoder's dropout during training
+    static_embeddings: Tensor | None = None  # (vocab_size, D), initial word embeddings of a new encoder
 
     @property
     def config(self) -> EncoderConfig:
-        """The architecture to save, whose dropout is not overridden."""
+        """Architecture to save, without the dropout override."""
         if self.encoder is not None:
             return self.encoder
         assert self.folder is not None
         return open_model(self.folder).config
 
     def model(self, head: str, labels: Sequence[str] = ()) -> EncoderWithHead:
-        """The encoder with a head of some kind; the folder's head where it has that one."""
+        """Return the encoder with the named head, with the head's weights from the folder if it has them."""
         if self.folder is None:
             return self.random(self.config, head, len(labels))
-        model, _, made = load_model(self.folder, head, labels, self.dropout)
-        if made:
-            print(f"{self.folder}: no weights for the head; made {', '.join(made)}")
+        model, _, new_weights = load_model(self.folder, head, labels, self.dropout)
+        if new_weights:
+            print(f"{self.folder}: no weights for the head; made {', '.join(new_weights)}")
         return model
 
     def random(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:
-        """An encoder of some architecture and its head, both with random weights, word embeddings perhaps excepted."""
+        """Return an encoder and its head with random weights; word embeddings may be `static_embeddings`."""
         vocabulary = VocabularyFacts(self.tokenizer.vocab_size, self.tokenizer.pad_id)
         model = build_model(config.as_trained(self.dropout), vocabulary, head, num_labels)
         if self.static_embeddings is not None:

@@ -1,4 +1,4 @@
-"""Callbacks of a training: progress lines, throughput, the best weights."""
+"""Training callbacks: progress lines, throughput, validation history, best weights."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
 _THROUGHPUT = ("throughput/tokens_per_second", "throughput/model_flop_utilisation")
-_TOLD = {
+_METRIC_FORMATS = {
     "train/loss": "loss {:.3f}",
     "validation/loss": "validation loss {:.3f}",
     **dict(zip(_THROUGHPUT, ("{:,.0f} tokens/s", "MFU {:.0%}"), strict=True)),
 }
 
 
-class Remembering(Callback):
-    """A callback whose attributes in `remembered` go into the checkpoints."""
+class StatefulCallback(Callback):
+    """Callback that saves the attributes named in `state_attributes` in checkpoints."""
 
-    remembered: tuple[str, ...] = ()
+    state_attributes: tuple[str, ...] = ()
 
     def state_dict(self) -> dict[str, Any]:
-        """For checkpoints."""
-        return {name: getattr(self, name) for name in self.remembered}
+        """Return the attributes in `state_attributes` for a checkpoint."""
+        return {name: getattr(self, name) for name in self.state_attributes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`. One of an older version that lacks something is left out: all begins anew."""
-        if state_dict.keys() >= set(self.remembered):
-            for name in self.remembered:
+        """Restore a state of `state_dict`. Ignore a state without all attributes, saved by an older version."""
+        if state_dict.keys() >= set(self.state_attributes):
+            for name in self.state_attributes:
                 setattr(self, name, state_dict[name])
 
 
 class ProgressLines(Callback):
-    """Progress of the optimiser steps, `num_steps` in all: a live line, or a plain one every 30 s in a log. Where a
-    phase begins at each of several `starts`, it says which one it is; of validation the headline, if there is one."""
+    """Prints progress over `num_steps` optimiser steps: a live line in a terminal, a line every 30 s in a log file. It
+    includes the phase number if there are several `starts` (first steps of phases), and the `headline` metric."""
 
     def __init__(
         self, label: str, num_steps: int, starts: Sequence[int] = (0,), headline: Headline | None = None
     ) -> None:
         self.label, self.num_steps, self.starts = label, num_steps, starts
-        self.told = dict(_TOLD)
+        self._formats = dict(_METRIC_FORMATS)
         if headline is not None and headline != LOSS:
-            self.told[headline.monitor] = f"validation {headline.name} {{:.4f}}"
+            self._formats[headline.monitor] = f"validation {headline.name} {{:.4f}}"
         self._progress: Progress | None = None  # the first process has one
         self._steps, self._note = 0, ""
 
@@ -65,7 +65,7 @@ class ProgressLines(Callback):
             self._progress = Progress(self.label, self.num_steps, "steps", start=self._steps)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Advance by the optimiser steps that were made."""
+        """Advance by the completed optimiser steps."""
         if self._progress is None or trainer.global_step == self._steps:
             return
         if is_logged_step(trainer):
@@ -79,29 +79,29 @@ class ProgressLines(Callback):
             self._progress.close()
 
     def on_exception(self, *_: Any) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._progress is not None:
             self._progress.abandon()
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
-        """Phase, loss and metrics; those of an earlier step where reading them would wait for a GPU."""
+        """Return phase, loss and metrics; the previous text if reading new values would wait for the GPU."""
         if may_read(trainer, module.step_loss):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
             phase = bisect(self.starts, trainer.global_step - 1)
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
-            parts += [text.format(float(metrics[name])) for name, text in self.told.items() if name in metrics]
+            parts += [text.format(float(metrics[name])) for name, text in self._formats.items() if name in metrics]
             self._note = ", ".join(parts)
         return self._note
 
 
-class Throughput(Remembering):
-    """Tokens per second, without padding and special tokens, over training time (validation does not count).
+class Throughput(StatefulCallback):
+    """Measures tokens per second (without padding and special tokens) over training time, excluding validation.
 
-    `flops_per_token` are those of `throughput.flops_per_token`, by the step (from 0) from which on they hold;
-    `peak_flops` are those of one device in a second.
+    `flops_per_token` maps the first step (from 0) of each phase to its `throughput.flops_per_token`; `peak_flops` are
+    the floating-point operations per second of one device.
     """
 
-    remembered = ("tokens", "seconds", "flops")
+    state_attributes = ("tokens", "seconds", "flops")
 
     def __init__(self, flops_per_token: Mapping[int, float], peak_flops: float) -> None:
         self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
@@ -111,12 +111,12 @@ class Throughput(Remembering):
 
     @property
     def tokens_per_second(self) -> float:
-        """The mean rate; the first steps of a phase, which compile, do not count."""
+        """Mean rate, without the first steps of each phase, which compile."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
     def model_flop_utilisation(self) -> float:
-        """Share of the devices' matrix-product rate that the model's arithmetic reaches."""
+        """Model FLOPs per second divided by the matrix-multiplication peak of all devices."""
         return self.flops / self.seconds / (self.peak_flops * self.num_devices) if self.seconds else 0.0
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
@@ -127,7 +127,7 @@ class Throughput(Remembering):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count the global batch's tokens, once per optimiser step."""
+        """Count the tokens of the global batch, once per optimiser step."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         now, step = time.perf_counter(), int(batch["step"])
@@ -142,56 +142,56 @@ class Throughput(Remembering):
         self._since = now
 
     def on_validation_end(self, *_: Any) -> None:
-        """Validation is not training time."""
+        """Restart the clock: validation is not training time."""
         self._since = time.perf_counter()
 
 
 class ValidateFirst(Callback):
-    """Validates before the first step, the model that a training starts from."""
+    """Validates the initial model before the first step."""
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
-        """Validate; loggers count steps from the first."""
+        """Validate without logging: loggers count steps from 1."""
         if trainer.global_step == 0:
             validate_now(trainer)
 
 
-class History(Remembering):
-    """Every validation's metrics, by optimiser step; the last step of a training is always validated."""
+class History(StatefulCallback):
+    """Records the metrics of each validation by optimiser step; the last step is always validated."""
 
-    remembered = ("rows",)
+    state_attributes = ("rows",)
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
 
     @property
     def last(self) -> dict[str, float]:
-        """The metrics of the last validation; `TrainingFailed` if its loss is not finite, as with huge weights, too."""
+        """Metrics of the last validation. Raises `TrainingFailed` if its loss is not finite."""
         row = self.rows[-1]
         if not math.isfinite(row.get("loss", 0.0)):
             raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")
         return row
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Stop at the last step, before Lightning does: it validates when it is told to stop."""
+        """Request a stop at the last step: Lightning validates on a requested stop, but not at `max_steps`."""
         if trainer.global_step == trainer.max_steps:
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
-        """Note the metrics of this validation."""
+        """Record the metrics of this validation."""
         metrics = trainer.callback_metrics.items()
         values = {name.removeprefix("validation/"): float(v) for name, v in metrics if name.startswith("validation/")}
         self.rows.append({"step": trainer.global_step, **values})
 
 
-class KeepBest(Remembering):
-    """Holds the weights of the best validation in memory; of equal ones the first.
+class KeepBest(StatefulCallback):
+    """Keeps the weights of the best validation in memory; the first one wins a tie.
 
     Args:
-        headline: the metric.
-        patience: validations without improvement after which training stops; None goes on to the end.
+        headline: metric to compare.
+        patience: validations without improvement before training stops; None disables early stopping.
     """
 
-    remembered = ("best", "best_step", "since_best", "weights")
+    state_attributes = ("best", "best_step", "since_best", "weights")
 
     def __init__(self, headline: Headline, patience: int | None) -> None:
         self.headline, self.monitor, self.patience = headline, headline.monitor, patience
@@ -200,10 +200,10 @@ class KeepBest(Remembering):
         self.weights: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare with the best so far; `DomainbertError` if the metric was not measured."""
+        """Copy the weights if the metric improved. Raises `DomainbertError` if the metric is missing."""
         if self.monitor not in trainer.callback_metrics:
-            found = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
-            raise DomainbertError(f"{self.monitor}: not measured; expected it among the metrics {found or '(none)'}")
+            names = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
+            raise DomainbertError(f"{self.monitor}: not measured; expected it among the metrics {names or '(none)'}")
         value = float(trainer.callback_metrics[self.monitor])
         if self.headline.is_better(value, self.best):
             self.best, self.best_step, self.since_best = value, trainer.global_step, 0
@@ -214,7 +214,7 @@ class KeepBest(Remembering):
             trainer.should_stop = True
 
     def restore(self, module: torch.nn.Module) -> None:
-        """Put the best weights into `module`; `TrainingFailed` if the metric was never finite."""
+        """Load the best weights into `module`. Raises `TrainingFailed` if the metric was never finite."""
         if not math.isfinite(self.best):
             raise diverged(f"{self.monitor} was finite in no validation")
         load_whole_weights(module, self.weights)

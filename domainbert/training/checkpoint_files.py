@@ -1,9 +1,9 @@
-"""Checkpoints on disk: there as a whole or not at all, checked before use, the older ones removed only afterwards.
+"""Checkpoints on disk: written atomically, verified before use; older checkpoints are deleted only after a new write.
 
     checkpoints/step-00000500/state.pt           tensors and plain values
-    checkpoints/step-00000500/checkpoint.json    step, bytes, SHA-256, and the validation score that it was saved with
+    checkpoints/step-00000500/checkpoint.json    step, bytes, SHA-256, validation score
 
-A checkpoint is written into a hidden folder beside its place, synchronised to disk and renamed. Free of torch.
+A checkpoint is written to a hidden folder, synchronised to disk and renamed. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 FOLDER = "checkpoints"
 STATE = "state.pt"
 FINISHED = "training.json"
-"""Result of a part of a stage (one seed of several), in the part's folder: written when the part is complete, and kept,
-so that the part need not be made again when others are asked for."""
+"""Result of a part of a stage (one seed of several), in the folder of the part. It is written when the part is complete
+and kept, so that a later run with more seeds does not repeat the part."""
 
 MADE_FROM = "made_from.json"
-"""Record of the training whose checkpoints stand beside it, where a folder may be trained into with other settings."""
+"""Settings that produced the checkpoints in the same folder: a later run into the folder may have other settings."""
 
 _INDEX = "checkpoint.json"
 _NAME = "step-{:08d}"
-_KEPT = 2  # the newest, and the one before it in case the newest turns out to be damaged
+_KEPT = 2  # the newest, and its predecessor in case the newest is damaged
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was complete when it was looked at."""
+    """A complete checkpoint."""
 
     path: Path
-    step: int  # optimiser steps made
-    score: float | None  # of the validation at this step, lower is better
+    step: int  # completed optimiser steps
+    score: float | None  # validation metric at this step, lower is better
 
     @property
     def state(self) -> Path:
@@ -53,10 +53,10 @@ class Checkpoint:
 def write_checkpoint(
     folder: Path, step: int, num_bytes: int, save: Callable[[Path], None], score: float | None = None
 ) -> None:
-    """Write a checkpoint, then remove those it makes superfluous: two stay, and the one with the lowest score.
+    """Write a checkpoint, then delete all but the newest two and the checkpoint with the lowest score.
 
-    `save` writes the state, of about `num_bytes`, to the path it is given. `DomainbertError` if it cannot be written
-    (disk full, say); the checkpoints there were stay as they are.
+    `save(path)` writes the state, of about `num_bytes`. Raises `DomainbertError` if the write fails (for example, if
+    the disk is full); existing checkpoints are then unchanged.
     """
     final, temporary = folder / _NAME.format(step), folder / f".{_NAME.format(step)}.unfinished"
     try:
@@ -68,7 +68,7 @@ def write_checkpoint(
         (temporary / _INDEX).write_text(json.dumps(index | {"score": score}), encoding="utf-8")
         _sync(temporary / _INDEX)
         _sync(temporary)
-        _remove(final)  # a damaged one, or the same again
+        _remove(final)  # damaged, or an earlier write of the same step
         temporary.rename(final)
         _sync(folder)
     except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
@@ -81,10 +81,10 @@ def write_checkpoint(
 
 
 def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest undamaged checkpoint; None if there is none at all.
+    """Return the newest undamaged checkpoint, or None if there are no checkpoints.
 
-    Removes what an interrupted write has left behind, and damaged checkpoints where there is a sound one before them;
-    `warn` is told of each of these. `DomainbertError` if there are checkpoints, and every one of them is damaged.
+    Deletes the remains of interrupted writes, and damaged checkpoints that are newer than the returned one; calls
+    `warn` for each damaged checkpoint. Raises `DomainbertError` if all checkpoints are damaged.
     """
     for path in folder.glob(".step-*"):
         shutil.rmtree(path)
@@ -92,41 +92,40 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
     for path in sorted(folder.glob("step-*"), reverse=True):
         damage = _damage(path)
         if not damage:
-            for other, found in damaged.items():
-                warn(f"warning: {other}: {found}; going on from {path.name}")
+            for other, reason in damaged.items():
+                warn(f"warning: {other}: {reason}; going on from {path.name}")
                 _remove(other)
             return _read(path)
         damaged[path] = damage
     if damaged:
-        found = "; ".join(f"{path}: {damage}" for path, damage in damaged.items())
-        raise DomainbertError(f"{found}: no checkpoint is sound; --force starts from the beginning")
+        reasons = "; ".join(f"{path}: {damage}" for path, damage in damaged.items())
+        raise DomainbertError(f"{reasons}: no checkpoint is sound; --force starts from the beginning")
     return None
 
 
 def holds_progress(out: Path) -> bool:
-    """Whether a stage's folder has something that an interrupted run can resume: checkpoints, finished seeds, or parts
-    of a corpus."""
-    parts = f"{PARTS_FOLDER}/*/{PREPARED_FILE}"
-    return any(any(out.glob(one)) for one in (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}", parts))
+    """Return whether a stage can resume in `out`: it has checkpoints, finished seeds, or parts of a corpus."""
+    patterns = (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}", f"{PARTS_FOLDER}/*/{PREPARED_FILE}")
+    return any(any(out.glob(pattern)) for pattern in patterns)
 
 
 def is_progress(out: Path, name: str) -> bool:
-    """Whether an output of a stage belongs to a finished seed, or to a finished part of a corpus, and so is kept."""
-    folder, of_part = (out / name).parent, (out / name).relative_to(out).parts[:2]
-    part = out.joinpath(*of_part) / PREPARED_FILE
-    return (folder / FINISHED).is_file() or (of_part[0] == PARTS_FOLDER and part.is_file())
+    """Return whether an output of a stage belongs to a finished seed, or to a finished part of a corpus."""
+    folder, part_path = (out / name).parent, (out / name).relative_to(out).parts[:2]
+    part = out.joinpath(*part_path) / PREPARED_FILE
+    return (folder / FINISHED).is_file() or (part_path[0] == PARTS_FOLDER and part.is_file())
 
 
 def remove_progress(out: Path) -> None:
-    """Remove what only an interrupted run needs, once the stage is done."""
+    """Delete the checkpoints of a finished stage."""
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
-    """`DomainbertError` if the disk has clearly no room for a training's checkpoints and its model."""
-    # the newest, the best, and one that is being written
+    """Raise `DomainbertError` if the disk is too full for the checkpoints and the model."""
+    # the newest two, the best, and an unfinished write
     needed, free = (_KEPT + 2) * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
@@ -136,7 +135,7 @@ def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
 
 def _prune(folder: Path) -> None:
     paths = sorted(folder.glob("step-*"))
-    scored = [(one.score, one.path) for one in map(_read, paths) if one.score is not None and not math.isnan(one.score)]
+    scored = [(c.score, c.path) for c in map(_read, paths) if c.score is not None and not math.isnan(c.score)]
     kept = {*paths[-_KEPT:], *(path for _, path in sorted(scored)[:1])}
     for path in paths:
         if path not in kept:
@@ -144,9 +143,9 @@ def _prune(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Renamed first, so that a removal that is interrupted does not look like a damaged checkpoint.
+    """Rename a checkpoint, then delete it, so that an interrupted deletion does not look like a damaged checkpoint.
 
-    What cannot be removed now (over NFS, while a process has it mapped) is removed at the next start.
+    Files that cannot be deleted now (on NFS, while a process maps them) are deleted at the next start.
     """
     if path.exists():
         hidden = path.with_name(f".{path.name}.removed")
@@ -171,8 +170,8 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _index(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / _INDEX).read_text(encoding="utf-8"))
-    return found
+    index: dict[str, Any] = json.loads((path / _INDEX).read_text(encoding="utf-8"))
+    return index
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Saves a training so that it can be ended at any point, and resumed from the newest checkpoint."""
+"""Checkpoint callback: saves the training state, stops on signals, resumes from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from domainbert.training.state import can_be_saved, load_training_state, trainin
 
 _SECONDS = 600.0
 _CHEAP_SECONDS = 0.1
-_SHARE = 0.05  # of the time of training that saving after a validation may take, or those seconds
-_SAVE = 1  # what the processes agree on between two steps; higher numbers are signals, and ask for a stop
-_STOP = 1000
-_FLOATS_OF_A_WEIGHT = 3  # itself and the optimiser's two running means
+_SHARE = 0.05  # of training time, or `_CHEAP_SECONDS`: the limit for saving after each validation
+_SAVE = 1  # request that the processes agree on between steps
+_STOP = 1000  # plus the number of a signal: the request to save and stop
+_FLOATS_OF_A_WEIGHT = 3  # the weight and two optimiser moments
 
 
 class Checkpoints(Callback):
-    """Writes checkpoints between two steps, obeys signals there, and restores the newest checkpoint at the start.
+    """Writes checkpoints and handles signals between two steps; restores the newest checkpoint at the start.
 
-    Between two steps, which is when the next batch is at hand, everything about the step before is complete: logs and
-    validation too. Stands last among the callbacks, so that the others' states are those after that step.
+    It acts when the next batch has arrived: logs and validation of the previous step are complete. Must be the last
+    callback, so that the states of the others include the previous step.
 
     Args:
-        out: the folder of the training; checkpoints stand in `checkpoints` in it.
-        every: optimiser steps between checkpoints; None writes one every ten minutes. After a validation, too, where
+        out: folder of the training; checkpoints go to its subfolder `checkpoints`.
+        every: optimiser steps between checkpoints; None writes one every ten minutes. Also saves after a validation if
             saving is cheap (`_SHARE`).
-        monitor: a validation metric, lower is better: each validation is saved, and the best checkpoint by it stays.
+        monitor: validation metric, lower is better: each validation is saved, and the best checkpoint is kept.
     """
 
     def __init__(self, out: Path, every: int | None = None, monitor: str | None = None) -> None:
         self.folder, self.every, self.monitor = out / FOLDER, every, monitor
-        self._found: Checkpoint | None = None
+        self._newest: Checkpoint | None = None
         self._signals = StopSignals()
         self._saved_at, self._saved_step = 0.0, 0
         self._save_seconds = 0.0
@@ -48,60 +48,60 @@ class Checkpoints(Callback):
         self._score: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the checkpoint to resume from: the first process does, for all."""
+        """Choose the checkpoint to resume from: the first process chooses for all."""
         if stage != "fit":
             return
-        found = None
+        newest = None
         if trainer.is_global_zero:
             weights = sum(parameter.numel() * 4 for parameter in pl_module.parameters())
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             check_room(self.folder.parent, _FLOATS_OF_A_WEIGHT * weights, weights)
-            found = newest_checkpoint(self.folder, print)
-        self._found = trainer.strategy.broadcast(found)
+            newest = newest_checkpoint(self.folder, print)
+        self._newest = trainer.strategy.broadcast(newest)
 
     def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
-        """Restore it."""
-        if self._found is not None:
-            load_training_state(trainer, self._found.state)
-            print(f"going on from step {self._found.step:,} ({self._found.path})", flush=True)
+        """Restore the checkpoint."""
+        if self._newest is not None:
+            load_training_state(trainer, self._newest.state)
+            print(f"going on from step {self._newest.step:,} ({self._newest.path})", flush=True)
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
                 logger.go_on_from(trainer.global_step)
         self._saved_step = trainer.global_step
 
     def on_train_start(self, *_: Any) -> None:
-        """Take the signals over from Lightning, which would end the process with exit code 0 and save nothing."""
+        """Replace Lightning's signal handlers, which would exit with code 0 without saving."""
         self._signals.install()
         self._saved_at = time.monotonic()
 
     def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
-        """Note the score; before the first step there is nothing to keep."""
+        """Record the score, except before the first step, where there is nothing to save."""
         self._validated = trainer.global_step > 0
         if self.monitor is not None and self._validated:
             self._score = float(trainer.callback_metrics[self.monitor])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Between two steps: agree whether to save or to stop, and do it."""
+        """Save or stop if any process requests it; acts only between two optimiser steps."""
         if batch_idx % trainer.accumulate_grad_batches:
             return
         if not can_be_saved(trainer):
-            if trainer.global_step and (asked := highest(self._signal())):
-                raise TrainingStopped(f"stopped by {_name(asked)} before a state could be saved; it begins anew")
+            if trainer.global_step and (request := highest(self._signal())):
+                message = "before a state could be saved; the next run starts from the beginning"
+                raise TrainingStopped(f"stopped by {_name(request)} {message}")
             return
-        asked = highest(self._asks(trainer))
-        if asked and trainer.global_step > self._saved_step:
-            self._save(trainer, must=asked >= _STOP)
+        request = highest(self._request(trainer))
+        if request and trainer.global_step > self._saved_step:
+            self._save(trainer, must=request >= _STOP)
         self._validated, self._score = False, None
-        if asked >= _STOP:
+        if request >= _STOP:
             step = trainer.global_step
-            raise TrainingStopped(f"stopped by {_name(asked)} after step {step:,}; the state is saved")
+            raise TrainingStopped(f"stopped by {_name(request)} after step {step:,}; the state is saved")
 
     def on_exception(self, *_: Any) -> None:
-        """The training ends, by a signal or otherwise: none is left for the next one."""
+        """Handle pending signals, so that none remains for the next training."""
         self._signals.obey()
 
-    def _asks(self, trainer: Trainer) -> int:
-        """This process's request to all."""
+    def _request(self, trainer: Trainer) -> int:
         if stop := self._signal():
             return stop
         since, first = time.monotonic() - self._saved_at, trainer.is_global_zero
@@ -113,11 +113,11 @@ class Checkpoints(Callback):
         return _SAVE * (first and since >= _SECONDS)
 
     def _signal(self) -> int:
-        """The request to stop that this process has got; 0 for none."""
+        """Return the stop request of this process; 0 if it received no signal."""
         return _STOP + self._signals.received if self._signals.received else 0
 
     def _save(self, trainer: Trainer, must: bool) -> None:
-        """Write a checkpoint. A full disk ends the training only when it has to stop anyway."""
+        """Write a checkpoint. A failed write is an error only if `must`, else a warning."""
         start = time.perf_counter()
         state, step = training_state(trainer), trainer.global_step
         failure = ""
@@ -136,8 +136,8 @@ class Checkpoints(Callback):
         self._saved_at, self._save_seconds = time.monotonic(), time.perf_counter() - start
 
 
-def _name(asked: int) -> str:
-    return signal.Signals(asked - _STOP).name
+def _name(request: int) -> str:
+    return signal.Signals(request - _STOP).name
 
 
 def _write(state: dict[str, Any], path: Path) -> None:

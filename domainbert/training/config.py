@@ -1,4 +1,4 @@
-"""Settings of trainings: how long, on what, with which loggers. Free of torch."""
+"""Training settings: length, batches, runtime, loggers. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 MicroBatchSize = BatchSize | Literal["auto"] | None
 LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 
-_EXTRAS = ("wandb", "mlflow")  # loggers that are called like the package they need
+_EXTRAS = ("wandb", "mlflow")  # loggers that need the package of the same name
 
 
 def need_logger(name: LoggerName) -> None:
-    """`DomainbertError` if a logger's package is not installed; it names the extra."""
+    """Raise `DomainbertError`, which names the extra, if the package of a logger is not installed."""
     if name in _EXTRAS and not is_installed(name):
         raise DomainbertError(f"loggers: {name} is not installed; pip install 'domainbert[{name}]'")
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Devices, files and precision of a training: nothing here decides what is learnt, but for rounding."""
+    """Devices, files and precision of a training. They change the result only by rounding."""
 
     out: Path
     precision: Precision
@@ -46,71 +46,71 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Settings that every training has; a stage that trains inherits it, and says anew what it means otherwise."""
+    """Settings of every training. Stages that train inherit them, and override docstrings where the meaning differs."""
 
     precision: Precision = "auto"
     """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX, AMD's with AVX512-BF16), else 32-true."""
 
     micro_batch_size: MicroBatchSize = field(default=None, metadata=SPEED_ONLY)
-    """Rows a device computes at once; None takes its share of the batch. Smaller needs less memory; on a GPU
-    `auto` takes as many as fit, which it tries before the first step."""
+    """Rows that a device computes at once; None takes its share of the batch. Smaller values need less memory. On a GPU
+    `auto` takes the largest size that fits, which it determines before the first step."""
 
     activation_checkpointing: bool = field(default=False, metadata=SPEED_ONLY)
-    """Keep only what goes into each layer, and compute the layer again in the backward pass: a third more arithmetic, a
-    fraction of the memory, and the same result."""
+    """Keep only the input of each layer, and recompute the layer in the backward pass: a third more computation, a
+    fraction of the memory, the same result."""
 
     num_workers: Workers | None = field(default=None, metadata=SPEED_ONLY)
-    """Processes that build batches beside the training process; None builds them in a thread on a GPU, and in turn with
-    the steps on a CPU. The batches do not depend on it."""
+    """Worker processes that build batches. None uses a thread for a GPU; on a CPU, the training process builds each
+    batch before its step. The batches do not depend on it."""
 
     loggers: tuple[LoggerName, ...] = field(default=("jsonl", "tensorboard"), metadata=SPEED_ONLY)
-    """Destinations of metrics; `wandb` and `mlflow` need the extra of that name."""
+    """Loggers of metrics; `wandb` and `mlflow` need the extra of the same name."""
 
     checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
-    """Optimiser steps between checkpoints; None writes one every ten minutes. One is written after each validation and
-    when a signal ends the training, too."""
+    """Optimiser steps between checkpoints; None writes a checkpoint every ten minutes. Validations and signals that end
+    the training write a checkpoint, too."""
 
     trainer: dict[str, Any] | None = None
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ..."""
 
     card: CardConfig = field(default_factory=CardConfig, metadata=SPEED_ONLY)
-    """Content of the model card beside what is known: licence, languages, data sets, tags."""
+    """Additional content of the model card: licence, languages, data sets, tags."""
 
     def check_micro_batches(self, batch_size: int) -> None:
-        """`DomainbertError` if no number of devices divides a batch into micro-batches of the size asked for."""
+        """Raise `DomainbertError` if `micro_batch_size` does not divide the batch size."""
         size = self.micro_batch_size
         if isinstance(size, int) and batch_size % size:
             raise DomainbertError(f"micro_batch_size: found {size}; expected a divisor of batch_size, {batch_size}")
 
     def runtime(self, out: Path) -> Runtime:
-        """The runtime of the training that writes `out`."""
-        given = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
-        return Runtime(out, *given, self.checkpoint_every)
+        """Return the runtime of a training that writes to `out`."""
+        arguments = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
+        return Runtime(out, *arguments, self.checkpoint_every)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Length of a pretraining: exactly one of the three is given."""
+    """Length of a pretraining: exactly one of the three settings is given."""
 
     max_steps: PositiveInt | None = None
     """Optimiser steps."""
 
     max_tokens: Annotated[int, Range(1, 10**15)] | None = None
-    """Tokens seen, without special tokens and padding."""
+    """Tokens to train on, without special tokens and padding."""
 
     max_epochs: Annotated[float, Range(0, 1e6, above=True)] | None = None
     """Passes over the training split."""
 
     def __post_init__(self) -> None:
-        """Check that one is given, and that it is in its range."""
+        """Check that exactly one setting is given, and its range."""
         check_fields(self)
-        given = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
-        if given != 1:
-            raise DomainbertError(f"{given} of max_steps, max_tokens and max_epochs are given; expected exactly one")
+        count = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
+        if count != 1:
+            raise DomainbertError(f"{count} of max_steps, max_tokens and max_epochs are given; expected exactly one")
 
     def num_steps(self, num_rows: float, num_tokens: float, batch_size: int) -> int:
-        """Optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in all, special tokens and padding
-        apart."""
+        """Return the optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in total, without special
+        tokens and padding."""
         if self.max_steps is not None:
             return self.max_steps
         epochs = self.max_epochs if self.max_epochs is not None else (self.max_tokens or 0) / num_tokens
@@ -122,16 +122,16 @@ class CorpusTraining(Training):
     """Settings of a training on a prepared corpus."""
 
     budget: Budget
-    """Length of the training; exactly one of the three is given."""
+    """Length of the training: exactly one of the three settings."""
 
     max_length: MaxLength = 128
-    """Tokens of a row, [CLS] and [SEP] included; or a list of phases, in which rows grow longer."""
+    """Tokens per row, including [CLS] and [SEP]; or a list of phases with increasing lengths."""
 
     batch_size: BatchSize = 64
-    """Rows of an optimiser step, over all devices; in phases before the last, as many as hold the same tokens."""
+    """Rows per optimiser step, over all devices; phases with shorter rows have more rows, so that tokens stay equal."""
 
     dropout: Dropout | None = None
-    """Dropout of the model during this stage; the model folder keeps its own. None leaves it as it is."""
+    """Override the dropout of the model during this stage; the model folder keeps its own. None does not override."""
 
     optim: OptimConfig = OptimConfig()
     """Optimiser."""
@@ -140,14 +140,14 @@ class CorpusTraining(Training):
     """Learning rate over the steps."""
 
     validate_every: PositiveInt | None = None
-    """Optimiser steps between validations; None validates ten times, in a short training fewer."""
+    """Optimiser steps between validations; None validates ten times, or fewer in a short training."""
 
     cache: CacheConfig | None = field(default=None, metadata=SPEED_ONLY)
-    """Folder of this machine for what is read of a corpus whose parts are at a URL (see `merge`), and its size:
+    """Local folder, and its maximum size, that caches a corpus whose parts are at a URL (see `merge`):
     {folder: /local/law, gigabytes: 100}."""
 
     def __post_init__(self) -> None:
-        """Check that the phases follow each other, and that each has a step, where the budget tells."""
+        """Check the order of the phases, and that each has a step if the budget is `max_steps`."""
         self.check_micro_batches(self.batch_size)
         problems = Problems(type(self).__name__)
         for problem in phase_problems(self.phases):
@@ -158,7 +158,7 @@ class CorpusTraining(Training):
 
     @property
     def phases(self) -> tuple[LengthPhase, ...]:
-        """The phases of the row length, in order."""
+        """Phases of the row length, in order."""
         return phases_of(self.max_length)
 
     @property
@@ -167,13 +167,13 @@ class CorpusTraining(Training):
         return self.phases[-1].length
 
     def rows_of_step(self, phase: LengthPhase) -> int:
-        """Rows of an optimiser step in a phase: all steps hold equally many tokens, padding included."""
+        """Return the rows of an optimiser step in a phase: all steps have the same number of tokens, with padding."""
         return self.batch_size * (self.row_length // phase.length)
 
     def num_steps(self, num_rows: Sequence[int], num_tokens: Sequence[float]) -> int:
-        """Optimiser steps of the budget, for `num_rows` in each phase, with `num_tokens` in all of its rows, special
-        tokens and padding apart."""
-        pace = start = more = 0.0  # pace: of a mean step, beside one of the last phase, in passes; 1 for a single phase
+        """Return the optimiser steps of the budget, for the `num_rows` of each phase and their `num_tokens`, without
+        special tokens and padding."""
+        pace = start = more = 0.0  # pace: passes per mean step, relative to the last phase; 1 for a single phase
         for phase, rows, tokens in zip(self.phases, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
             passes = (end - start) * (self.rows_of_step(phase) * num_rows[-1]) / (self.batch_size * rows)

@@ -26,19 +26,19 @@ _AHEAD = 2  # batches
 
 
 class TrainingData(lightning.LightningDataModule):
-    """Base of the data modules: ready-made batches, to each rank its share of them.
+    """Base of the data modules: collated batches, divided over ranks.
 
     The global batch of an optimizer step is a function of the seed and the step. Devices and micro-batches
-    (`accumulate_grad_batches`) divide it, so that they change the speed and the memory, not the result. An epoch is one
-    pass over the training set; its last batch is filled up with items of the next pass.
+    (`accumulate_grad_batches`) divide it, so they change speed and memory, not the result. An epoch is one pass over
+    the training set; items of the next pass fill its last batch.
 
     Args:
-        batch_size: items of an optimizer step, over all devices and micro-batches.
-        num_workers: processes that build batches; None stands for a thread on a GPU (see `BuiltAhead`), else for none.
+        batch_size: items per optimizer step, over all devices and micro-batches.
+        num_workers: worker processes; None uses a thread for a GPU (see `BuiltAhead`), else no worker.
 
     Attributes:
-        steps_per_epoch: optimizer steps of an epoch; None takes one pass.
-        heaviest: steps that need the most memory: one of each shape of batches, the largest last.
+        steps_per_epoch: optimizer steps per epoch; None takes one pass.
+        heaviest: steps that need the most memory: one for each batch shape, the largest last.
     """
 
     heaviest: Sequence[int] = (0,)
@@ -54,26 +54,26 @@ class TrainingData(lightning.LightningDataModule):
         raise NotImplementedError
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
-        """Micro-batches of some optimizer steps (from 0) for a rank."""
+        """Return the micro-batches of a rank for a range of optimizer steps (from 0)."""
         raise NotImplementedError
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
-        """Batches of each validation set for a rank."""
+        """Return the batches of a rank for each validation set."""
         raise NotImplementedError
 
     def describe(self, step: int) -> Mapping[str, Any]:
-        """Plain values that say what the global batch of a step is."""
+        """Return plain values that identify the items in the global batch of a step."""
         return {}
 
     def resolve(self, module: TrainedModule | None, stage: str) -> None:
-        """Open what a stage of Lightning (`fit`, `validate`, `test`, `predict`) reads, and build the module's models.
+        """Open the data for a stage of Lightning (`fit`, `validate`, `test`, `predict`) and build the module's models.
 
-        What is open already is kept.
+        Data that is already open is kept.
         """
         raise NotImplementedError
 
     def setup(self, stage: str) -> None:
-        """See `resolve`; without a Trainer only the data is opened."""
+        """Call `resolve`; without a Trainer only the data is opened."""
         stage = TrainerFn(stage).value
         module = None if self.trainer is None else self.trainer.lightning_module
         if module is not None and not isinstance(module, TrainedModule):
@@ -83,7 +83,7 @@ class TrainingData(lightning.LightningDataModule):
 
     @property
     def num_steps(self) -> int:
-        """Optimizer steps of the training; of one epoch without a Trainer."""
+        """Optimizer steps of the training; without a Trainer, of one epoch."""
         return self._epoch if self.trainer is None else int(self.trainer.estimated_stepping_batches)
 
     @property
@@ -95,9 +95,9 @@ class TrainingData(lightning.LightningDataModule):
         return Share() if self.trainer is None else share_of(self.trainer)
 
     def train_dataloader(self) -> Batches:
-        """Training batches of an epoch, in order, from the next step on.
+        """Return the training batches of an epoch, in order, from the next step on.
 
-        `DomainbertError` where the devices and micro-batches do not divide `batch_size`.
+        Raises `DomainbertError` if the devices and micro-batches do not divide `batch_size`.
         """
         share, first = self._share, 0
         parts = share.world_size * share.accumulation
@@ -107,30 +107,30 @@ class TrainingData(lightning.LightningDataModule):
                 f"accumulate_grad_batches {share.accumulation}"
             )
         if self.trainer is not None and not batches_of_epoch(self.trainer):
-            first = self.trainer.global_step % self._epoch  # a stage goes on in the middle
+            first = self.trainer.global_step % self._epoch  # a stage resumes within an epoch
         length = (self._epoch - first) * share.accumulation
         return Batches(lambda: self._rest_of_epoch(length), length)
 
     def val_dataloader(self) -> list[Batches]:
-        """Validation batches, in order, for each set, the same number on each device; see `SameNumber`.
+        """Return the validation batches of each set, in order, the same number on each device; see `SameNumber`.
 
-        `DomainbertError` where a device would have nothing to score of the only set.
+        Raises `DomainbertError` if a device has no item of the only set.
         """
         share = self._share
-        own, first, last = (
+        local, first, last = (
             self.validation_batches(replace(share, rank=rank)) for rank in (share.rank, 0, share.world_size - 1)
         )
-        if len(last) == 1 and not len(last[0]):  # type: ignore[arg-type]  # all processes say so, and none waits
+        if len(last) == 1 and not len(last[0]):  # type: ignore[arg-type]  # all processes raise, so none waits
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        loaders = [self._loader(self.for_device(SameNumber(*pair))) for pair in zip(own, first, strict=True)]
+        loaders = [self._loader(self.for_device(SameNumber(*pair))) for pair in zip(local, first, strict=True)]
         return [Batches(partial(_same, loader), len(loader)) for loader in loaders]
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
-        """Return the batches with what the device of the training needs besides."""
+        """Add the inputs that only the training device needs to the batches."""
         return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _rest_of_epoch(self, length: int) -> DataLoader[Batch]:
-        """What is left of an epoch of so many micro-batches, at the moment when the first of them is asked for."""
+        """Load the rest of an epoch of `length` micro-batches, from the current position of the Trainer."""
         share, begun, step = self._share, 0, 0
         if self.trainer is not None:
             begun, step = batches_of_epoch(self.trainer), self.trainer.global_step
@@ -153,18 +153,18 @@ class TrainingData(lightning.LightningDataModule):
             batch_size=None,
             sampler=indices,
             num_workers=workers,
-            pin_memory=on_gpu,  # copied to it while it computes
+            pin_memory=on_gpu,  # copies overlap with computation
             persistent_workers=workers > 0,
             worker_init_fn=ignore_stop_signals,
-            generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
+            generator=torch.Generator(),  # so that loaders do not advance the global generator, which draws dropout
         )
 
 
 class Batches(Iterable[Batch]):
-    """Batches of an epoch for Lightning, which would give a DataLoader a sampler of its own: each rank has its share.
+    """Batches of an epoch. Not a DataLoader, whose sampler Lightning would replace: the batches are already divided.
 
-    A loader is made when the first batch is asked for: only then does a training that resumes know its step. That step
-    is all its state.
+    `loader` is called at the first batch, because a resumed training does not know its step earlier. It has no state
+    besides the step.
     """
 
     def __init__(self, loader: Callable[[], DataLoader[Batch]], length: int) -> None:
@@ -178,11 +178,11 @@ class Batches(Iterable[Batch]):
         yield from self.loader()
 
     def state_dict(self) -> dict[str, Any]:
-        """For checkpoints: nothing."""
+        """Return an empty state for checkpoints."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
+        """Ignore the empty state."""
 
 
 def _same(loader: DataLoader[Batch]) -> DataLoader[Batch]:
@@ -190,10 +190,10 @@ def _same(loader: DataLoader[Batch]) -> DataLoader[Batch]:
 
 
 class BuiltAhead(DataLoader[Batch]):
-    """A loader without workers whose batches a thread builds, and pins, while the steps before them are queued."""
+    """Loader without workers: a thread builds and pins batches ahead, while earlier steps are queued."""
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        """Batches, in order."""
+        """Iterate over the batches in order."""
         batches = super().__iter__()
         with ThreadPoolExecutor(1) as thread:
             ahead = deque(thread.submit(next, batches, None) for _ in range(_AHEAD))
@@ -203,10 +203,10 @@ class BuiltAhead(DataLoader[Batch]):
 
 
 class WithBoundaries(Dataset[Batch]):
-    """Batches for a GPU, with the boundaries of their texts: counting the texts there would wait for it.
+    """Adds segment boundaries to batches for a GPU: counting the segments on the GPU would synchronise with it.
 
-    If `batches` has an attribute `most_texts`, the number of segments of a batch at most, all boundaries have one
-    shape, so that nothing is compiled again.
+    If `batches` has an attribute `most_texts`, the maximum number of segments in a batch, all boundaries have the same
+    shape, which avoids recompilation.
     """
 
     def __init__(self, batches: Dataset[Batch]) -> None:
@@ -224,41 +224,39 @@ class WithBoundaries(Dataset[Batch]):
 
 
 class SameNumber(Dataset[Batch]):
-    """Validation batches of a process, followed by spare ones until it has as many as the process that has the most.
+    """Validation batches of a process, padded with spare batches to the length of `first`, so that no process waits.
 
-    Items are dealt in turn, so the first process has the most batches, `first`.
-
-    Processes that compute together (fsdp) would else wait for each other for ever. A spare batch is one that another
-    process counts, and holds `SPARE`: it is computed, and not counted again.
+    Items are distributed round-robin, so the first process has the most batches, `first`. Processes that compute
+    together (fsdp) would otherwise wait for each other forever. A spare batch repeats a batch of the first process and
+    has the key `SPARE`: it is computed, but not counted.
     """
 
-    def __init__(self, own: Dataset[Batch], first: Dataset[Batch]) -> None:
-        self.own, self.first = own, first
+    def __init__(self, local: Dataset[Batch], first: Dataset[Batch]) -> None:
+        self.local, self.first = local, first
 
     def __len__(self) -> int:
-        """Batches with the spare ones."""
+        """Batches, including spare batches."""
         return len(self.first)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> Batch:
         """Batch `index`."""
-        if index < len(self.own):  # type: ignore[arg-type]
-            return self.own[index]
+        if index < len(self.local):  # type: ignore[arg-type]
+            return self.local[index]
         return self.first[0] | {SPARE: True}
 
 
 @contextmanager
-def told_by_workers() -> Iterator[None]:
-    """While this lasts, an error that a worker process of a loader found is told in its words alone: torch puts the
-    worker's traceback before them."""
+def reraise_worker_error() -> Iterator[None]:
+    """Re-raise the `DomainbertError` of a loader's worker process with its own message, without torch's traceback."""
     try:
         yield
     except DomainbertError as error:
-        _, of_worker, told = str(error).rpartition(f"{DomainbertError.__name__}: ")
-        if of_worker and str(error).startswith("Caught "):
-            raise DomainbertError(told.strip()) from None
+        _, separator, message = str(error).rpartition(f"{DomainbertError.__name__}: ")
+        if separator and str(error).startswith("Caught "):
+            raise DomainbertError(message.strip()) from None
         raise
 
 
 def share_of(trainer: lightning.Trainer) -> Share:
-    """The part of each global batch that this process has; it is known when the training has begun."""
+    """Return the share of this process in each global batch; available once the training has begun."""
     return Share(trainer.global_rank, trainer.world_size, trainer.accumulate_grad_batches)

@@ -1,4 +1,4 @@
-"""The one way a training runs: what watches it, its Trainer and batches, and what it reports."""
+"""Training of a stage: Trainer, callbacks, length, and the reported result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import lightning
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
-from domainbert.training.data_module import TrainingData, share_of, told_by_workers
+from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
 from domainbert.training.length_phases import LengthPhase, steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
@@ -23,22 +23,22 @@ _VALIDATIONS = 10
 
 @dataclass(frozen=True)
 class Phase:
-    """Some of the optimiser steps of a training, with passes of their own."""
+    """Consecutive optimiser steps of a training with one batch size and one row length."""
 
-    steps: range  # of the training, from 0
-    batch_size: int  # rows or examples of one, over all devices
+    steps: range  # numbered from the start of the training, from 0
+    batch_size: int  # rows or examples per step, over all devices
     num_items: int  # rows or examples of the training set
 
     @property
     def items_seen(self) -> int:
-        """Rows or examples of all its steps."""
+        """Rows or examples in all steps of the phase."""
         return len(self.steps) * self.batch_size
 
 
 def phases_of_training(
     lengths: Sequence[LengthPhase], batch_size: int, num_steps: int, num_rows: Sequence[int]
 ) -> list[Phase]:
-    """The phases of `num_steps`, with `num_rows` in the pass of each; all steps hold equally many tokens."""
+    """Return the phases of `num_steps`, with `num_rows` per pass in each; all steps have the same number of tokens."""
     sizes = [batch_size * (lengths[-1].length // phase.length) for phase in lengths]
     return list(map(Phase, steps_of_phases(lengths, num_steps), sizes, num_rows))
 
@@ -48,15 +48,15 @@ class Steps:
     """The optimiser steps of a training."""
 
     total: int
-    batch_size: int  # rows or examples of one, over all devices, in the last phase
+    batch_size: int  # rows or examples per step, over all devices, in the last phase
     num_items: int  # rows or examples of the training set, in the last phase
     validate_every: int
-    validate_first: bool = False  # before the first step, too
-    earlier: tuple[Phase, ...] = ()  # the phases before the last
+    validate_first: bool = False  # also validate before the first step
+    earlier: tuple[Phase, ...] = ()  # phases before the last
 
     @classmethod
     def of_epochs(cls, num_epochs: int, batch_size: int, num_items: int) -> Steps:
-        """Those of some passes over the training set, with a validation after each."""
+        """Return the steps of `num_epochs` passes over the training set, with a validation after each."""
         epoch = -(-num_items // batch_size)
         return cls(epoch * num_epochs, batch_size, num_items, epoch)
 
@@ -68,8 +68,8 @@ class Steps:
         num_tokens: Sequence[float],
         validate_first: bool = False,
     ) -> Steps:
-        """Those of a budget over `num_rows` in each phase, with `num_tokens` in all of them; at most ten validations
-        unless told. `DomainbertError` where a phase has no step."""
+        """Return the steps of a budget, given the `num_rows` of each phase and their `num_tokens`; at most ten
+        validations by default. Raises `DomainbertError` if a phase has no step."""
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or -(-total // _VALIDATIONS)
         *earlier, last = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
@@ -77,17 +77,17 @@ class Steps:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """All phases; one, where nothing changes on the way."""
+        """All phases; a single one for a fixed row length."""
         start = self.earlier[-1].steps.stop if self.earlier else 0
         return (*self.earlier, Phase(range(start, self.total), self.batch_size, self.num_items))
 
     @property
     def starts(self) -> list[int]:
-        """The first step of each phase."""
+        """First step of each phase."""
         return [phase.steps.start for phase in self.phases]
 
     def __str__(self) -> str:
-        """The steps and the passes, in words."""
+        """Return the numbers of steps and epochs as text."""
         epochs = sum(phase.items_seen / phase.num_items for phase in self.phases)
         if self.earlier:
             return f"{self.total:,} steps in {len(self.phases)} phases, {epochs:.2f} epochs"
@@ -96,17 +96,17 @@ class Steps:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Outcome of a training."""
+    """Result of a training."""
 
-    validation: dict[str, float]  # the metrics of the model that is kept, and its `step`
-    history: list[dict[str, float]]  # those of every validation
-    skipped_steps: list[int]  # they changed no weight, because loss or gradient were not finite
-    loss_spikes: list[int]  # steps at which the loss jumped
+    validation: dict[str, float]  # metrics of the kept model, and its `step`
+    history: list[dict[str, float]]  # metrics of each validation
+    skipped_steps: list[int]  # steps that changed no weight, because loss or gradient were not finite
+    loss_spikes: list[int]  # steps with a sudden rise of the loss
     micro_batch_size: int  # rows or examples that a device computed at once
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The part of `metrics` that every training reports and that depends on no clock or device."""
+        """Part of `metrics` that every training reports and that does not depend on time or device."""
         return {name: value for name, value in vars(self).items() if name != "micro_batch_size"}
 
 
@@ -120,32 +120,32 @@ def fit(
     monitor: str | None = None,
     watch: Sequence[lightning.Callback] = (),
 ) -> Fitted:
-    """Train a module, from its newest checkpoint if there is one, and leave the weights to keep in it.
+    """Train a module, resuming from its newest checkpoint if there is one; it then holds the weights to keep.
 
     Args:
-        label: for the lines of progress.
-        module, data, steps, runtime: what is trained, on what, for how long, where; data and module are resolved.
-        best: which validation is kept, and how soon to stop; None keeps the last one.
+        label: prefix of progress lines.
+        module, data, steps, runtime: model, batches, length and devices of the training; module and data are resolved.
+        best: early stopping and selection of the best validation; None keeps the last weights.
         monitor: see `Checkpoints`.
         watch: further callbacks.
 
     Raises:
         TrainingFailed: the last validation loss is not finite, or three steps in a row were not.
-        TrainingStopped: a signal ended it; the state is saved.
+        TrainingStopped: a signal ended the training; the state is saved.
     """
     data.steps_per_epoch = steps.total
     history, numbers = History(), NumberWatch(runtime.out, data.describe)
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
-    callbacks += [ValidateFirst()] if steps.validate_first else []  # when `Checkpoints` has taken the signals over
+    callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
-    counts = {name: sum(one.numel() for one in model.parameters()) for name, model in module.models.items()}
+    counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
-    with told_by_workers():
+    with reraise_worker_error():
         trainer.fit(module, datamodule=data)
     kept = history.last
     if best is not None:

@@ -1,4 +1,4 @@
-"""Arguments of modules as plain values, which checkpoints hold and YAML writes, and back."""
+"""Conversion of module arguments to plain values, for checkpoints and YAML, and back."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from domainbert.base.validation import LISTS, bare, field_types, is_union
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses, paths and tuples as plain values; a choice as `class_path` and `init_args`."""
+    """Convert dataclasses, paths and tuples to plain values, and choices to `class_path` and `init_args`."""
     return as_plain(value)
 
 
 def from_plain(hint: Any, value: Any) -> Any:
-    """Return the value of a type that `plain` was given; any other value is returned as it is.
+    """Convert an output of `plain` back to the type `hint`; return any other value unchanged.
 
-    A class is looked up among the known subclasses of the abstract class in `hint`, never imported.
+    A class is looked up among the registered subclasses of the abstract class in `hint`, never imported.
 
     Raises:
-        DomainbertError: no such class, or values that do not fit it.
+        DomainbertError: unknown class or invalid arguments.
     """
     hint = bare(hint)
     if is_union(hint):
@@ -39,27 +39,27 @@ def from_plain(hint: Any, value: Any) -> Any:
     if not isinstance(value, Mapping) or not isinstance(hint, type):
         return value
     if is_choice(hint):
-        kind, fields = _known(hint, str(value.get("class_path"))), value.get("init_args") or {}
+        cls, fields = _subclass(hint, str(value.get("class_path"))), value.get("init_args") or {}
     elif is_dataclass(hint):
-        kind, fields = hint, value
+        cls, fields = hint, value
     else:
         return value
-    hints = field_types(kind)
+    hints = field_types(cls)
     if unknown := sorted(map(str, fields.keys() - hints.keys())):
-        raise DomainbertError(f"{kind.__name__}: found {unknown[0]}; expected {', '.join(hints)}")
-    made: Any = {name: from_plain(hints[name], given) for name, given in fields.items()}
-    return kind(**{name: tuple(one) if _is_tuple(hints[name], one) else one for name, one in made.items()})
+        raise DomainbertError(f"{cls.__name__}: found {unknown[0]}; expected {', '.join(hints)}")
+    values: Any = {name: from_plain(hints[name], field) for name, field in fields.items()}
+    return cls(**{name: tuple(item) if _is_tuple(hints[name], item) else item for name, item in values.items()})
 
 
 def _is_tuple(hint: Any, value: Any) -> bool:
     members = get_args(hint) if is_union(hint) else (hint,)
-    return isinstance(value, list) and any(getattr(bare(one), "__origin__", None) is tuple for one in members)
+    return isinstance(value, list) and any(getattr(bare(member), "__origin__", None) is tuple for member in members)
 
 
-def _known(base: type, name: str) -> type:
+def _subclass(base: type, name: str) -> type:
     choices_of(base)  # imports the classes of this package
-    found: list[type] = [kind for kind in concrete_subclasses(base) if name in (kind.__name__, class_path(kind))]
-    if not found:
-        known = ", ".join(sorted(kind.__name__ for kind in concrete_subclasses(base)))
-        raise DomainbertError(f"class_path: found {name[:80]!r}; expected one of {known}")
-    return found[0]
+    matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
+    if not matches:
+        names = ", ".join(sorted(cls.__name__ for cls in concrete_subclasses(base)))
+        raise DomainbertError(f"class_path: found {name[:80]!r}; expected one of {names}")
+    return matches[0]

@@ -1,4 +1,4 @@
-"""Settings of a training whose rows grow longer, in phases. Free of torch."""
+"""Settings of a training in phases of increasing row length. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from domainbert.base.validation import check_fields
 
 @dataclass(frozen=True)
 class LengthPhase:
-    """A phase of a training, with rows of one length."""
+    """A phase of a training with a fixed row length."""
 
     length: Length
-    """Tokens of a row, special tokens included; all lengths divide the last one."""
+    """Tokens per row, including special tokens; each length must divide the last one."""
 
     until: Annotated[float, Range(0, 1, above=True, below=True)] | None = None
     """Share of the optimiser steps after which the next phase begins; the last phase has none."""
@@ -31,17 +31,17 @@ MaxLength = Length | Annotated[tuple[LengthPhase, ...], Items()]
 
 
 def phases_of(max_length: MaxLength) -> tuple[LengthPhase, ...]:
-    """The phases; one, where `max_length` is a number."""
+    """Return the phases; a single phase if `max_length` is a number."""
     return max_length if isinstance(max_length, tuple) else (LengthPhase(max_length),)
 
 
 def last_length(max_length: MaxLength | None) -> int | None:
-    """The longest rows of a training, in tokens: those of its last phase, where it has phases."""
+    """Return the longest row length, in tokens: the length of the last phase."""
     return max_length[-1].length if isinstance(max_length, tuple) else max_length
 
 
 def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
-    """Messages of what keeps phases from following each other, each with its key."""
+    """Yield an error message, with its key, for each inconsistency between phases."""
     *earlier, last = phases
     for number, phase in enumerate(earlier):
         if phase.until is None:
@@ -61,16 +61,16 @@ def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
 
 
 def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range]:
-    """The optimiser steps of each phase, from 0, of a training of `num_steps`; `until` is rounded to a whole step.
+    """Return the optimiser steps (from 0) of each phase in a training of `num_steps`; `until` is rounded to a step.
 
-    `DomainbertError` where a phase has none.
+    Raises `DomainbertError` if a phase has no step.
     """
     ends = [round((phase.until or 1.0) * num_steps) for phase in phases]
-    found = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
-    for number, (phase, steps) in enumerate(zip(phases, found, strict=True)):
+    ranges = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
+    for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
         if not steps:
             raise DomainbertError(
-                f"max_length[{number}]: none of the {num_steps:,} steps is left for rows of {phase.length} tokens; "
+                f"max_length[{number}]: no step of {num_steps:,} is left for rows of {phase.length} tokens; "
                 "expected another until, or a longer budget"
             )
-    return found
+    return ranges

@@ -1,6 +1,6 @@
-"""All that relies on what Lightning does not promise: its private names, and the insides of its loops.
+"""Access to undocumented parts of Lightning: private names and loop internals.
 
-Looked up in Lightning 2.6.6. With another version, look here first.
+Checked with Lightning 2.6.6; check this module first after an upgrade.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import lightning
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
-# What Lightning says of loaders, batches and metrics that is not so for ready-made batches and exact metrics.
+# Warnings of Lightning about loaders, batches and metrics that do not apply to collated batches and exact metrics.
 _DOES_NOT_APPLY = (
     "does not have many workers",
     "Trying to infer the `batch_size`",
@@ -23,30 +23,30 @@ _DOES_NOT_APPLY = (
 
 
 class FullySharded(ModelParallelStrategy):
-    """FSDP2: each layer's weights, gradients and optimiser states are spread over all devices of all nodes.
+    """FSDP2: shards each layer's weights, gradients and optimiser states over all devices of all nodes.
 
-    Unlike Lightning's own `fsdp` it runs on CPUs too, and its whole state is that of any other strategy.
+    Unlike Lightning's `fsdp` it also runs on CPUs, and its full state has the format of the other strategies.
     """
 
     def __init__(self) -> None:
         super().__init__(save_distributed_checkpoint=False)
 
     def setup_environment(self) -> None:
-        """See Lightning."""
+        """Set the mesh sizes, then initialise as in Lightning."""
         self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
         super().setup_environment()
 
 
 def set_ddp_option(strategy: Strategy, name: str, value: Any) -> None:
-    """Set an argument of `DistributedDataParallel` that is not given, where that is the strategy."""
+    """Set the default of a `DistributedDataParallel` argument; ignore other strategies."""
     if isinstance(strategy, DDPStrategy):
         strategy._ddp_kwargs.setdefault(name, value)
 
 
 def begin_at(trainer: lightning.Trainer, step: int) -> None:
-    """Set Lightning's counters, which are at 0, to those after `step` optimiser steps.
+    """Set Lightning's counters from 0 to their values after `step` optimiser steps.
 
-    Its own way of resuming takes batches off the loader until it is where it was, and expects as many devices as then.
+    Lightning itself resumes by skipping batches of the loader, and expects the same number of devices.
     """
     loop = trainer.fit_loop.epoch_loop
     loop.batch_progress.total.increment_by(step * trainer.accumulate_grad_batches)
@@ -55,19 +55,19 @@ def begin_at(trainer: lightning.Trainer, step: int) -> None:
 
 
 def batches_of_epoch(trainer: lightning.Trainer) -> int:
-    """Return how many micro-batches of the current epoch have been handed out; all of them at its end."""
+    """Return the number of micro-batches that the current epoch has fetched; at its end, all."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
 def is_logged_step(trainer: lightning.Trainer) -> bool:
-    """Return whether loggers get the metrics of the current optimizer step; they always get those of the last one."""
+    """Return whether metrics of the current optimizer step are logged; the last step is always logged."""
     step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
     every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
     return step == trainer.max_steps or (every > 0 and step % every == 0)
 
 
 def validate_now(trainer: lightning.Trainer) -> None:
-    """Run the validation loop as Lightning does between two steps; loggers, which count steps, get nothing of it."""
+    """Run the validation loop as Lightning does between two steps, but without loggers, which count from step 1."""
     loggers, trainer.loggers = trainer.loggers, []
     trainer.validating = True
     trainer.fit_loop.epoch_loop.val_loop.run()
@@ -76,7 +76,7 @@ def validate_now(trainer: lightning.Trainer) -> None:
 
 
 def quieten() -> None:
-    """Leave out what Lightning prints and warns of that does not apply."""
+    """Suppress output and warnings of Lightning that do not apply."""
     for name in ("lightning.pytorch", "lightning.fabric.utilities.distributed"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for text in _DOES_NOT_APPLY:

@@ -1,4 +1,4 @@
-"""Logging in the steps that are logged, and never of Python floats, so that no other step waits for a GPU."""
+"""Logging without GPU synchronisation: values are logged only in logged steps, and as tensors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from domainbert.training.lightning_internals import is_logged_step
 
 
 def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> None:
-    """Log values of the current optimizer step, by name, if this step is logged (`log_every_n_steps`) or the last.
+    """Log values by name if the current optimizer step is logged (`log_every_n_steps`) or the last.
 
-    Lightning copies a float to the device of the module from pageable memory, which waits for all queued kernels.
+    Floats become tensors: Lightning would copy a float from pageable memory, which waits for all queued kernels.
     """
     if is_logged_step(module.trainer):
         for name, value in values.items():
@@ -22,5 +22,5 @@ def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> N
 
 
 def may_read(trainer: Trainer, value: Tensor) -> bool:
-    """Return whether reading `value` delays nothing: it is on the CPU, or the current step is logged anyway."""
+    """Return whether reading `value` causes no extra GPU wait: it is on the CPU, or the current step is logged."""
     return value.device.type == "cpu" or is_logged_step(trainer)

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: what was measured, a JSON object a line, added to as training goes and continued when it resumes."""
+"""`metrics.jsonl`: a logger that appends metrics as JSON lines and continues the file when a training resumes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from domainbert.base.files import write_text
 
 
 class MetricsFile(Logger):
-    """Writes each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
+    """Appends each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
 
-    The file is made, with its folder, at the first line. A line is complete when the next one begins; whoever follows
-    the file reads up to the last line feed.
+    The first line creates the file and its folder. The last line may be incomplete while a training runs: read only up
+    to the last line feed.
     """
 
     name = "metrics"
@@ -34,11 +34,11 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The manifest has them."""
+        """Ignore them: the manifest contains them."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Add a line."""
+        """Append a line."""
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
@@ -46,7 +46,7 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def go_on_from(self, step: int) -> None:
-        """Drop the lines after a step: they were written by a process that went further than its last checkpoint."""
+        """Delete the lines after `step`, which a process wrote after its last checkpoint."""
         if not self.path.is_file():
             return
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
@@ -54,7 +54,7 @@ class MetricsFile(Logger):
 
 
 def _step_of(line: str) -> float:
-    """Infinity where the line is not as it was written: killed processes leave half of one, power failures zeros."""
+    """Return the step; infinity for a damaged line: half a line after a kill, zeros after a power failure."""
     try:
         return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""`micro_batch_size: auto`: as many rows at once as a GPU has memory for."""
+"""`micro_batch_size: auto`: the largest micro-batch that fits in GPU memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
 from domainbert.training.processes import highest
 
-_FLOATS_OF_A_WEIGHT = 2  # the optimiser's running means, which are made in the first step
-_SPARE = 0.05  # of a GPU's memory, which other batches and the allocator may need
+_FLOATS_OF_A_WEIGHT = 2  # the optimiser's moments, which the first step allocates
+_SPARE = 0.05  # share of GPU memory reserved for other batches and the allocator
 
 
 class LargestMicroBatch(Callback):
-    """Chooses the largest micro-batch that fits, a divisor of a device's share of the batch, before the first step.
+    """Sets the micro-batch size, before the first step, to the largest divisor of a device's share that fits.
 
-    A GPU tries forward and backward pass, from the whole share downwards; where memory runs out it is emptied and the
-    next smaller divisor is tried. A CPU takes the whole share. All processes take the smallest that any of them found.
-    Weights, optimiser and random numbers stay unchanged. Precedes `Checkpoints`, which counts micro-batches.
+    A GPU tries a forward and a backward pass with each divisor, the largest first, and frees memory after a failure. A
+    CPU takes the whole share. All processes take the smallest result. Weights, optimiser and random numbers do not
+    change. Must precede `Checkpoints`, which counts micro-batches.
 
     Args:
         batch_size: rows over all devices.
-        validate_every: optimiser steps.
-        heaviest: of each shape of batches the step that needs the most memory; the longest rows are last, and are tried
+        validate_every: optimiser steps between validations.
+        heaviest: for each batch shape, the step that needs the most memory; the last has the longest rows, and is tried
             first.
     """
 
@@ -38,7 +38,7 @@ class LargestMicroBatch(Callback):
         self.batch_size, self.validate_every, self.tried = batch_size, validate_every, heaviest[::-1]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Choose it; `DomainbertError` if not even one row fits."""
+        """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         most = _tried(trainer, module, share, self.tried) if _is_gpu(trainer) else share
         parts = highest(share // most if most else share + 1)
@@ -58,33 +58,33 @@ def _is_gpu(trainer: Trainer) -> bool:
 
 
 def divisors(number: int) -> list[int]:
-    """Those of a number, the largest first."""
+    """Return the divisors of a number, the largest first."""
     return [size for size in range(number, 0, -1) if number % size == 0]
 
 
 def _tried(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
-    """The largest divisor of the share that a GPU computes in all the steps; 0 if it computes none."""
+    """Return the largest divisor of `share` whose micro-batches fit in all `steps`; 0 if none fits."""
     device = trainer.strategy.root_device
     weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
     spare = int(_SPARE * torch.cuda.get_device_properties(device).total_memory)
     for size in divisors(share):
         try:
-            taken = torch.empty(_FLOATS_OF_A_WEIGHT * weights + spare, dtype=torch.uint8, device=device)
-            for step in (steps[0], *steps):  # from the second micro-batch on, the gradients of the first are there
+            reserved = torch.empty(_FLOATS_OF_A_WEIGHT * weights + spare, dtype=torch.uint8, device=device)
+            for step in (steps[0], *steps):  # twice: the gradients exist from the second micro-batch on
                 _loss(trainer, module, share // size, step).backward()
-            found = True
+            fits = True
         except torch.OutOfMemoryError:
-            found = False
-        taken = torch.empty(0)  # noqa: F841  (given back)
+            fits = False
+        reserved = torch.empty(0)  # noqa: F841  (frees the memory)
         module.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()
-        if found:
+        if fits:
             return size
     return 0
 
 
 def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int) -> Tensor:
-    """Loss of the first of `accumulation` micro-batches of a step, as in training, but that it is not noted."""
+    """Return the training loss of the first of `accumulation` micro-batches of a step, without recording it."""
     data = cast(TrainingData, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
     batch = default_convert(data.for_device(data.train_batches(share, range(step, data.num_steps)))[0])
@@ -94,7 +94,7 @@ def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int)
     try:
         with (
             torch.random.fork_rng(generators),
-            torch.compiler.set_stance("force_eager"),  # nothing is compiled for sizes that are only tried
+            torch.compiler.set_stance("force_eager"),  # avoids compilation for trial sizes
             trainer.precision_plugin.train_step_context(),
         ):
             return cast(Tensor, module.training_step(batch, 0))

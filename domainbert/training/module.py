@@ -1,4 +1,4 @@
-"""Base of the LightningModules: optimizer, schedule, clipping, and the scale of a micro-batch's loss."""
+"""Base of the LightningModules: optimizer, schedule, clipping, and loss scaling of micro-batches."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ from domainbert.training.schedules import build_schedule
 if TYPE_CHECKING:
     from domainbert.training.data_module import TrainingData
 
-_DROPOUT = 1 << 20  # stream of random numbers, far from those of order and masking
+_DROPOUT = 1 << 20  # random stream, far from the streams of order and masking
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class TrainedModule(lightning.LightningModule):
-    """One or more models with their optimizer and schedule; subclasses build the models and add the steps.
+    """One or more models with an optimizer and a schedule; subclasses build the models and define the steps.
 
-    The constructor takes plain arguments, which are the `hparams` of the module. The models exist once the data is
-    open: `trainer.fit` (`validate`, ...) calls `setup` of the data module, which calls `resolve` of the module. The
+    The constructor takes plain arguments, which become the `hparams` of the module. The models are built when the data
+    is open: `trainer.fit` (`validate`, ...) calls `setup` of the data module, which calls `resolve` of the module. The
     length of the schedule is `trainer.estimated_stepping_batches`.
 
     Args:
-        optim, schedule: see there.
-        seed: of new weights and of the dropout.
+        optim, schedule: see `OptimConfig`, `ScheduleConfig`.
+        seed: random seed of new weights and dropout.
 
     Attributes:
-        model: the encoder with its head.
-        others: further models that learn with it, by name; they may share its parameters.
-        step_loss: the loss of the last optimizer step over the whole global batch, on the device.
-        step_parts: the terms that loss is a sum of, by name, where it has several, on the device.
-        last_parts: the same of the last step that had each: steps may differ in their terms, and few are logged.
-        step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
-        num_parked: parameters of the whole model that are kept out of the training, as nothing reads them.
+        model: encoder with its head.
+        others: further models trained at the same time, by name; they may share parameters with `model`.
+        step_loss: loss of the last optimizer step over the global batch, on the device.
+        step_parts: terms of `step_loss`, by name, if it is a sum of several, on the device.
+        last_parts: most recent value of each term: steps may have different terms, and not all steps are logged.
+        step_skipped: whether the last step was skipped because its loss or gradient was not finite, on the device.
+        num_parked: number of unused parameters that the training excludes.
     """
 
     model: EncoderWithHead
     num_parked: int = 0
     data_class = "TrainingData"
-    """Name of the data module that it learns from, for messages."""
+    """Name of the expected data module, for messages."""
 
     def __init__(self, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__()
@@ -73,35 +73,35 @@ class TrainedModule(lightning.LightningModule):
         self.last_parts: dict[str, Tensor | float] = {}
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
-        self._parts: list[Mapping[str, Tensor]] = []  # the terms of these losses, by name
+        self._parts: list[Mapping[str, Tensor]] = []  # terms of these losses, by name
         self._draws: TextDraws | None = None
-        self._all_parameters: list[nn.Parameter] = []  # listing them takes a millisecond, so not in each step
+        self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
     def note_arguments(self, **arguments: Any) -> None:
-        """Make the arguments of a constructor the `hparams`, as plain values: checkpoints load without pickle."""
+        """Save constructor arguments as `hparams`, in plain values so that checkpoints load without pickle."""
         self.save_hyperparameters(plain(arguments))
 
     @property
     def is_built(self) -> bool:
-        """Whether the models exist."""
+        """Whether the models are built."""
         return "model" in self._modules
 
     def set_models(self, model: EncoderWithHead, others: Mapping[str, EncoderWithHead] = MappingProxyType({})) -> None:
-        """Take the models that are trained."""
+        """Set the models to train."""
         self.model, self.others = model, nn.ModuleDict(dict(others))
 
     def resolve(self, data: TrainingData, stage: str) -> None:
-        """Build the models unless they exist, now that the data is open. `stage` is as in `setup`.
+        """Build the models, unless they exist, from the open data. `stage` is as in `setup`.
 
-        Called by the data module, before the callbacks' `setup`: some of Lightning's copy the module there.
+        The data module calls it before `setup` of the callbacks, where some of Lightning's callbacks copy the module.
         """
-        raise DomainbertError(f"{type(self).__name__}: learns from no data module; expected a method `resolve`")
+        raise DomainbertError(f"{type(self).__name__}: found no method `resolve`; expected it to build the models")
 
     def setup(self, stage: str) -> None:
         """Check the data module and the arguments of the Trainer.
 
         Raises:
-            DomainbertError: no data module, or an argument of the Trainer that has no meaning here.
+            DomainbertError: no data module, or an unsupported argument of the Trainer.
         """
         if not self.is_built:
             found = type(getattr(self.trainer, "datamodule", None)).__name__
@@ -109,8 +109,8 @@ class TrainedModule(lightning.LightningModule):
             name = f"trainer.{TrainerFn(stage).value}"
             raise DomainbertError(f"{name}: found {found}; expected datamodule={self.data_class}(...)")
         if self.trainer.precision not in _PRECISIONS:
-            known = ", ".join(_PRECISIONS)
-            raise DomainbertError(f"trainer.precision: found {self.trainer.precision}; expected one of {known}")
+            expected = ", ".join(_PRECISIONS)
+            raise DomainbertError(f"trainer.precision: found {self.trainer.precision}; expected one of {expected}")
         strategy = self.trainer.strategy
         if not isinstance(strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
             found = type(strategy).__name__
@@ -129,43 +129,43 @@ class TrainedModule(lightning.LightningModule):
 
     @property
     def models(self) -> dict[str, EncoderWithHead]:
-        """The model, as `model`, and the others."""
+        """All models by name; the main one is `model`."""
         return {"model": self.model, **{name: cast(EncoderWithHead, other) for name, other in self.others.items()}}
 
     def configure_model(self) -> None:
-        """Spread each layer's weights over the processes where the strategy is `fsdp`; `DomainbertError` where models
-        share parameters, which cannot be spread twice."""
+        """Shard each layer's weights over the processes if the strategy is `fsdp`. Raises `DomainbertError` if models
+        share parameters, which cannot be sharded twice."""
         if self._trainer is None or not self.is_built or self.device_mesh is None:  # None: load_from_checkpoint
             return
         if not isinstance(self.trainer.strategy, ModelParallelStrategy):
             return
         models, mesh = self.models.values(), self.device_mesh["data_parallel"]
-        owned = [parameter for model in models for parameter in (*model.parameters(), *model.borrowed)]
-        if len(set(owned)) < len(owned):
+        parameters = [parameter for model in models for parameter in (*model.parameters(), *model.borrowed)]
+        if len(set(parameters)) < len(parameters):
             raise DomainbertError("trainer.strategy: fsdp; models that share parameters need ddp")
         for model in models:
-            for block in dict.fromkeys(model.encoder.blocks()):  # one that is used twice is spread once
+            for block in dict.fromkeys(model.encoder.blocks()):  # a repeated block is sharded once
                 fully_shard(block, mesh=mesh)
             fully_shard(model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Optimizer and schedule, the latter stepped after every optimizer step, over all steps of the Trainer.
+        """Return the optimizer and its schedule, which covers all steps of the Trainer and advances at each step.
 
         Raises:
-            DomainbertError: the Trainer has no end.
+            DomainbertError: the Trainer has no maximum number of steps.
         """
-        # With 16-mixed a fused optimiser undoes the loss scale inside its step: too late for clipping.
+        # With 16-mixed a fused optimiser unscales the gradient inside its step: too late for clipping.
         fused = self.trainer.precision != "16-mixed"
         models = list(self.models.values())
-        known = {parameter for model in models for parameter in model.parameters()}
+        model_parameters = {parameter for model in models for parameter in model.parameters()}
         self._all_parameters = [*self.parameters()]
-        extra = [parameter for parameter in self._all_parameters if parameter not in known]
+        extra = [parameter for parameter in self._all_parameters if parameter not in model_parameters]
         optimizer = build_optimizer(models, self.optim, fused, extra)
         schedule = build_schedule(optimizer, self.schedule, self._num_steps())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _num_steps(self) -> int:
-        """Optimizer steps of the schedule; those of a `fast_dev_run` do not have to hold the warm-up."""
+        """Return the optimizer steps of the schedule; a `fast_dev_run` may be shorter than the warm-up."""
         steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(steps):
             raise DomainbertError(
@@ -177,12 +177,12 @@ class TrainedModule(lightning.LightningModule):
         return int(steps)
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Make dropout a function of seed, step and text: resuming needs no generator's state, and how the global batch
-        is divided changes nothing. On a GPU it is one of seed, step, micro-batch and process."""
+        """Make dropout a function of seed, step and text, so that resuming needs no generator state and the division of
+        the global batch has no effect. On a GPU it is a function of seed, step, micro-batch and process."""
         on_cpu = batch["input_ids"].device.type == "cpu"
         share = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
         seed = int(random_bits(self.seed, _DROPOUT, batch["step"], *share))
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every kind of accelerator: a millisecond
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         if not on_cpu:
             torch.cuda.manual_seed(seed)
         if on_cpu:
@@ -191,7 +191,7 @@ class TrainedModule(lightning.LightningModule):
         draw_by_text(self._draws)
 
     def on_train_batch_end(self, outputs: Any, batch: dict[str, Any], batch_idx: int) -> None:
-        """End what `on_train_batch_start` began: validation and whoever comes next draw for themselves."""
+        """End the dropout of `on_train_batch_start`: validation uses its own random numbers."""
         self._draws = None
         draw_by_text(None)
 
@@ -201,11 +201,11 @@ class TrainedModule(lightning.LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Scale the gradient down to the norm `gradient_clip_val` of the Trainer, or else `optim.max_grad_norm`; 0 does
-        not clip. Lightning's own clipping refuses fused optimisers.
+        """Clip the gradient to the norm `gradient_clip_val` of the Trainer, else `optim.max_grad_norm`; 0 disables
+        clipping. Lightning's own clipping does not support fused optimisers.
 
-        Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
-        optimiser passes over parameters without one; AdamW on a GPU is told there. The schedule and the data go on.
+        If the loss or gradient of any process is not finite, the step changes no weight: fused AdamW on a GPU gets
+        `found_inf`; for other optimisers all gradients are removed. The schedule and the data advance.
 
         Raises:
             DomainbertError: the Trainer has `gradient_clip_algorithm="value"`.
@@ -213,15 +213,15 @@ class TrainedModule(lightning.LightningModule):
         algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
             raise DomainbertError(f"gradient_clip_algorithm: found {algorithm}; expected norm")
-        most = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
-        norm = clip_grad_norm_(self._all_parameters, most or float("inf"))
+        max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
+        norm = clip_grad_norm_(self._all_parameters, max_norm or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         loss = torch.stack(self._losses).sum()
         self._losses.clear()
         self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
-        # 16-mixed finds its loss scale by gradients that overflow: those steps its scaler skips by itself.
-        judged = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
-        self.step_skipped = ~torch.isfinite(judged)
+        # With 16-mixed, gradients overflow while the GradScaler searches its scale; it skips these steps itself.
+        checked = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
+        self.step_skipped = ~torch.isfinite(checked)
         if _skips_by_itself(optimizer):
             optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
         elif bool(self.step_skipped):
@@ -232,23 +232,23 @@ class TrainedModule(lightning.LightningModule):
         log_step(self, {f"train/{name}": value for name, value in values.items()})
 
     def _summed_parts(self) -> dict[str, Tensor]:
-        """The terms of the loss over the whole global batch."""
+        """Return the loss terms of the global batch."""
         names = [*self._parts[0]] if self._parts else []
         sums = {name: torch.stack([part[name] for part in self._parts]).sum() for name in names}
         self._parts.clear()
         return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
 
     def forget(self) -> None:
-        """Forget the micro-batches since the last optimiser step: they were only tried."""
+        """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""
         self._losses.clear()
         self._parts.clear()
 
     def note_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
-        """Note a micro-batch's loss, and the terms it is a sum of, to be logged by name; undo the averaging over ranks
-        (by DDP) and micro-batches (by Lightning).
+        """Record the loss of a micro-batch, and its terms by name, for logging; return it scaled to undo the averaging
+        over ranks (by DDP) and micro-batches (by Lightning).
 
-        The loss is a sum over a micro-batch, divided by a count over the *global* batch. Summed over ranks and
-        micro-batches it is the exact mean, however unevenly the counted tokens are spread.
+        `loss` is a sum over a micro-batch, divided by a count over the *global* batch. Its sum over ranks and
+        micro-batches is the exact mean, even if the counted tokens are distributed unevenly.
         """
         self._losses.append(loss.detach())
         if parts:
@@ -258,7 +258,7 @@ class TrainedModule(lightning.LightningModule):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a seed inside, and go on outside as if nothing had been drawn: for new weights."""
+    """Seed the CPU generator inside the context, for new weights, and restore its state afterwards."""
     state = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
     try:
@@ -268,10 +268,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _skips_by_itself(optimizer: Optimizer) -> bool:
-    """Whether an optimiser leaves weights, moments and step counts alone where `found_inf`, on the device, is 1.
+    """Return whether an optimiser leaves weights, moments and step counts unchanged if its `found_inf` is 1.
 
-    Fused AdamW does (a GradScaler tells it so, too), and the step is queued without waiting for the GPU to say whether
-    its numbers are finite. On a CPU there is nothing to wait for.
+    Fused AdamW on a GPU does (GradScaler sets the attribute, too), so the step is queued without waiting for the GPU.
+    A CPU needs no wait.
     """
     if not isinstance(optimizer, AdamW):
         return False

@@ -1,4 +1,4 @@
-"""Watches the numbers of a training: steps that were not finite, and sudden rises of the loss."""
+"""Detection of non-finite steps and loss spikes during training."""
 
 from __future__ import annotations
 
@@ -13,76 +13,75 @@ from lightning import LightningModule, Trainer
 from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.training.callbacks import Remembering
+from domainbert.training.callbacks import StatefulCallback
 from domainbert.training.logged_steps import may_read
 from domainbert.training.module import TrainedModule
 
 _IN_A_ROW = 3
-_MOST_UNSEEN = 1000  # steps; more only where logging is off
-_MEMORY = 100  # steps over which the running mean and deviation of the loss forget
-_DEVIATIONS = 6.0  # of a loss above its running mean that make a spike
+_MAX_UNREAD = 1000  # steps; the limit matters only if logging is off
+_MEMORY = 100  # steps of the running mean and deviation of the loss
+_DEVIATIONS = 6.0  # standard deviations above the running mean that make a spike
 
 
-class NumberWatch(Remembering):
-    """Counts skipped steps and loss spikes; three skipped steps in a row end the training.
+class NumberWatch(StatefulCallback):
+    """Records skipped steps and loss spikes; three skipped steps in a row end the training.
 
-    A skipped step changes no weight (see `TrainedModule`); the terms of its loss that were not finite are named, or
-    that it was the loss or the gradient. A spike is a loss more than six standard deviations above the mean, both
-    running averages over about 100 steps whose losses have the same terms; it is reported and changes nothing. On a GPU
-    the numbers are read in the next step that is logged. `items_of_step` says what the global batch of a step (from 0)
-    consisted of, as plain values, for `non_finite.json` in `out`.
+    A skipped step changes no weight (see `TrainedModule`); its warning names the non-finite loss terms, or the loss or
+    gradient. A spike is a loss more than six standard deviations above the mean, both running averages over about 100
+    steps with the same loss terms; it is only reported. On a GPU the values are read at the next logged step.
+    `items_of_step` returns the items in the global batch of a step (from 0) as plain values, for `non_finite.json`.
     """
 
-    remembered = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")
+    state_attributes = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")
 
     def __init__(self, out: Path, items_of_step: Callable[[int], Any]) -> None:
         self.file, self.items_of_step = out / "non_finite.json", items_of_step
         self.skipped_steps: list[int] = []
-        self.not_finite: list[list[str]] = []  # what was not, of each skipped step
+        self.not_finite: list[list[str]] = []  # for each skipped step: names of the non-finite values
         self.loss_spikes: list[int] = []
-        # of finite losses, by the names of their terms: count, running mean, that of the squares
+        # by names of the loss terms, finite losses only: count, running mean, running mean of squares
         self.averages: dict[str, tuple[int, float, float]] = {}
-        self.terms: dict[str, float] = {}  # of the loss, the last of each, which are logged
-        # the last steps: number, names of the terms; loss, whether skipped, terms
-        self._unseen: list[tuple[int, list[str], list[Tensor]]] = []
+        self.terms: dict[str, float] = {}  # most recent value of each loss term, for logging
+        # unread steps: number, names of the terms, [loss, whether skipped, *terms]
+        self._unread: list[tuple[int, list[str], list[Tensor]]] = []
         self._reports = True
 
     def state_dict(self) -> dict[str, Any]:
-        """For checkpoints; of all steps until now."""
-        self._see()
+        """Return the state after all steps until now, for checkpoints."""
+        self._read()
         return super().state_dict()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let a resumed training log what the one before would have."""
+        """Restore the loss terms, so that a resumed training logs the same values."""
         cast(TrainedModule, pl_module).last_parts |= self.terms
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Look at an optimiser step."""
+        """Record an optimiser step; read its values if that causes no extra GPU wait."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         self._reports = trainer.is_global_zero
         module = cast(TrainedModule, pl_module)
         measured = [module.step_loss, module.step_skipped, *module.step_parts.values()]
-        self._unseen.append((trainer.global_step, [*module.step_parts], measured))
-        if may_read(trainer, module.step_loss) or len(self._unseen) >= _MOST_UNSEEN:
-            self._see()
+        self._unread.append((trainer.global_step, [*module.step_parts], measured))
+        if may_read(trainer, module.step_loss) or len(self._unread) >= _MAX_UNREAD:
+            self._read()
 
     def on_train_end(self, *_: Any) -> None:
-        """Look at the last steps."""
-        self._see()
+        """Read the last steps."""
+        self._read()
 
-    def _see(self) -> None:
-        if not self._unseen:
+    def _read(self) -> None:
+        if not self._unread:
             return
-        unseen, self._unseen = self._unseen, []
-        values = iter(torch.stack([one for *_, measured in unseen for one in measured]).tolist())  # fetched at one time
-        for step, names, _ in unseen:
-            loss, left_out = next(values), next(values)
+        unread, self._unread = self._unread, []
+        values = iter(torch.stack([value for *_, measured in unread for value in measured]).tolist())  # one transfer
+        for step, names, _ in unread:
+            loss, skipped = next(values), next(values)
             terms = {name: next(values) for name in names}
             self.terms |= terms
-            if left_out:
+            if skipped:
                 self._note_skipped(step, _not_finite(loss, terms))
             else:
                 self._note_loss(step, loss, ", ".join(names))
@@ -95,13 +94,13 @@ class NumberWatch(Remembering):
         last = self.skipped_steps[-_IN_A_ROW:]
         if last != list(range(step - _IN_A_ROW + 1, step + 1)):
             return
-        found = dict(zip(last, self.not_finite[-_IN_A_ROW:], strict=True))
+        skipped = dict(zip(last, self.not_finite[-_IN_A_ROW:], strict=True))
         if self._reports:
-            items = [{"step": one, "not_finite": names, **self.items_of_step(one - 1)} for one, names in found.items()]
+            items = [{"step": n, "not_finite": names, **self.items_of_step(n - 1)} for n, names in skipped.items()]
             self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
-        each = ", ".join(dict.fromkeys(name for names in found.values() for name in names))
+        terms = ", ".join(dict.fromkeys(name for names in skipped.values() for name in names))
         raise TrainingFailed(
-            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_IN_A_ROW} times in a row ({each}); "
+            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_IN_A_ROW} times in a row ({terms}); "
             f"{self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true may help"
         )
 
@@ -110,13 +109,13 @@ class NumberWatch(Remembering):
         deviation = math.sqrt(max(square - mean**2, 0.0))
         if count >= _MEMORY and loss > mean + _DEVIATIONS * deviation:
             self.loss_spikes.append(step)
-            usual = f"{mean:.3f} +- {deviation:.3f} before"
-            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({usual})", flush=True)
+            average = f"{mean:.3f} +- {deviation:.3f} before"
+            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({average})", flush=True)
         share = 1 / min(count + 1, _MEMORY)
         self.averages[terms] = count + 1, mean + share * (loss - mean), square + share * (loss**2 - square)
 
 
 def _not_finite(loss: float, terms: Mapping[str, float]) -> list[str]:
-    """The terms of a loss that are not finite; else the loss, where it is not, or the gradient."""
-    found = [name for name, value in terms.items() if not math.isfinite(value)]
-    return found or ["gradient" if math.isfinite(loss) else "loss"]
+    """Return the names of the non-finite terms; if all are finite, ["loss"] or ["gradient"]."""
+    names = [name for name, value in terms.items() if not math.isfinite(value)]
+    return names or ["gradient" if math.isfinite(loss) else "loss"]

@@ -1,4 +1,4 @@
-"""Optimisers: parameter groups by rule, AdamW, and Muon for the hidden matrices."""
+"""Construction of optimisers: parameter groups, AdamW, and Muon for the hidden matrices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Named = tuple[EncoderWithHead, str, nn.Parameter]
 
 
 class CombinedOptimizer(Optimizer):
-    """Several optimisers that step together, as Lightning and learning-rate schedules see one."""
+    """Wraps several optimisers as a single one for Lightning and learning-rate schedules."""
 
     def __init__(self, optimizers: list[Optimizer]) -> None:
         self.optimizers = optimizers
@@ -25,7 +25,7 @@ class CombinedOptimizer(Optimizer):
         self.share_groups()
 
     def share_groups(self) -> None:
-        """Take the optimisers' groups as one's own, so that a schedule reaches them: a loaded state brings new ones."""
+        """Reference the groups of all optimisers, for schedules; a loaded state replaces them, so call it again."""
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @torch.no_grad()
@@ -40,11 +40,11 @@ class CombinedOptimizer(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimisers' states, in order."""
+        """Return the states of the optimisers, in order."""
         return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
+        """Load a result of `state_dict`."""
         for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.share_groups()
@@ -53,14 +53,14 @@ class CombinedOptimizer(Optimizer):
 def build_optimizer(
     models: Sequence[EncoderWithHead], config: OptimConfig, fused: bool = True, extra: Sequence[nn.Parameter] = ()
 ) -> Optimizer:
-    """The optimiser of models that learn together.
+    """Return the optimiser for models that are trained together.
 
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
-    2.2) takes the weight matrices of the layers; AdamW (with its `fused` kernel) takes the rest, or everything. Weight
-    decay goes to weight matrices alone: not to biases and norms (fewer than two dimensions) nor to embeddings. Learning
-    rates follow `head_lr` and `layer_decay`: at depth d of N, lr * layer_decay^(N - d) (Howard and Ruder 2018,
-    arXiv:1801.06146, section 3.2; ELECTRA's code has N + 2 - d, and its `lr` is that of the head). A parameter that
-    several models share learns as that of the first; those of `extra` learn as heads do.
+    2.2) takes the weight matrices of the layers; AdamW (with its `fused` kernel) takes the rest, or all parameters.
+    Weight decay applies only to weight matrices, not to biases and norms (fewer than two dimensions) and embeddings.
+    Learning rates follow `head_lr` and `layer_decay`: at depth d of N, lr * layer_decay^(N - d) (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.2; ELECTRA's code has N + 2 - d, and its `lr` is the rate of the head). A shared
+    parameter has the learning rate of the first model; parameters in `extra` have the rate of heads.
     """
     hidden: list[Named] = []
     others: list[Named] = []
@@ -68,8 +68,8 @@ def build_optimizer(
     for model in models:
         for name, parameter in model.named_parameters():
             if parameter.requires_grad and owners[parameter] is model:
-                by_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
-                (hidden if by_muon else others).append((model, name, parameter))
+                use_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
+                (hidden if use_muon else others).append((model, name, parameter))
     others += [(models[0], f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
     adamw = AdamW(_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
     if not hidden:
@@ -97,5 +97,5 @@ def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> fl
 
 
 def _depth(model: EncoderWithHead, name: str) -> int:
-    """See `Encoder.depth_of`; 0 for what is not in the encoder."""
+    """Return `Encoder.depth_of` a parameter; 0 outside the encoder."""
     return model.encoder.depth_of(name.removeprefix("encoder.")) if name.startswith("encoder.") else 0

@@ -1,4 +1,4 @@
-"""The processes of a training: what they agree on, and what Lightning leaves behind in the one that started them."""
+"""Processes of a distributed training: agreement, process groups, lost processes, and cleanup after Lightning."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ _WATCH_SECONDS = 1.0
 _MEETING_SECONDS = 1800.0  # as long as torch waits for the other processes of a group
 _POLL_SECONDS = 0.1
 _OF_GLOO = re.compile(r"\bgloo\b")
-_PLACE = re.compile(r"^\[\S+\]\s*")  # in a library's source
-_SHOWN = 200  # characters of a library's reason
+_SOURCE_LOCATION = re.compile(r"^\[\S+\]\s*")  # prefix of a library's message
+_SHOWN = 200  # characters of a library's message
 
 
 def highest(value: int) -> int:
-    """The highest of the values that the processes of a training have; all of them have to ask at the same time."""
+    """Return the maximum of `value` over all processes; a collective operation."""
     import torch
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
         return value
-    agreed = torch.tensor(value)
-    distributed.all_reduce(agreed, distributed.ReduceOp.MAX, group=_group_on_cpu(id(distributed.group.WORLD)))
-    return int(agreed)
+    maximum = torch.tensor(value)
+    distributed.all_reduce(maximum, distributed.ReduceOp.MAX, group=_group_on_cpu(id(distributed.group.WORLD)))
+    return int(maximum)
 
 
 def join_torchrun(backend: str) -> None:
-    """Form the process group of a launch by torchrun under new keys of its store; does nothing otherwise, or if there
-    is a group already.
+    """Initialise the process group of a torchrun launch under new keys of its store; do nothing for other launches, or
+    if a group exists.
 
-    torchrun keeps its store when it restarts the processes. The store still holds the addresses of the previous ones:
-    a process that starts first would connect to a port on which nobody listens any more. The restart count cannot tell
-    them apart, because torchrun counts per node.
+    torchrun keeps its store when it restarts the processes, with the addresses of the previous processes: a new process
+    could connect to a closed port. The restart count cannot distinguish them, because torchrun counts per node.
     """
     from torch import distributed
 
@@ -55,13 +54,13 @@ def join_torchrun(backend: str) -> None:
 
 
 def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
-    """Return a text that all running processes have in common, and that no process which ended before has had.
+    """Return a key prefix that all running processes share and that no earlier process used.
 
-    Every process announces itself with a random name. The first one repeats the names that it reads, which may be of
-    ended processes, until each of the others has found its own name and confirmed it.
+    Each process publishes a random name. The first process republishes the names it reads, some of which may belong to
+    ended processes, until each of the other processes has found its name and confirmed it.
 
     Raises:
-        TrainingFailed: another process has not come within `seconds`.
+        TrainingFailed: a process did not join within `seconds`.
     """
     name, others, end = uuid.uuid4().hex, range(1, size), time.monotonic() + seconds
     if rank:
@@ -74,9 +73,8 @@ def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SE
         if not rank and store.check(confirmed):
             return name
         if not rank:
-            store.set(
-                "domainbert/names", " ".join([name, *(_value(store, f"domainbert/name/{one}") for one in others)])
-            )
+            names = [name, *(_value(store, f"domainbert/name/{other}") for other in others)]
+            store.set("domainbert/names", " ".join(names))
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected all to start")
 
@@ -87,7 +85,7 @@ def _value(store: Any, key: str) -> str:
 
 @lru_cache(maxsize=1)
 def _group_on_cpu(world: int) -> Any:
-    """A group for numbers that are on the CPU anyway, so that no GPU is waited for."""
+    """Return a gloo group for values on the CPU, so that no operation waits for a GPU; None if the default is gloo."""
     from torch import distributed
 
     return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
@@ -95,24 +93,24 @@ def _group_on_cpu(world: int) -> Any:
 
 @contextmanager
 def told_if_lost() -> Iterator[None]:
-    """While this lasts, that the processes of a training cannot reach each other is a `TrainingFailed`."""
+    """Convert communication errors between processes to `TrainingFailed` inside the context."""
     try:
         yield
-    except RuntimeError as error:  # gloo has no type of its own
+    except RuntimeError as error:  # gloo has no specific exception type
         reason = " ".join(str(error).split())
         if not _OF_GLOO.search(reason) and not any(base.__name__ == "DistError" for base in type(error).__mro__):
             raise
-        said = _PLACE.sub("", reason).partition(". ")[0][:_SHOWN]
+        cause = _SOURCE_LOCATION.sub("", reason).partition(". ")[0][:_SHOWN]
         raise TrainingFailed(
-            f"the training lost another of its processes ({said}), whose own messages say why; expected all of them to "
-            "run to the end: run the same again to go on from the last checkpoint"
+            f"the training lost another of its processes ({cause}), whose own messages say why; expected all of them "
+            "to run to the end: run the same again to go on from the last checkpoint"
         ) from error
 
 
 def end_with_parent() -> None:
-    """End this process soon after the one that started it, however that ended: it might wait for it for half an hour.
+    """Exit soon after the parent process has ended, instead of waiting for it for half an hour.
 
-    Nothing is lost: only the first process writes, and it is the one that starts the others.
+    No data is lost: only the first process writes, and it starts the others.
     """
     parent = os.getppid()
 
@@ -126,12 +124,12 @@ def end_with_parent() -> None:
 
 @contextmanager
 def command_of_other_processes(arguments: Sequence[str]) -> Iterator[None]:
-    """While this lasts, Lightning starts the other processes of a machine as `domainbert` with these arguments.
+    """Make Lightning start the other local processes as `domainbert` with these arguments, and clean up afterwards.
 
-    Lightning repeats the command line of this process otherwise, which may be a whole recipe. It also leaves its
-    environment variables and the process group behind: the next stage would take itself for one of several processes.
-    Where all processes were started together, the group is that of the next stage as well: torchrun's store still holds
-    the addresses of the first group, with which a second one would never come about.
+    By default Lightning repeats the command line of this process, which may run a whole recipe. It also leaves
+    environment variables and the process group, with which the next stage would act as one of several processes. If all
+    processes were started together, the group is kept for the next stage: torchrun's store still holds the addresses of
+    the first group, so a second group could not be initialised.
     """
     argv, environment = sys.argv, dict(os.environ)
     sys.argv = [argv[0], *arguments]

@@ -1,7 +1,7 @@
-"""The state of a training as tensors and plain values, the same however many processes hold it.
+"""Training state as tensors and plain values, independent of the number of processes.
 
-Weights and optimiser states are kept by parameter name and whole, so one process resumes what several saved,
-sharded or not, and the other way round. Order, masks and dropout need no state: they are functions of (seed, step).
+Weights and optimiser states are saved unsharded, by parameter name, so a training can resume with another number of
+processes, sharded or not. Order, masks and dropout need no state: they are functions of (seed, step).
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of a module's weights on the CPU. Of a sharded module all processes have to ask at the same time, and only
-    the first one gets them, the others {}."""
+    """Return a copy of a module's weights on the CPU. For a sharded module this is a collective operation: the first
+    process gets the weights, the others {}."""
     if is_sharded(module):
         return cast("dict[str, Tensor]", get_model_state_dict(module, options=_WHOLE))
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
 
 
 def load_whole_weights(module: nn.Module, weights: Mapping[str, Any]) -> None:
-    """The reverse of `whole_weights`: of a sharded module the first process's weights count."""
+    """Load a result of `whole_weights`; a sharded module takes the weights of the first process."""
     if is_sharded(module):
         for part in module.modules():
             if isinstance(part, FSDPModule):
-                part.reshard()  # the outermost one's weights stay gathered after a validation
+                part.reshard()  # the weights of the outermost module stay gathered after a validation
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         set_model_state_dict(module, dict(weights), options=options)
     else:
@@ -53,18 +53,18 @@ def load_whole_weights(module: nn.Module, weights: Mapping[str, Any]) -> None:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether the parameters are spread over several processes."""
+    """Return whether the parameters are sharded over several processes."""
     return any(isinstance(parameter, DTensor) for parameter in module.parameters())
 
 
 def can_be_saved(trainer: Trainer) -> bool:
-    """Whether there is a state: of sharded optimisers torch would make one up before their first step."""
-    sharded = isinstance(trainer.strategy, ModelParallelStrategy)  # asked in each step: faster than `is_sharded`
+    """Return whether a state exists: before their first step, torch would invent a state of sharded optimisers."""
+    sharded = isinstance(trainer.strategy, ModelParallelStrategy)  # faster than `is_sharded`; runs in each step
     return trainer.global_step > 0 and not (sharded and any(not optimizer.state for optimizer in _optimizers(trainer)))
 
 
 def training_state(trainer: Trainer) -> dict[str, Any]:
-    """Everything from which a training that `can_be_saved` resumes. All processes have to ask; the first's is whole."""
+    """Return the state to resume from, if `can_be_saved`. A collective operation; complete in the first process."""
     module = trainer.lightning_module
     return {
         "step": trainer.global_step,
@@ -77,14 +77,14 @@ def training_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def load_training_state(trainer: Trainer, file: Path) -> None:
-    """Put a training where `training_state` was taken, in every process.
+    """Restore a `training_state` in every process.
 
-    To be called when model and optimiser stand, before Lightning asks for the training batches: these begin at
+    Call it when model and optimiser exist, before Lightning requests training batches, which begin at
     `trainer.global_step`.
     """
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # it depends on what is wrong with the file
+    except Exception as error:  # the type depends on the damage
         raise DomainbertError(f"{file}: not a checkpoint that can be read: {error}") from error
     module = trainer.lightning_module
     if is_sharded(module):
@@ -103,13 +103,13 @@ def load_training_state(trainer: Trainer, file: Path) -> None:
 
 
 def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
-    """By parameter name, as torch gives it for sharded modules; a parameter that was never stepped has no state."""
+    """Return the state by parameter name, as torch does for sharded modules; unstepped parameters have no state."""
     if is_sharded(module):
         return dict(get_optimizer_state_dict(module, optimizers, options=_WHOLE))
     names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
-    groups = [group for one in optimizers for group in one.param_groups]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return {
-        "state": {names[parameter]: state for one in optimizers for parameter, state in one.state.items()},
+        "state": {names[parameter]: state for o in optimizers for parameter, state in o.state.items()},
         "param_groups": [{**group, "params": [names[parameter] for parameter in group["params"]]} for group in groups],
     }
 
@@ -119,7 +119,7 @@ def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved:
         options = StateDictOptions(full_state_dict=True, strict=False)
         set_optimizer_state_dict(module, optimizers, saved, options=options)
         unstepped = {parameter for name, parameter in module.named_parameters() if name not in saved["state"]}
-        for optimizer in optimizers:  # torch makes a state up for them, which counts a step
+        for optimizer in optimizers:  # torch invents a state for them, with a step count
             for parameter in unstepped & optimizer.state.keys():
                 del optimizer.state[parameter]
         return

@@ -1,4 +1,4 @@
-"""Model FLOP utilisation: the arithmetic that training needs against what this device does in a matrix product."""
+"""Model FLOP utilisation: training FLOPs per second relative to the matrix-multiplication peak of the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZE = {"cpu": 2048, "cuda": 8192}
 
 
 def throughput_of(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
-    """A callback that measures tokens per second and model FLOP utilisation, for the device and precision of a run.
+    """Return a callback that measures tokens per second and model FLOP utilisation on the device of a run.
 
     `flops_per_token` as in `Throughput`.
     """
@@ -28,51 +28,50 @@ def throughput_of(flops_per_token: Mapping[int, float], runtime: Runtime) -> Thr
 
 
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
-    """Floating-point operations of a forward and a backward pass for one token.
+    """Return the floating-point operations of a forward and a backward pass per token.
 
-    6 for each weight of a matrix product or convolution, as often as it is used, and what the encoder says of attention
-    (Chowdhery et al. 2022, PaLM, appendix B). The head, with the word embeddings where it predicts entries, and what
-    stands behind the attention of the last block, count at the share of positions they run at. Embedding look-ups are
-    free.
+    Each use of a weight in a matrix product or convolution counts 6; attention counts `Encoder.attention_flops`
+    (Chowdhery et al. 2022, PaLM, appendix B). The head (with the word embeddings if it predicts tokens) and the layers
+    after the attention of the last block count for `predicted_share` of the positions. Embedding look-ups count 0.
     """
     encoder = model.encoder
     blocks = encoder.blocks()
-    rest = set(encoder.parameters()) - {one for block in blocks for one in block.parameters()}
-    rest -= {one.weight for one in encoder.modules() if isinstance(one, nn.Embedding)}
+    rest = set(encoder.parameters()) - {parameter for block in blocks for parameter in block.parameters()}
+    rest -= {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
     layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
-    late = _weights(_behind_attention(blocks[-1]))
+    late = _weights(_after_attention(blocks[-1]))
     outputs = encoder.input_embeddings.weight.numel() if isinstance(model.head, MaskedLMHead) else 0
     head = _weights(model.head.parameters()) + outputs
     return 6 * (layers - late + predicted_share * (late + head)) + encoder.attention_flops(row_length)
 
 
-def _behind_attention(block: nn.Module) -> set[nn.Parameter]:
-    """See `Encoder.blocks`."""
-    (owner,) = (one for one in block.modules() if any(isinstance(part, Attention) for part in one.children()))
+def _after_attention(block: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters used after the attention of a block; see `Encoder.blocks`."""
+    (owner,) = (part for part in block.modules() if any(isinstance(child, Attention) for child in part.children()))
     return {*block.parameters()} - {*owner.parameters()} | {*owner.get_submodule("output").parameters()}
 
 
 def _weights(parameters: Iterable[nn.Parameter]) -> int:
-    return sum(one.numel() for one in parameters if one.ndim >= 2)
+    return sum(parameter.numel() for parameter in parameters if parameter.ndim >= 2)
 
 
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
-    """Floating-point operations per second of a large matrix product here: the best of those done in some seconds.
+    """Measure the floating-point operations per second of a large matrix product: the fastest within `seconds`.
 
-    As many as fit, into the same memory, so that neither a slow moment nor new pages count. On a machine that others
-    share it still differs from run to run.
+    All products use the same output memory, so that page faults do not count. On a shared machine the result varies
+    between runs.
     """
     size = _SIZE.get(device.type, 2048)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     product = left @ right
-    best, left_over = float("inf"), seconds
-    while left_over > 0:
+    best, remaining = float("inf"), seconds
+    while remaining > 0:
         _synchronize(device)
         start = time.perf_counter()
         torch.mm(left, right, out=product)
         _synchronize(device)
-        took = time.perf_counter() - start
-        best, left_over = min(best, took), left_over - took
+        duration = time.perf_counter() - start
+        best, remaining = min(best, duration), remaining - duration
     return 2 * size**3 / best
 
 

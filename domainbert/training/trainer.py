@@ -1,4 +1,4 @@
-"""A Lightning Trainer for domainbert's data: batches come ready, in order, each rank its share."""
+"""Construction of the Lightning Trainer of a stage, whose batches are already collated, ordered and divided by rank."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ def build_trainer(
     callbacks: Sequence[lightning.Callback],
     heaviest: Sequence[int] = (0,),
 ) -> lightning.Trainer:
-    """The Trainer of a stage, of `num_steps` optimiser steps with `batch_size` rows or examples over all devices, which
-    validates every `validate_every` of them. `heaviest` is that of `TrainingData`.
+    """Return the Trainer of a stage with `num_steps` optimiser steps of `batch_size` rows or examples over all devices.
+
+    It validates every `validate_every` steps. `heaviest` is as in `TrainingData`.
 
     Raises:
-        DomainbertError: the global batch does not divide into micro-batches, or a logger is not installed;
+        DomainbertError: the batch size is not divisible into micro-batches, or a logger is not installed;
             `micro_batch_size: auto` with `strategy: fsdp`.
     """
-    given, sharded = runtime.micro_batch_size, runtime.trainer.get("strategy") == "fsdp"
+    micro_batch_size, sharded = runtime.micro_batch_size, runtime.trainer.get("strategy") == "fsdp"
     automatic: list[lightning.Callback] = []
-    if given == "auto":
+    if micro_batch_size == "auto":
         if sharded:
             raise DomainbertError("micro_batch_size: auto, but devices compute together with fsdp; expected a number")
-        given, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
+        micro_batch_size, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
     quieten()
     _keep_freed_memory()
     arguments = {**runtime.trainer, **({"strategy": FullySharded()} if sharded else {}), **_processes_of_launcher()}
@@ -69,19 +70,18 @@ def build_trainer(
         )
     except (ValueError, TypeError, MisconfigurationException) as error:
         raise DomainbertError(f"trainer: {error}") from error
-    # Gradients stay where they are exchanged, instead of being copied there and back.
+    # Gradients are views of the communication buffers, which saves copies.
     set_ddp_option(trainer.strategy, "gradient_as_bucket_view", True)
-    # Both count micro-batches, whose number depends on how many devices Lightning found.
-    trainer.accumulate_grad_batches = _accumulation(batch_size, given, trainer.world_size)
+    # Both count micro-batches; their number depends on the number of devices.
+    trainer.accumulate_grad_batches = _accumulation(batch_size, micro_batch_size, trainer.world_size)
     trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
     return trainer
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what tensors free instead of handing it back to the system.
+    """Make glibc keep freed memory instead of returning it to the system; do nothing with another C library.
 
-    A training step on a CPU allocates and frees the same large tensors every time; otherwise each step pays anew for
-    the page faults, about 15 % of it. Where the C library is another one, nothing happens.
+    Each training step on a CPU allocates and frees the same large tensors; the page faults would take about 15 % of it.
     """
     if sys.platform != "linux":
         return
@@ -92,12 +92,12 @@ def _keep_freed_memory() -> None:
 
 
 def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Devices and nodes that torchrun or SLURM have laid out; they override what the YAML says of one machine."""
+    """Return the devices and nodes of torchrun or SLURM, which override the settings of the YAML file."""
     if "LOCAL_WORLD_SIZE" in environment:
         devices = int(environment["LOCAL_WORLD_SIZE"])
         return {"devices": devices, "num_nodes": int(environment["WORLD_SIZE"]) // devices}
     if SLURMEnvironment.detect() and "SLURM_NTASKS_PER_NODE" in environment:
-        nodes = int(environment.get("SLURM_NNODES", 1))  # of this srun; SLURM_JOB_NUM_NODES are those of the job
+        nodes = int(environment.get("SLURM_NNODES", 1))  # of this srun; SLURM_JOB_NUM_NODES counts the nodes of the job
         return {"devices": int(environment["SLURM_NTASKS_PER_NODE"]), "num_nodes": nodes}
     return {}
 

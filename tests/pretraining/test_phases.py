@@ -17,7 +17,7 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.phases import PhasedRows, described, phase_of, plan_phases, tokens_seen
+from domainbert.pretraining.phases import PhasedRows, phase_of, plan_phases, summary_lines, tokens_seen
 from domainbert.training.config import Budget, CorpusTraining
 from domainbert.training.length_phases import LengthPhase
 from tests.tiny_training import CONFIG, masked_lm_module
@@ -80,7 +80,7 @@ def test_a_length_is_a_training_of_one_phase(toy_corpus, objective):
     assert len(found) == len(alone) and all(equal(found[step], alone[step]) for step in range(STEPS))
     listed = replace(settings, max_length=LENGTHS[2:])
     assert steps.phases == plan_phases(toy_corpus.train, objective, listed, seed=3)[1].phases
-    assert [line.partition(" ")[2] for line in described([phase])] == [
+    assert [line.partition(" ")[2] for line in summary_lines([phase])] == [
         f"rows of 32 tokens, {phase.reader.plan.fullness:.2%} full"
     ]
 
@@ -146,7 +146,7 @@ def test_a_phase_is_compiled_once(phases, toy_tokenizer):
 
 
 def test_what_is_printed_and_described(phases, toy_corpus):
-    lines = described(phases)
+    lines = summary_lines(phases)
     assert [line.partition(": ")[0] for line in lines] == [
         *("steps 1 to 20 of 32", "steps 21 to 30 of 16", "steps 31 to 40 of 8")
     ]
@@ -174,7 +174,7 @@ def test_a_phase_without_steps_is_told_before_anything_runs(toy_corpus, objectiv
     with pytest.raises(DomainbertError) as error:
         plan_phases(toy_corpus.train, objective, settings, seed=3)
     assert str(error.value) == (
-        "max_length[0]: none of the 1 steps is left for rows of 8 tokens; expected another until, or a longer budget"
+        "max_length[0]: no step of 1 is left for rows of 8 tokens; expected another until, or a longer budget"
     )
 
 

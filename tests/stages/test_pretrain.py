@@ -267,7 +267,7 @@ def test_a_text_of_unknown_tokens_is_refused(runs, tmp_path):
     source = Source(str(tmp_path / "other.txt"), documents="line")
     corpus = CorpusConfig([source], validation_fraction=0.5, min_characters=1)
     prepare(out=tmp_path / "other", corpus=corpus, tokenizer=runs / "vocab")
-    unknown = "all .* tokens are unknown to the vocabulary or special; expected some that can be hidden"
+    unknown = "all .* tokens are unknown to the vocabulary or special; expected some tokens that can be masked"
     with pytest.raises(DomainbertError, match=f"prepared: {unknown}"):
         runs.pretrain("unknown", prepared=[tmp_path / "other"], max_steps=1)
     with pytest.raises(DomainbertError, match=f"held_out.other: {unknown}"):

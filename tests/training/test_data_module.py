@@ -16,7 +16,7 @@ from domainbert.training.data_module import (
     BuiltAhead,
     SameNumber,
     WithBoundaries,
-    told_by_workers,
+    reraise_worker_error,
 )
 from tests.ready_made import ReadyBatches, rank_of_trainer
 
@@ -150,6 +150,6 @@ def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
             raise DomainbertError("part 3: missing; expected 12 bytes\n  part 4: missing")
 
     loader = torch.utils.data.DataLoader(Refuses(), batch_size=None, num_workers=num_workers)
-    with pytest.raises(DomainbertError) as found, told_by_workers():
+    with pytest.raises(DomainbertError) as found, reraise_worker_error():
         next(iter(loader))
     assert str(found.value) == "part 3: missing; expected 12 bytes\n  part 4: missing"

@@ -91,7 +91,7 @@ WRONG = {
         "max_length[0].until: found 1.0; expected a number above 0 and below 1"
     ],
     "[{until: 0.98, length: 128}, {length: 512}]": [
-        "max_length[1]: none of the 20 steps is left for rows of 512 tokens; expected another until, or a longer budget"
+        "max_length[1]: no step of 20 is left for rows of 512 tokens; expected another until, or a longer budget"
     ],
     "[{until: 0.9, length: 128}, {length: 1024}]": ["max_length: 1024; the encoder has positions for 512 tokens"],
     "[]": [

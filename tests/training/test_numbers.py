@@ -197,7 +197,7 @@ def test_a_gpu_that_is_looked_at_later_ends_the_training_nevertheless(
     message = r"steps 3 to 5: loss or gradient was not finite 3 times in a row"
     with pytest.raises(TrainingFailed, match=message):  # at the end of the training
         fit(offset=dict.fromkeys((2, 3, 4), NAN))
-    monkeypatch.setattr("domainbert.training.numbers._MOST_UNSEEN", 6)
+    monkeypatch.setattr("domainbert.training.numbers._MAX_UNREAD", 6)
     with pytest.raises(TrainingFailed, match=message):
         fit(num_steps=30, offset=dict.fromkeys(range(2, 30), NAN))
     assert [one["step"] for one in json.loads((tmp_path / "non_finite.json").read_text())] == [3, 4, 5]
@@ -205,7 +205,7 @@ def test_a_gpu_that_is_looked_at_later_ends_the_training_nevertheless(
 
 def test_a_checkpoint_knows_of_the_steps_that_were_not_looked_at(fit: Any, as_on_a_gpu: None) -> None:
     _, numbers, _, _ = fit(checkpoints=True, offset={4: NAN})
-    assert numbers.skipped_steps == [5] and not numbers._unseen
+    assert numbers.skipped_steps == [5] and not numbers._unread
 
 
 @pytest.mark.parametrize("optim", OPTIMISERS)
