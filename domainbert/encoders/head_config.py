@@ -1,15 +1,12 @@
-"""Configuration of a head, which a model folder keeps, and pooling of sequence heads. Free of torch until it pools."""
+"""Configuration of a head, which a model folder keeps. Free of torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from domainbert.base.errors import DomainbertError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Pooling = Literal["cls", "mean", "max"]
 
@@ -77,21 +74,3 @@ class HeadConfig:
     def sizes(self) -> dict[str, int]:
         """Return the sizes of a biaffine head that are set."""
         return {name: getattr(self, name) for name in _SIZES if getattr(self, name) is not None}
-
-
-def pooled(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
-    """Pool hidden states (B, S, H) over the texts that the flattened `positions` (N,) of their [CLS] are in: (N, H)."""
-    import torch
-
-    from domainbert.encoders.packed import select, text_numbers
-
-    if pooling == "cls":
-        return select(hidden, positions)
-    texts = text_numbers(segment_ids).flatten()
-    if pooling == "max":
-        columns = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])
-        size = segment_ids.numel() + segment_ids.shape[0]
-        lowest = hidden.new_full((size, hidden.shape[-1]), -torch.inf)
-        return lowest.scatter_reduce(0, columns, hidden.flatten(0, 1), "amax")[texts[positions]]
-    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
-    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
-from domainbert.encoders.head_config import HeadConfig, Pooling, pooled
+from domainbert.encoders.head_config import HeadConfig, Pooling
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, pad_positions
+from domainbert.encoders.packed import Packed, pad_positions, select, text_numbers
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -135,6 +135,20 @@ def build_head(
         head = SequenceHead(sizes.hidden_size, num_labels, dropout, pooler, pooler_dropout)
     initialise(head, sizes.initializer_range)
     return head
+
+
+def pooled(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+    """Pool hidden states (B, S, H) over the texts that the flattened `positions` (N,) of their [CLS] are in: (N, H)."""
+    if pooling == "cls":
+        return select(hidden, positions)
+    texts = text_numbers(segment_ids).flatten()
+    if pooling == "max":
+        columns = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])
+        size = segment_ids.numel() + segment_ids.shape[0]
+        lowest = hidden.new_full((size, hidden.shape[-1]), -torch.inf)
+        return lowest.scatter_reduce(0, columns, hidden.flatten(0, 1), "amax")[texts[positions]]
+    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
+    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
 
 
 class EncoderWithHead(nn.Module):

@@ -11,7 +11,8 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.families import build_model
-from domainbert.encoders.head_config import HeadConfig, pooled
+from domainbert.encoders.head_config import HeadConfig
+from domainbert.encoders.heads import pooled
 from domainbert.labelled.items import Labelled
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.tasks.classification.config import Classification

@@ -21,7 +21,6 @@ from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import Typed
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Recognising
 
 FLAGS = {
     **dict.fromkeys(("labelled", "corpus", "model", "teacher", "out", "run_folder"), "one"),
@@ -213,9 +212,7 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
     encoder, named = sizes.encoder(words, size, machine)
     hidden, longest = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
     items = len(labelled.read["train"].items)
-    window = sizes.window(
-        *_lengths(labelled, findings.model), longest=longest, whole=_recognising(labelled).whole_texts
-    )
+    window = sizes.window(*_lengths(labelled, findings.model), longest=longest, whole=labelled.recognising.whole_texts)
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
@@ -234,7 +231,7 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
         "window": window,
         "batch": sizes.batch(items),
         "epochs": sizes.epochs(items),
-        "rate": sizes.rate(hidden, _recognising(labelled).many_targets),
+        "rate": sizes.rate(hidden, labelled.recognising.many_targets),
         "head_rate": Chosen(1e-3, "the default"),
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
@@ -242,12 +239,6 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
     if findings.teacher is not None:
         return facts | _teaching(findings.teacher, labelled, facts["seeds"].value)
     return facts if corpus is None else facts | _pretraining(corpus, named, hidden, findings)
-
-
-def _recognising(labelled: LabelledFacts) -> Recognising[Any]:
-    """Return the part of the task that recognised the file."""
-    assert labelled.task.recognising is not None
-    return labelled.task.recognising
 
 
 def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
@@ -262,7 +253,7 @@ def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> di
     _, hidden, _ = _sizes_of_model(teacher)
     return {
         "cached": labelled.task.distillation.has_logits,
-        "teacher_rate": sizes.rate(hidden, _recognising(labelled).many_targets),
+        "teacher_rate": sizes.rate(hidden, labelled.recognising.many_targets),
         "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }

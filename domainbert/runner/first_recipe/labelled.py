@@ -17,6 +17,7 @@ from domainbert.labelled.sets import Single, read_file
 from domainbert.runner.first_recipe.division import divide
 from domainbert.runner.first_recipe.splits import Splits, find_splits
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config_capabilities import Recognising
 from domainbert.tasks.recognition import Recognised, recognise
 
 _MAX_MEASURED = 20_000  # texts
@@ -48,6 +49,12 @@ class LabelledFacts:
 
     division: str
     """Sentence that states the split and its reason; empty if the files are used as they are."""
+
+    @property
+    def recognising(self) -> Recognising[Any]:
+        """Return the part of the task that recognised the file."""
+        assert self.task.recognising is not None
+        return self.task.recognising
 
     def describe(self) -> list[str]:
         """Return lines for the user."""
