@@ -182,7 +182,7 @@ def test_some_documents_are_spread_over_a_split_and_open_some_parts(
     opened, tokens_of = [], split.parts.tokens
     monkeypatch.setattr(split.parts, "tokens", lambda number: opened.append(number) or tokens_of(number))
     for most, wanted in ((32, range(9)), (3, (0, 3, 6))):
-        monkeypatch.setattr("domainbert.data.parts._PARTS_OPENED", most)
+        monkeypatch.setattr("domainbert.data.parts._MAX_SAMPLED_PARTS", most)
         opened.clear()
         documents = [ids.tolist() for ids in split.documents(-(-split.num_tokens // 3))]
         there = [number for number in wanted if number in alone]
@@ -463,7 +463,7 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    with pytest.raises(DomainbertError, match=f"{name} has changed; expected it as `prepare` wrote it"):
+    with pytest.raises(DomainbertError, match=f"{name} has changed; expected the file that `prepare` wrote"):
         merge(tmp_path / "out", prepared=[tmp_path / "corpus"])
     file.write_bytes(damaged[:-1])
     if name.endswith("arrow"):
@@ -487,7 +487,7 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     encoder = {"class_path": "BertConfig", "init_args": sizes}
     how = {"encoder": encoder, "max_length": 20, "budget": {"max_steps": 1}, "held_out": {"other": whole}}
-    with pytest.raises(DomainbertError, match=r"^held_out\.other: max_length: 20; the corpus is prepared in parts"):
+    with pytest.raises(DomainbertError, match=r"^held_out\.other: max_length: 20; expected one of the row_lengths"):
         pretrain(tmp_path / "out", prepared=tmp_path / "plain", **how)
 
 

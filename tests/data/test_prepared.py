@@ -239,7 +239,7 @@ def test_another_tokenizer_in_the_folder_is_refused(tmp_path: Path, prepared: Pa
     folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
     make_tokenizer(folder / "tokenizer", WORDS[::-1])
     with pytest.raises(
-        DomainbertError, match=r"tokenizer/tokenizer\.json has changed.*; expected it as `prepare` wrote it"
+        DomainbertError, match=r"tokenizer/tokenizer\.json has changed.*; expected the file that `prepare` wrote"
     ):
         open_prepared([folder])
 

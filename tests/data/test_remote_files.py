@@ -101,7 +101,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The waits before a try, which take no time here; and files may leave as soon as they were used."""
     waits: list[int] = []
     monkeypatch.setattr(remote_files, "time", SimpleNamespace(time=time.time, time_ns=time.time_ns, sleep=waits.append))
-    monkeypatch.setattr(remote_files, "_OPENED_WITHIN", 0.0)
+    monkeypatch.setattr(remote_files, "_KEEP_SECONDS", 0.0)
     return waits
 
 
@@ -148,7 +148,7 @@ def test_what_is_a_url() -> None:
     assert not any(map(is_url, ("data/a", "/data/a", "c:/a", "c://a", "hub:a", "s3:bucket", "", "@prepare")))
     with pytest.raises(
         DomainbertError,
-        match=r"^cache: not given, and s3://\*\*\*@b/c|^cache: not given, and s3://u:\*\*\*@b/c is read",
+        match=r"^cache: missing, but s3://\*\*\*@b/c|^cache: missing, but s3://u:\*\*\*@b/c is a URL",
     ):
         open_files("s3://u:secret@b/c", None)
 
@@ -218,7 +218,7 @@ def test_a_file_that_never_finds_room(server: Server, tmp_path: Path) -> None:
     assert files.path(FILES[0]).stat().st_size == 2_500
     with pytest.raises(
         DomainbertError,
-        match=r"^cache.gigabytes: 3e-06, and a file of the corpus has 3,001 bytes; expected room for the files",
+        match=r"^cache.gigabytes: 3e-06, but a file of the corpus has 3,001 bytes; expected room for the files",
     ):
         files.path(FILES[3])
     assert names(files) == {FILES[0].name}
@@ -340,7 +340,7 @@ def test_no_network_is_one_sentence(cache: CacheConfig) -> None:
 
 def test_what_will_not_change_is_not_tried_again(server: Server, cache: CacheConfig) -> None:
     files = RemoteFiles(server.url, cache)
-    with pytest.raises(DomainbertError, match=r"/corpus/none: FileNotFoundError: .*; expected 7 bytes: the run"):
+    with pytest.raises(DomainbertError, match=r"/corpus/none: FileNotFoundError: .*; expected 7 bytes: start the run"):
         files.path(FileFacts("none", 7, "0" * 64))
     server.fault = lambda number: "forbidden"
     with pytest.raises(DomainbertError, match=r"/corpus/b: ClientResponseError: 403, "):
@@ -356,7 +356,7 @@ def test_what_will_not_change_is_not_tried_again(server: Server, cache: CacheCon
 
 
 def test_a_copy_that_was_just_given_stays(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_files, "_OPENED_WITHIN", 1_000.0)
+    monkeypatch.setattr(remote_files, "_KEEP_SECONDS", 1_000.0)
     files = RemoteFiles(server.url, CacheConfig(str(tmp_path / "cache"), 3e-6))
     path = files.path(FILES[0])
     files.path(FILES[1])

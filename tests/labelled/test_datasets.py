@@ -19,8 +19,7 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import NerFormat, TaggedFormat
 from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, read_set
-from domainbert.runner.manifest import make_seal
-from domainbert.runner.stage_table import load_stage
+from domainbert.settings.facts import hashes_of_inputs
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import node_of
 from domainbert.stages.check import check
@@ -35,7 +34,7 @@ from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.token_labels.config import TokenLabels
 
-PAGE = Path(__file__).parents[2] / "docs/labelled-files.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/labelled-files.md"
 TEXT = Value("string")
 UP_DOWN = ClassLabel(names=["up", "down"])
 TAGS = ClassLabel(names=["O", "B-gene", "I-gene"])
@@ -262,7 +261,8 @@ def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> Non
         "hub:hub: expected hub_split to name one of its splits: 'train', 'test'"
     )
     assert problem_of(Classification(), "hub:hub/absent").startswith("hub:hub/absent: the data set cannot be read: ")
-    assert problem_of(Classification(), "hub:../secret").startswith("hub:../secret: is no name on the Hugging Face hub")
+    said = "hub:../secret: not a valid name on the Hugging Face hub"
+    assert problem_of(Classification(), "hub:../secret").startswith(said)
     asked = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **rest: asked.append((names, rest)) or CLASSES)
     assert classes(read_labelled(Classification(), "hub:me/data@v1")) == NAMED
@@ -310,19 +310,19 @@ def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
     }
     found, _ = settings_of({**given, "train": hub})
     assert found.plain["train"] == "hub:hub"
-    seals = []
+    hashes = []
     for rows in (CLASSES, CLASSES.select([0])):
-        Path("saved").rename(f"saved-{len(seals)}")
+        Path("saved").rename(f"saved-{len(hashes)}")
         rows.save_to_disk("saved")
-        seals.append(make_seal(load_stage("finetune"), found, FileHashes(), {})["inputs"]["saved"])
-    assert seals[0] != seals[1]
+        hashes.append(hashes_of_inputs(found, FileHashes())["saved"])
+    assert hashes[0] != hashes[1]
 
 
 @pytest.mark.parametrize(
     ("train", "problem"),
     [
-        ("hub:../a", "train: hub:../a: is no name on the Hugging Face hub"),
-        ("me/data", "train: me/data does not exist; expected a file or folder, or hub:me/data for a data set of the"),
+        ("hub:../a", "train: hub:../a: not a valid name on the Hugging Face hub"),
+        ("me/data", "train: me/data does not exist; expected a file or folder, or hub:me/data for a data set on the"),
         ({"path": "rows.jsonl", "hub_config": "a"}, "train.hub_config: found 'a' with rows.jsonl; expected hub:NAME"),
     ],
 )

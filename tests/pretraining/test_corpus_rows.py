@@ -25,7 +25,7 @@ def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
 
 def test_unigram_entropy_by_hand(toy_corpus, toy_tokenizer, monkeypatch):
     """Of the tokens that may be hidden: unknown ones are not."""
-    monkeypatch.setattr(splits, "_COUNTED_AT_ONCE", 100)
+    monkeypatch.setattr(splits, "_CHUNK_TOKENS", 100)
     read, validation = (
         [token for token in split.take(0, split.num_tokens).tolist() if token not in toy_tokenizer.special_ids]
         for split in (toy_corpus.train, toy_corpus.validation)

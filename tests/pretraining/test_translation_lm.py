@@ -100,7 +100,7 @@ def test_a_pair_stands_in_a_row_as_the_tokenizer_frames_it(reader: PackedRowsRea
 def test_sentence_pairs_cut_no_text_from_its_translation(reader: PackedRowsReader) -> None:
     """A segment that began with a separator would give away that it was swapped."""
     objective = SentencePairs(relation="order").build(reader.objective.tokenizer)
-    with pytest.raises(DomainbertError, match="prepared: has texts with their translations, which SentencePairs would"):
+    with pytest.raises(DomainbertError, match="prepared: the corpus has pairs of a text and its translation"):
         objective.lay_out(reader.split, LENGTH)
 
 

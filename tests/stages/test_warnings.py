@@ -62,7 +62,7 @@ def test_the_loss_without_context_is_that_of_the_best_guess(
     masking: MaskingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted out over every pair of an entry and what is seen in its place, the hidden one among them."""
-    monkeypatch.setattr(masked_lm, "_LEARNT", -10.0)
+    monkeypatch.setattr(masked_lm, "_MARGIN", -10.0)
     rng = np.random.default_rng(0)
     guess, truth = (rng.dirichlet(np.full(50, 0.2)) + 1e-4 for _ in range(2))
     guess, truth = guess / guess.sum(), truth / truth.sum()

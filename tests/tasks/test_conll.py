@@ -98,7 +98,7 @@ def test_columns_by_number(write):
         ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
         ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
         ("A O\n\ufeffb O\n", ":2: a byte order mark; expected it only at the beginning of the file"),
-        ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected none but"),
+        ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected it only"),
         ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D after -DOCSTART-; expected lines that end in"),
         ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 after -DOCSTART-; expected lines that end in"),
         ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),

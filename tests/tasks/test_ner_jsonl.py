@@ -255,9 +255,7 @@ def test_exports_of_doccano(tmp_path: Path) -> None:
         read_ner(older)
     assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
     broken = write(tmp_path / "c.jsonl", [{"text": "A loan", "entities": [{"label": "x", "from": 2, "to": 6}]}])
-    with pytest.raises(
-        DomainbertError, match=r"start null, end null; .*doccano calls them start_offset and end_offset"
-    ):
+    with pytest.raises(DomainbertError, match=r"start null, end null; .*start_offset and end_offset in doccano"):
         read_ner(broken)
 
 

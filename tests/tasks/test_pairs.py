@@ -136,7 +136,7 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
     assert len(encode_file(task, file, tokenizer, 11)) == 3
     with pytest.raises(
         DomainbertError,
-        match=r"a.jsonl:3: a pair of 4 and 4 tokens, for which a window \(max_length\) has room for 7; expected a "
+        match=r"a.jsonl:3: a pair of 4 and 4 tokens; a window \(max_length\) has room for 7; expected a "
         "first text of at most 3 tokens, because each window contains all of it",
     ):
         encode_file(task, file, tokenizer, 10)
