@@ -18,8 +18,7 @@ from domainbert.distillation.students import build_student, student_config
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model, family, name_map
-from domainbert.encoders.head_config import pooled
-from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.heads import EncoderWithHead, pooled
 from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed

@@ -235,7 +235,7 @@ def test_the_same_model_gives_the_same_bytes_and_a_failure_leaves_no_file(tmp_pa
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
     assert (tmp_path / "a.int8.onnx").read_bytes() == (tmp_path / "b.int8.onnx").read_bytes()
     assert len(list(tmp_path.iterdir())) == 4
-    monkeypatch.setattr("domainbert.serving.onnx.graph._MOST_BYTES", 1000)
+    monkeypatch.setattr("domainbert.serving.onnx.graph._MAX_BYTES", 1000)
     with pytest.raises(DomainbertError, match=r"c\.onnx: 0\.0 GiB of weights; expected less than the 2 GiB of an ONNX"):
         write_onnx(tmp_path / "c.onnx", model)
     assert len(list(tmp_path.iterdir())) == 4

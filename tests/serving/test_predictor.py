@@ -11,7 +11,6 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from domainbert.serving.parts import compute_in_parts
 
 import domainbert
 from domainbert.base.errors import DomainbertError
@@ -25,6 +24,7 @@ from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.tagger import Tagger
+from domainbert.tasks.packed_logits import compute_in_parts
 from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_text
 from domainbert.training import precision
@@ -257,7 +257,7 @@ def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural
     classifier, tagger = (load_predictor(runs / f"{task}-pretrained", "32-true") for task in ("classification", "ner"))
     texts = [" ".join(10 * natural), natural[0], " ".join(4 * natural)]
     wanted = [one.predict(texts) for one in (classifier, tagger)]
-    monkeypatch.setattr("domainbert.serving.predictor._MAX_TOKENS_ON_CPU", 400)
+    monkeypatch.setattr("domainbert.tasks.packed_logits._MAX_TOKENS_ON_CPU", 400)
     most, windows = [], []
     for one in (classifier, tagger):
         one.runtime.model.encoder.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))

@@ -65,11 +65,11 @@ def test_a_student_learns_and_loads_in_transformers(runs):
 
 def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
     """Stopped by a signal, resumed: the weights are those of an undisturbed run, bit for bit; no teacher is saved."""
-    from domainbert.distillation.distilling import CorpusDistillation
+    from domainbert.distillation.on_corpus import Distillation
 
     losses = [SoftTargets(), HiddenMSE(), Relations(relation_heads=4), AttentionMSE(), AttentionKL(weight=0.1)]
     whole = run(runs, "distil-whole", losses, steps=8, checkpoint_every=100)
-    step = CorpusDistillation.training_step
+    step = Distillation.training_step
     out = runs / "distil-stopped"
 
     def stop_in_the_fifth(self, batch, index):
@@ -80,10 +80,10 @@ def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, batch, index)
 
-    monkeypatch.setattr(CorpusDistillation, "training_step", stop_in_the_fifth)
+    monkeypatch.setattr(Distillation, "training_step", stop_in_the_fifth)
     with pytest.raises(TrainingStopped):
         run(runs, "distil-stopped", losses, steps=8, checkpoint_every=100)
-    monkeypatch.setattr(CorpusDistillation, "training_step", step)
+    monkeypatch.setattr(Distillation, "training_step", step)
     state = max((out / "checkpoints").rglob("*.pt"))
     names = list(torch.load(state, weights_only=True)["model"])
     assert any("losses.losses.1.projections" in name for name in names) and not any("teacher" in n for n in names)

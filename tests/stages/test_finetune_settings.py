@@ -134,7 +134,7 @@ def test_epoch_and_seed_are_chosen_by_the_metric_that_is_asked_for(runs: Any, me
 
 def test_the_loss_of_validation_is_that_of_all_pieces_of_words(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a tagger, whose batches have different numbers of them: the loss of one batch with all sentences."""
-    monkeypatch.setattr("domainbert.stages.labelled_training._VALIDATION_TOKENS", 100)
+    monkeypatch.setattr("domainbert.tasks.labelled_data._VALIDATION_TOKENS", 100)
     changes = {"max_epochs": 1, "seeds": (1,), "max_length": 16, "select_by": "loss"}
     folder = runs.finetune("tagger-by-loss", "ner", **changes)
     predictor, (row,) = load_tagger(folder, "32-true"), runs.results["tagger-by-loss"]["seeds"]
