@@ -19,6 +19,8 @@ from domainbert.stages.warnings import distillation_warnings, say
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
+    from domainbert.distillation.on_corpus import Distillation
+    from domainbert.pretraining.data_module import PretrainingData
     from domainbert.stages.early_checks import Given
 
 
@@ -72,33 +74,13 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     """
     import lightning
 
-    from domainbert.data.prepared import open_prepared
-    from domainbert.distillation.on_corpus import Distillation
-    from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
     from domainbert.pretraining.phases import tokens_seen
     from domainbert.training.fit import Steps
 
     lightning.seed_everything(settings.seed, verbose=False)
-    module = Distillation(
-        [inputs.model(path) for path in settings.teachers],
-        settings.losses,
-        student=settings.student,
-        masking=settings.masking,
-        optim=settings.optim,
-        schedule=settings.schedule,
-        seed=settings.seed,
-        unfreeze_every=settings.unfreeze_every,
-        dropout=settings.dropout,
-        activation_checkpointing=settings.activation_checkpointing,
-    )
-    data = PretrainingData(
-        open_prepared(settings.prepared, cache=settings.cache),
-        max_length=settings.phases,
-        batch_size=settings.batch_size,
-        num_workers=settings.num_workers,
-    )
+    module, data = _module_and_data(settings, inputs)
     data.resolve(module, "fit")
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
     train, masked_lm, weighted = data.plan(steps.total), module.objective, module.losses
@@ -133,6 +115,32 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     }
     module.save_pretrained(out, module.card(facts, settings.card))
     return metrics
+
+
+def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, PretrainingData]:
+    from domainbert.data.prepared import open_prepared
+    from domainbert.distillation.on_corpus import Distillation
+    from domainbert.pretraining.data_module import PretrainingData
+
+    module = Distillation(
+        [inputs.model(path) for path in settings.teachers],
+        settings.losses,
+        student=settings.student,
+        masking=settings.masking,
+        optim=settings.optim,
+        schedule=settings.schedule,
+        seed=settings.seed,
+        unfreeze_every=settings.unfreeze_every,
+        dropout=settings.dropout,
+        activation_checkpointing=settings.activation_checkpointing,
+    )
+    data = PretrainingData(
+        open_prepared(settings.prepared, cache=settings.cache),
+        max_length=settings.phases,
+        batch_size=settings.batch_size,
+        num_workers=settings.num_workers,
+    )
+    return module, data
 
 
 def check_arguments(given: Given) -> None:

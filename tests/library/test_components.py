@@ -67,7 +67,7 @@ def test_texts_that_make_no_tokenizer_are_one_sentence(arguments: Any, message: 
 def test_a_corpus_that_cannot_be_prepared_is_one_sentence(folder: Path, tmp_path: Path) -> None:
     text = folder / "corpus.txt"
     whole = CorpusConfig([Source(str(text), documents="line")], validation_fraction=0)
-    with pytest.raises(DomainbertError, match="validation_fraction: found 0; expected more"):
+    with pytest.raises(DomainbertError, match="validation_fraction: found 0; expected a positive value"):
         prepare_corpus(whole, folder / "model", tmp_path / "a")
     with pytest.raises(DomainbertError, match=r"sources\[0\].path: .*nothing.txt: no such file or folder"):
         prepare_corpus(tmp_path / "nothing.txt", folder / "model", tmp_path / "b")

@@ -313,7 +313,7 @@ def test_the_names_of_other_libraries_lead_to_settings_that_there_are() -> None:
 )
 def test_a_model_that_is_no_folder_may_be_one_of_the_hub(stage: str, text: str) -> None:
     problems = read(load_stage(stage).function, text + "\n")[1]
-    said = "bert-base-uncased does not exist; expected a file or folder, or hub:bert-base-uncased for a model of the"
+    said = "bert-base-uncased does not exist; expected a file or folder, or hub:bert-base-uncased for a model on the"
     assert len([problem for problem in problems if said in problem]) == 1
     problems = read(load_stage("finetune").function, "train: bert-base-uncased\n")[1]
     assert f"0.yaml:1: train: {said.replace('a model', 'a data set')} Hugging Face hub" in problems
