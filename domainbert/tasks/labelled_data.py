@@ -17,7 +17,7 @@ from domainbert.data.examples import Example
 from domainbert.data.types import Batch, Share
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled
-from domainbert.labelled.read import LabelledSource, read_labelled
+from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, check_set_known
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.config import TaskConfig
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from domainbert.data.order import GlobalOrder
     from domainbert.training.module import TrainedModule
 
-LabelledInput = LabelledSource | Labelled[Any]
+LabelledInput = str | Path | Any  # of a type with `Iterable`, jsonargparse replaces a path by the content of its file
 """A labelled set: a path or several, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a set that has been read."""
 
 _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory

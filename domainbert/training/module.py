@@ -88,6 +88,7 @@ class TrainedModule(lightning.LightningModule):
 
     def set_models(self, model: EncoderWithHead, others: Mapping[str, EncoderWithHead] = MappingProxyType({})) -> None:
         """Set the models to train."""
+        del self.others  # registered again after the model, so that the parameters of the model come first
         self.model, self.others = model, nn.ModuleDict(dict(others))
 
     def resolve(self, data: TrainingData, stage: str) -> None:

@@ -94,7 +94,7 @@ def test_without_context_the_guess_is_of_what_was_hidden_in_training(
 
 @pytest.mark.parametrize("other", [{"whole_word": True}, {"spans": "ngram"}])
 def test_words_have_no_frequency(other: dict[str, Any]) -> None:
-    with pytest.raises(DomainbertError, match=rf"frequency_power: 0\.5 beside {next(iter(other))}; expected single"):
+    with pytest.raises(DomainbertError, match=rf"frequency_power: 0\.5 with {next(iter(other))}; expected neither"):
         MaskingConfig(frequency_power=0.5, **other)
 
 
