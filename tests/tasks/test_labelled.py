@@ -290,7 +290,7 @@ def test_ner_jsonl_equals_conll(write):
             ":1: 'tags' contains the number 0; expected names of tags, or label_names",
         ),
         ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
-        ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' holds \"\""),
+        ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' contains \"\""),
         ('{"tokens": ["a"], "tags": ["O"], "tags": ["B-x"]}', ":1: JSON that cannot be read (the key 'tags' more than"),
         ('{"tokens": ["a"], "tags": ["B-x "]}', ":1: tag 'B-x '; expected a type of visible characters"),
         ('{"tokens": ["a"], "tags": ["B-x\\n"]}', ":1: tag 'B-x\\n'; expected a type of visible characters"),
