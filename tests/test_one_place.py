@@ -44,7 +44,12 @@ ROOMS = [
     Room(TaskConfig, "tasks", 8, ("serving/by_name.py", "samples", "stages/sample.py", "labelled/annotation_tools.py")),
     Room(EncoderConfig, "encoders", 9),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
-    Room(TokenizerKindConfig, "tokenization/kinds", 3, ("stages/vocab.py", "tokenization/bert.py")),
+    Room(
+        TokenizerKindConfig,
+        "tokenization/kinds",
+        3,
+        ("stages/vocab.py", "tokenization/bert.py", "tokenization/from_texts.py"),
+    ),
     # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
     Room(
         ObjectiveConfig,
