@@ -9,12 +9,14 @@ from pathlib import Path
 
 from domainbert.base.choices import as_plain
 from domainbert.base.freshness import INPUT_FILES, Freshness, flatten
-from domainbert.base.hashes import HASHES, FileHashes
+from domainbert.base.hashes import HASHES, FileHashes, hash_json
 from domainbert.base.marks import ORDERED, SPEED_ONLY
 from domainbert.base.ranks import launch_id, started_together
 from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.schema import marked
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
+
+_STREAM = "stream "
 
 
 def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[str, str]:
@@ -22,7 +24,7 @@ def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[st
 
     The content of a stream cannot be hashed, so each read counts as new; all processes of a launch share a value.
     """
-    reading = f"stream {launch_id() if started_together() > 1 else uuid.uuid4().hex}"
+    reading = f"{_STREAM}{launch_id() if started_together() > 1 else uuid.uuid4().hex}"
     return {str(path): hashes.of(path) for path in settings.inputs} | {str(path): reading for path in settings.streams}
 
 
@@ -35,7 +37,8 @@ def stage_facts(
     content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages
     count by their `keys`.
     """
-    contents = {path: f"{Path(path).name} {digest}" for path, digest in inputs.items()}
+    digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
+    contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
     config = replace_strings(settings.plain, {**contents, **settings.references})
     speed_only = {*marked(kind, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
     facts = {name: fact for name, fact in flatten(config).items() if not _is_below(name, speed_only)}

@@ -185,8 +185,11 @@ SMILING = "\U0001f600 A loan"
             [task(by(1, result(5, 9, "x", text="loan")), text=SMILING)],
             "result[0]: the offsets 5-9 of 'loan' count UTF-16 code",
         ),
-        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: labels a JSON list; expected a list of one"),
-        ([task(by(1, result("/p[1]", "/p[1]", "x")))], 'entities[0]: start "/p[1]", end "/p[1]"; expected numbers'),
+        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: labels a JSON list; expected a list with one label"),
+        (
+            [task(by(1, result("/p[1]", "/p[1]", "x")))],
+            'entities[0]: start "/p[1]", end "/p[1]"; expected character offsets',
+        ),
         ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not at word boundaries"),
         ([{"data": {"body": ""}, "annotations": []}], "no key 'text'; found 'body'"),
         ([{"data": {"text": "a"}, "completions": []}], "no key 'annotations'; found 'data', 'completions'"),

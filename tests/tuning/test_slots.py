@@ -35,7 +35,7 @@ def test_gpus_are_among_those_that_the_worker_was_given(monkeypatch: pytest.Monk
 def test_without_an_outer_choice_gpus_are_those_of_the_machine() -> None:
     check_gpus((7,), {})
     for hidden in ("", "-1", "-1,0"):
-        with pytest.raises(DomainbertError, match="gpus: found 0; CUDA_VISIBLE_DEVICES shows 0 of them"):
+        with pytest.raises(DomainbertError, match="gpus: found 0; CUDA_VISIBLE_DEVICES has 0 GPUs"):
             check_gpus((0,), {"CUDA_VISIBLE_DEVICES": hidden})
 
 
