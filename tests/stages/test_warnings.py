@@ -93,7 +93,7 @@ def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:
     entropy = result["validation"]["unigram_entropy"]
     assert 0.3 <= entropy - result["loss_without_context"] < 1.0
     assert (
-        f"the validation loss is {result['validation']['loss']:.4f}, and {result['loss_without_context']:.4f}"
+        f"the validation loss is {result['validation']['loss']:.4f}, but {result['loss_without_context']:.4f}"
         in warning
     )
     assert f"warning: {warning}" in capsys.readouterr().out

@@ -30,10 +30,16 @@ class Graded:
     grade: float
 
 
+def mean_error(counts: NDArray[Any]) -> NDArray[Any]:
+    """Mean absolute errors of counts (..., 1, 2): sums of absolute errors, and numbers of texts."""
+    errors: NDArray[Any] = counts[..., 0, 0] / counts[..., 0, 1]
+    return errors
+
+
 class GradeScoring(CountedScoring):
     """A test set: of each text the absolute error and 1, whose sums give the mean absolute error."""
 
-    statistics: ClassVar[dict[str, Any]] = {"mae": lambda counts: counts[..., 0, 0] / counts[..., 0, 1]}
+    statistics: ClassVar[dict[str, Any]] = {"mae": mean_error}
 
     @override
     def row(self, item: GradedText, prediction: Graded) -> dict[str, Any]:
