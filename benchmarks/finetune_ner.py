@@ -93,7 +93,7 @@ def train_domainbert(
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
     amounts, out = settings.sentences_of_steps(), empty(CACHE / "finetune")
-    asked = Finetune(
+    stage = Finetune(
         model=settings.model,
         task=task_of(),
         train=settings.train,
@@ -120,13 +120,13 @@ def train_domainbert(
             return [without_other_pretokens(example) for example in found] if kept else found
 
     lightning.seed_everything(settings.seed, verbose=False)
-    module = TakesTurns(asked.model, asked.task, optim=asked.optim, schedule=asked.schedule, seed=settings.seed)
-    data = Sentences(asked.task, asked.train, asked.validation, batch_size=BATCH_SIZE, num_workers=num_workers)
+    module = TakesTurns(stage.model, stage.task, optim=stage.optim, schedule=stage.schedule, seed=settings.seed)
+    data = Sentences(stage.task, stage.train, stage.validation, batch_size=BATCH_SIZE, num_workers=num_workers)
     data.resolve(module, "fit")
     if settings.word_by_word:
         module.task.valid = None
     adapt(module)
-    result = fit_labelled("finetune", module, data, asked, out)
+    result = fit_labelled("finetune", module, data, stage, out)
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(module.trainer.precision))
 
 

@@ -50,7 +50,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
     from domainbert.tasks.labelled_data import LabelledData
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
-    asked = Finetune(
+    stage = Finetune(
         model=settings.model,
         task=task_of(head),
         train=settings.train,
@@ -79,16 +79,16 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
             by_word.reset()
 
     lightning.seed_everything(settings.seed, verbose=False)
-    module = ScoredTwice(asked.model, asked.task, optim=asked.optim, schedule=asked.schedule, seed=settings.seed)
-    data = LabelledData(asked.task, asked.train, asked.validation, batch_size=BATCH_SIZE, num_workers=0)
+    module = ScoredTwice(stage.model, stage.task, optim=stage.optim, schedule=stage.schedule, seed=settings.seed)
+    data = LabelledData(stage.task, stage.train, stage.validation, batch_size=BATCH_SIZE, num_workers=0)
     data.resolve(module, "fit")
     task, validation = module.task, module.validation
     by_word = task.metric()
     with tempfile.TemporaryDirectory() as out:
-        result = fit_labelled("finetune", module, data, asked, Path(out))
+        result = fit_labelled("finetune", module, data, stage, Path(out))
     if models is not None:
         saved = models / f"{head}-{head_lr:g}" / f"seed-{settings.seed}"
-        save_seed(saved, module, asked, "Fine-tuned", {}, result, None)
+        save_seed(saved, module, stage, "Fine-tuned", {}, result, None)
     keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1", "crf left out": "f1_by_word"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
 

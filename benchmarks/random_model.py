@@ -13,7 +13,7 @@ from prepared_corpus import prepared_corpus
 from pretraining import named_encoder
 
 from domainbert.data.prepared import open_prepared
-from domainbert.models.folder import save_model
+from domainbert.models.saving import save_model
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import load_tokenizer
 

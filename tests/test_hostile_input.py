@@ -200,7 +200,7 @@ def model_folder(tmp_path: Path) -> Path:
     from domainbert.encoders.bert.config import BertConfig
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
-    from domainbert.models.folder import save_model
+    from domainbert.models.saving import save_model
     from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
     from domainbert.tokenization.load import DomainTokenizer
 

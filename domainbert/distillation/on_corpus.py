@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Dataset
 from torchmetrics import MetricCollection, SumMetric
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
@@ -29,7 +30,8 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.card import card_head, model_card
 from domainbert.models.card_config import CardConfig
-from domainbert.models.folder import ModelFolder, load_model, open_model, save_model
+from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.models.saving import save_model
 from domainbert.models.tensors import predicts_entries
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import MaskingConfig
@@ -59,11 +61,11 @@ class Distillation(Distilling, RowsModule):
     Args:
         teachers: model folders, usually one; several are an ensemble, whose logits are averaged.
         losses: of the student; their weighted sum is minimised.
-        student: its architecture, and what it takes over from the first teacher.
+        student: architecture of the student, and the weights that it copies from the first teacher.
         masking: tokens that are hidden in what all read.
-        optim, schedule: see there; `head_lr` is also the learning rate of projections.
-        seed: of new weights and the dropout; data without a seed of its own has its order and masks by it.
-        unfreeze_every: optimizer steps after which one layer more learns, from the top; 0 lets all learn at once.
+        optim, schedule: optimizer and learning-rate schedule; `head_lr` is also the learning rate of projections.
+        seed: random seed of new weights, dropout, and of data without a seed (order, masks).
+        unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
         dropout: of the student while it is trained; None leaves it.
         activation_checkpointing: compute each layer again in the backward pass, which saves memory.
 
@@ -187,7 +189,7 @@ class Distillation(Distilling, RowsModule):
         return weighted
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         means = self.losses.means(self._sums(batch), batch | {"num_outputs": batch["num_targets"]})
         return self.note_loss(self.losses.total(means), means)
 
@@ -203,19 +205,8 @@ class Distillation(Distilling, RowsModule):
         for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
             self.sums[name].update(value)
 
-    def on_validation_epoch_end(self) -> None:
-        """Log each loss and their weighted sum."""
-        self._report("validation")
-
-    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add a batch of the test set to the sums."""
-        self.validation_step(batch, batch_idx)
-
-    def on_test_epoch_end(self) -> None:
-        """Log each loss on the test set and their weighted sum."""
-        self._report("test")
-
-    def _report(self, stage: str) -> None:
+    @override
+    def report(self, stage: str) -> None:
         sums = self.sums.compute()
         self.sums.reset()
         means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
@@ -227,7 +218,7 @@ class Distillation(Distilling, RowsModule):
 
         Args:
             folder: made if there is none.
-            card: text of the model card; None writes what is known.
+            card: text of the model card; None writes a default card.
 
         Raises:
             DomainbertError: the student does not exist yet; a weight is not finite.
@@ -264,7 +255,7 @@ class Distillation(Distilling, RowsModule):
             student = replace(student, hard_loss=hard)
         teacher = None
         if self.losses.needs_teacher:
-            asked = self.losses.layers(1), positions if "predicted" in reads else None, every
+            observed = self.losses.layers(1), positions if "predicted" in reads else None, every
             with torch.no_grad():
-                teacher = mean_outputs([observe(one, batch, *asked) for one in self.teachers])
+                teacher = mean_outputs([observe(one, batch, *observed) for one in self.teachers])
         return self.losses.sums(student, teacher, places)

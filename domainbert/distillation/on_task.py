@@ -52,13 +52,13 @@ class TransferData(LabelledData):
     >>> TransferData(Ner(), "train.conll", unlabelled=["Prices rose."]).unlabelled_batch_size
     64
 
-    Args, beside those of `LabelledData`, which take keywords:
+    Args, keyword only, in addition to `LabelledData`:
         unlabelled: text of the domain, cut into sentences; or the contents themselves.
         max_unlabelled: sentences of it that are taken, drawn at random; None takes all.
-        unlabelled_batch_size: sentences of an optimizer step beside those of the training set.
+        unlabelled_batch_size: unlabelled sentences of an optimizer step.
 
     Attributes:
-        logits: what the teachers said of each example; None where they are asked while training.
+        logits: teacher logits of each example; None if the teachers run during training.
     """
 
     logits: MeanLabels | None = None
@@ -87,14 +87,14 @@ class TransferData(LabelledData):
 
     @cached_property
     def text(self) -> TransferText:
-        """The training set, and the sentences beside it."""
+        """Training set and unlabelled sentences."""
         train, given = self.labelled("train"), self.unlabelled
         if given is None or isinstance(given, CorpusConfig):
             return TransferText.of(train, given, self.max_unlabelled, self.resolved_task.word_splitting)
         return TransferText(train, given)
 
     def examples(self, name: str) -> list[Example]:
-        """As `LabelledData`; those of the training set with the unlabelled ones after them."""
+        """Examples of a set; the training set is followed by the unlabelled examples."""
         if name == "train" and name not in self._examples:
             self._examples[name] = self.text.encode(self.resolved_task, self.tokenizer, self.window)
         return super().examples(name)
@@ -107,7 +107,7 @@ class TransferData(LabelledData):
         return [self.order, *([GlobalOrder(len(text), self.unlabelled_batch_size, seed)] if text else [])]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
-        """Micro-batches of labelled and unlabelled text, with `teacher_logits` where the teachers were asked before."""
+        """Micro-batches of labelled and unlabelled text, with `teacher_logits` if they were computed before."""
         return DistillationBatches(self.examples("train"), self.tokenizer, self.orders, share, steps, self.logits)
 
 
@@ -122,7 +122,7 @@ class TaskDistillation(Distilling, FineTuning):
     >>> TaskDistillation(["model"], Ner(), [SoftTargets()], cache="soft-labels").top_k
     64
 
-    It validates, tests, predicts and saves as `FineTuning`. Teachers are not asked for logits where the batches bring
+    It validates, tests, predicts and saves as `FineTuning`. Teachers do not run if the batches contain
     these, and have the embeddings of all entries.
 
     Args:
@@ -130,11 +130,11 @@ class TaskDistillation(Distilling, FineTuning):
         task: the task, such as `Ner()`.
         losses: of the student; their weighted sum is minimised.
         model: model folder that the student starts from; None makes the student of the first teacher.
-        student: architecture of a student that is made of the first teacher, and what it takes over.
-        cache: folder where the teachers' logits are kept, so that each is asked once; None asks at every step.
+        student: architecture of a student made from the first teacher, and the weights that it copies.
+        cache: folder for teacher logits, so that each teacher runs once; None runs the teachers in every step.
         top_k: logits of each word or text that the cache keeps.
-        unfreeze_every: optimizer steps after which one layer more learns, from the top; 0 lets all learn at once.
-        precision: of the teachers that are asked before the training.
+        unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
+        precision: precision of teachers that run before the training.
         optim, schedule, seed, dropout, activation_checkpointing: as of `FineTuning`.
     """
 
@@ -194,7 +194,7 @@ class TaskDistillation(Distilling, FineTuning):
         return self.given_teachers
 
     def usual_window(self, task: Task[Any, Any]) -> int:
-        """What the student has positions for, but not more than its teachers were trained on."""
+        """Tokens of a window: the positions of the student, at most the length that its teachers were trained on."""
         teachers = self.ensemble(task)
         config = self.open().config if self.own_model is not None else self._student_config(teachers)
         return min(config.max_length, teachers.usual_length)
@@ -236,7 +236,7 @@ class TaskDistillation(Distilling, FineTuning):
                 loss.divergence, loss.unit = teaching.divergence, teaching.softmax_over
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
-        """See `FineTuning.resolve`; the teachers are asked before a training where there is a cache."""
+        """Build the models as `FineTuning`; with a cache, compute the teacher logits before a training."""
         if not self.is_built:
             self.ensemble(data.resolved_task)  # before new weights are drawn
         super().resolve(data, stage)
@@ -254,7 +254,7 @@ class TaskDistillation(Distilling, FineTuning):
             self.take_teachers([teacher.model for teacher in teachers.check(examples).predictors])
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         reads = self.losses.reads
         own = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
         student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None)
@@ -284,7 +284,7 @@ class TaskDistillation(Distilling, FineTuning):
         return replace(teacher, logits=given) if teacher.logits is None else teacher
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Run one teacher on a batch; its logits are those of words or texts, a CRF's its log-marginals."""
+        """Run one teacher on a batch; return logits of words or texts, or the log-marginals of a CRF."""
         outputs = observe(teacher, batch, self.losses.layers(1), positions)
         if outputs.logits is None:
             return outputs

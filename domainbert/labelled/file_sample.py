@@ -50,7 +50,7 @@ class Sample:
     quoting: Literal["double", "none"] = "double"
     """Quoting of CSV and TSV: `none` if the rows have equal widths only when quotes are ordinary characters."""
 
-    asked: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     """Options set by the user: `text_key`, `text_pair_key`, `label_key`."""
 
     @property
@@ -59,30 +59,30 @@ class Sample:
         return bool(self.rows)
 
 
-def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
+def look_at(file: Single, options: Mapping[str, str]) -> Sample:
     """Read the beginning of a file, or of a text file and its label file; raise `DomainbertError` if that fails."""
     if isinstance(file, LabelledFile) and file.label is not None:
         pairs = parallel_rows(file.texts, file.label, "text", "label")
-        return Sample(file.texts, "lines", rows=[row for _, row in islice(pairs, _ROWS)], asked=asked)
+        return Sample(file.texts, "lines", rows=[row for _, row in islice(pairs, _ROWS)], options=options)
     path = file if isinstance(file, Path) else file.texts
     if path.is_dir():
-        return Sample(path, "folder", asked=asked)
+        return Sample(path, "folder", options=options)
     if not (first := look(path)):
         raise DomainbertError(f"{path}: is empty; expected labelled texts")
     kind = evident_kind(first) or _TABLES.get(format_suffix(path))
     if kind == "jsonl" and not _is_one_object(first):
         value = _parsed(path) if _JSON_ARRAY.match("".join(first)) else None
         rows = [row for _, row in islice(json_rows(path, Problems(str(path))), _ROWS)]
-        return Sample(path, kind, rows=rows, value=value, asked=asked)
+        return Sample(path, kind, rows=rows, value=value, options=options)
     if kind == "jsonl" or (kind is None and first and _JSON.match("".join(first))):
-        return Sample(path, "json", value=_parsed(path), asked=asked)
+        return Sample(path, "json", value=_parsed(path), options=options)
     if kind == "csv" or kind == "tsv":
         table, problems = _table(path, kind, "double")
         plain, others = _table(path, kind, "none") if problems.messages else ([], problems)
         if plain and not others.messages:
-            return Sample(path, kind, rows=plain, asked=asked, quoting="none")
-        return Sample(path, kind, rows=table, asked=asked)
-    return Sample(path, "conll", words=_columns(path), asked=asked)
+            return Sample(path, kind, rows=plain, options=options, quoting="none")
+        return Sample(path, kind, rows=table, options=options)
+    return Sample(path, "conll", words=_columns(path), options=options)
 
 
 def _is_one_object(first: Sequence[str]) -> bool:
@@ -142,7 +142,7 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
         return TaggedSample([columns[-1] for columns in sample.words], f"in the last of {width} columns")
     first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
     words = next((key for key in _WORDS if isinstance(first.get(key), list)), None)
-    keys = (sample.asked["label_key"],) if "label_key" in sample.asked else _TAGS
+    keys = (sample.options["label_key"],) if "label_key" in sample.options else _TAGS
     tags = next((key for key in keys if words is not None and isinstance(first.get(key), list)), None)
     if words is None or tags is None:
         return None

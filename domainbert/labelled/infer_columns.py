@@ -130,9 +130,9 @@ def _values(sample: Sample, key: str) -> list[Any]:
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    text_key, pair_key = sample.asked.get("text_key"), sample.asked.get("text_pair_key")
+    text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     for option in ("text_key", "text_pair_key", "label_key"):
-        key = sample.asked.get(option)
+        key = sample.options.get(option)
         if key is not None and not any(key in row for row in sample.rows):
             expected = f"expected one of {listed(sample.rows[0])}"
             raise DomainbertError(f"{sample.path}: --{option} {key}: no row has it; {expected}")
@@ -158,8 +158,8 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
 
 
 def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
-    if "label_key" in sample.asked:
-        return sample.asked["label_key"]
+    if "label_key" in sample.options:
+        return sample.options["label_key"]
     keys = [key for key in sample.rows[0] if key not in (*texts, NAMES_KEY) and not is_answer(sample.rows, key)]
     common = [key for key in keys if key.lower() in _LABELS]
     candidates = common or [key for key in keys if _may_be_labels(_values(sample, key))]

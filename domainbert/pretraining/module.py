@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torchmetrics import Metric, SumMetric
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranks import process_rank
@@ -17,7 +18,8 @@ from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import SPARE
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import card_head, model_card
-from domainbert.models.folder import open_model, save_model
+from domainbert.models.folder import open_model
+from domainbert.models.saving import save_model
 from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.data_module import PretrainingData
@@ -187,19 +189,8 @@ class Pretraining(RowsModule):
             for name, metric in self._metrics(index).items():
                 metric.update(measured[name])
 
-    def on_validation_epoch_end(self) -> None:
-        """Log the objective's metrics of each text, with the name of a held-out text as a prefix."""
-        self._report("validation")
-
-    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add the metrics of a batch to the sums of the test set."""
-        self.validation_step(batch, batch_idx)
-
-    def on_test_epoch_end(self) -> None:
-        """Log the objective's metrics of the test set."""
-        self._report("test")
-
-    def _report(self, stage: str) -> None:
+    @override
+    def report(self, stage: str) -> None:
         for index, text in enumerate(self.texts):
             metrics = self._metrics(index)
             report = self.measuring.report({name: metric.compute() for name, metric in metrics.items()}, text)

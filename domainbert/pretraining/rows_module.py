@@ -66,6 +66,22 @@ class RowsModule(TrainedModule):
         """Return the micro-batches unchanged."""
         return rows
 
+    def report(self, stage: str) -> None:
+        """Log the metrics of a stage, `validation` or `test`, and reset the sums that `validation_step` adds to."""
+        raise NotImplementedError
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the metrics of the validation sets."""
+        self.report("validation")
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch of the test set to the sums."""
+        self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        """Log the metrics of the test set."""
+        self.report("test")
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the tokenizer, so that `load_from_checkpoint` needs no other file."""
         assert self.tokenizer is not None

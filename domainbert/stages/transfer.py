@@ -76,7 +76,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     """
     import torch
 
-    from domainbert.models.folder import save_with_vocabulary
+    from domainbert.models.saving import save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer.mixing import mix
     from domainbert.tokenization.matching import Origin, origins

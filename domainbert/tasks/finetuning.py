@@ -47,7 +47,7 @@ class FineTuning(TaskModule):
     >>> module.hparams["seed"], module.lr
     (2, 0.0001)
 
-    The labels are those of the training set; `setup` builds the model with a head for them. A batch holds the windows
+    `setup` takes the labels from the training set and builds the model with a head for them. A batch holds the windows
     of whole examples, packed: `input_ids`, `position_ids` and `segment_ids` (rows, length); the head gives logits (N,
     labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the global batch.
 
@@ -57,13 +57,13 @@ class FineTuning(TaskModule):
     Args:
         model: model folder to start from, or with `init="random"` and an `encoder` a tokenizer folder.
         task: the task, such as `Ner()`.
-        optim, schedule: see there; the schedule covers all steps of the Trainer.
-        seed: of a new head or encoder, and of the dropout; data without a seed of its own has its order by it.
+        optim, schedule: optimizer and learning-rate schedule, which covers all steps of the Trainer.
+        seed: random seed of new weights, dropout, and of the order of data without a seed.
         init: `pretrained` starts from the weights of the folder, `random` from new ones.
         encoder: architecture for `init="random"`; None takes the folder's.
         dropout: of the encoder while it is trained; None leaves it.
-        frozen_layers: the embeddings and so many layers do not learn; None lets all learn.
-        adversarial, r_drop: further losses, see there.
+        frozen_layers: freeze the embeddings and this number of lowest layers; None freezes nothing.
+        adversarial, r_drop: additional losses (`AdversarialConfig`, `RDropConfig`).
         activation_checkpointing: compute each layer again in the backward pass, which saves memory.
 
     Attributes:
@@ -120,7 +120,7 @@ class FineTuning(TaskModule):
 
     @classmethod
     def from_pretrained(cls, model: str | Path, task: TaskConfig, **arguments: Any) -> FineTuning:
-        """A module that starts from a model folder; the arguments are those of the constructor.
+        """Start from a model folder; the arguments are the same as of the constructor.
 
         `DomainbertError` if there is no model folder.
         """
@@ -187,12 +187,12 @@ class FineTuning(TaskModule):
             self._serve_anew()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
         means = {name: value / batch[self.task.counted] for name, value in self._sums(batch).items()}
         return self.note_loss(torch.stack([*means.values()]).sum(), means if len(means) > 1 else {})
 
     def _sums(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """The terms of the loss by name, summed over a micro-batch: the task's, and what is asked for beside it."""
+        """Return the terms of the loss by name, summed over a micro-batch: loss of the task and additional losses."""
         if self.adversarial is None:
             logits = self._logits(batch)
             sums = {"task": self.task.loss(logits, batch)}

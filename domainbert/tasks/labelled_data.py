@@ -52,7 +52,7 @@ class LabelledData(TrainingData):
     (64, 1)
 
     Texts are windowed and packed: nothing is cut. A training batch has the shapes that `FineTuning` describes; its
-    counts `num_examples` and `num_targets` are those of the global batch.
+    counts `num_examples` and `num_targets` refer to the global batch.
 
     Args:
         task: the task, such as `Ner()`, with the format of the files.
@@ -156,7 +156,7 @@ class LabelledData(TrainingData):
 
     @cached_property
     def contents(self) -> list[Content]:
-        """What is predicted: the contents of `predict`, or of the test set."""
+        """Contents to predict: the contents of `predict`, or of the test set."""
         given = self._given["predict"]
         if given is None:
             return self.labelled("test").contents
@@ -210,7 +210,7 @@ class LabelledData(TrainingData):
             self.tokenizer = load_tokenizer(Path(self.model))
 
     def _find_window(self, module: FineTuning | None, stage: str) -> None:
-        """Find the length of a window: that of a model which is there, or all that the encoder has positions for."""
+        """Return the tokens of a window: the window of the built model, or the number of positions of the encoder."""
         if "window" in vars(self):
             return
         usual, folder = self.max_length, self.model

@@ -21,7 +21,8 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.labelled.tagged_files import OF_A_CRF
 from domainbert.models.card import card_head, model_card
-from domainbert.models.folder import ModelFolder, folder_fields, save_model
+from domainbert.models.folder import ModelFolder
+from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.tasks.extra_losses_config import RDropConfig
 from domainbert.tasks.running import ModuleRuntime, gathered, numbers_of
@@ -84,7 +85,7 @@ class TaskModule(TrainedModule):
         self.task_config = cast(TaskConfig, from_plain(TaskConfig, task))
         self.validation: Sequence[Any] = ()
         self.scores: dict[str, float] = {}
-        self.teachers_told: tuple[str, ...] = ()
+        self.teacher_names: tuple[str, ...] = ()
         self.register_buffer("row", None, persistent=False)
         self._facts: dict[str, Any] | None = None  # of the task, from a checkpoint
         self._served: Task[Any, Any] | None = None  # as a saved model has it
@@ -100,7 +101,7 @@ class TaskModule(TrainedModule):
         """Take a model with a head for a task; windows have at most `max_length` tokens."""
         check_length(max_length, start.config)
         self.config, self.tokenizer, self.max_length = start.config, start.tokenizer, max_length
-        self.teachers_told = start.teachers
+        self.teacher_names = start.teachers
         start.model.encoder.activation_checkpointing = self.activation_checkpointing
         if self.frozen_layers is not None:
             start.model.encoder.freeze(self.frozen_layers)
@@ -169,7 +170,7 @@ class TaskModule(TrainedModule):
 
     @property
     def predictor(self) -> Any:
-        """What predicts with the model as it is now, such as a `Tagger`: as `load_predictor` once it is saved."""
+        """Predictor with the current weights, such as a `Tagger`; equal to `load_predictor` of the saved folder."""
         if self._served is None:
             self._served = self._task_of(self.task.labels, self._fields(self._task_facts(self.scores)))
             self._served.attach_head(self.model.head)
@@ -177,7 +178,7 @@ class TaskModule(TrainedModule):
         return self._served.predictor(self._served, ModuleRuntime(self, str(precision)))
 
     def _task_of(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
-        """The task as a model folder with these fields tells it."""
+        """Task of a model folder with these fields."""
         task = task_class(type(self.task_config)).of_folder(labels, fields)
         task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
         if (splitting := fields.get(SPLITTING_KEY)) is not None:
@@ -187,7 +188,7 @@ class TaskModule(TrainedModule):
     def _fields(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """The `config.json` of the model."""
         described = (self.model, self.config, self.tokenizer, self.task.head, self.task.labels)
-        return folder_fields(*described, self.teachers_told, facts)
+        return folder_fields(*described, self.teacher_names, facts)
 
     @property
     def _data(self) -> LabelledData:
@@ -200,7 +201,7 @@ class TaskModule(TrainedModule):
 
         Args:
             folder: made if there is none.
-            card: text of the model card; None writes what is known.
+            card: text of the model card; None writes a default card.
             scores: metrics of the validation that the model comes from; None takes the last one.
 
         Raises:
@@ -215,7 +216,7 @@ class TaskModule(TrainedModule):
         card = self._card(scores) if card is None else card
         head = (self.task.head, card, self.task.labels, self.max_length)
         whole = weights if self.entries is None else self.entries.put_back(weights)
-        told = self.task.scaling.folder_weights(self.task, whole), self.teachers_told, self._task_facts(scores)
+        told = self.task.scaling.folder_weights(self.task, whole), self.teacher_names, self._task_facts(scores)
         save_model(Path(folder), self.model, self.config, self.tokenizer, *head, *told)
 
     def _card(self, scores: Mapping[str, float]) -> str:

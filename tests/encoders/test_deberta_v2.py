@@ -25,7 +25,8 @@ from domainbert.encoders.layers import Dropout
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
-from domainbert.models.folder import load_model, save_model
+from domainbert.models.folder import load_model
+from domainbert.models.saving import save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token

@@ -14,7 +14,8 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import pooled
 from domainbert.labelled.items import Labelled
-from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.models.folder import load_model, open_model
+from domainbert.models.saving import save_model
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask

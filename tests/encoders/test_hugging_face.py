@@ -16,7 +16,8 @@ from domainbert.encoders.families import family, name_map
 from domainbert.encoders.layers import Attention, Dropout
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.folder import load_model, open_model
+from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer

@@ -24,7 +24,8 @@ from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
-from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.folder import load_model, open_model
+from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer

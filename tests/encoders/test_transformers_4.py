@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import save_model
+from domainbert.models.saving import save_model
 from tests.encoders.test_hugging_face import LABELS, make_tokenizer
 
 AUTO = {

@@ -15,7 +15,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from domainbert import BertConfig, train_tokenizer
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
-    from domainbert.models.folder import save_model
+    from domainbert.models.saving import save_model
 
     made = tmp_path_factory.mktemp("library")
     texts = [f"The high court heard case number {number}." for number in range(200)]

@@ -34,7 +34,8 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
-from domainbert.models.folder import load_model, save_model
+from domainbert.models.folder import load_model
+from domainbert.models.saving import save_model
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from domainbert.base.errors import DomainbertError
-from domainbert.models.folder import save_model
+from domainbert.models.saving import save_model
 from domainbert.serving.attention_maps import attention_maps
 from domainbert.serving.predictor import load_predictor
 from tests.encoders.conftest import REFERENCES, Reference

@@ -19,7 +19,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import save_model
+from domainbert.models.saving import save_model
 from domainbert.serving.attributions import STEPS, attributions
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.predictor import Predictor

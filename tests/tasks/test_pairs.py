@@ -17,7 +17,7 @@ from domainbert.distillation.teachers import load_teachers
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.rows import read_words_or_texts
-from domainbert.models.folder import save_model
+from domainbert.models.saving import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.early_checks import Given
 from domainbert.stages.evaluate import check_arguments

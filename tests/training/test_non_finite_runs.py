@@ -16,7 +16,8 @@ import domainbert.training.module as training_module
 from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
-from domainbert.models.folder import load_model, save_model, save_with_vocabulary
+from domainbert.models.folder import load_model
+from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.module import Pretraining

@@ -44,7 +44,7 @@ class NerRecognising(Recognising["Ner"]):
         first = sample.rows[0] if sample.rows else {}
         key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
         if key is not None and sample.kind == "jsonl":
-            format = NerFormat(text_key=sample.asked.get("text_key", "text"))
+            format = NerFormat(text_key=sample.options.get("text_key", "text"))
             return Recognised(kind(format=format), f"lists of entities under {key!r}", specificity=3)
         return Recognised(kind(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 

@@ -15,7 +15,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
-from domainbert.models.folder import save_model
+from domainbert.models.saving import save_model
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.module import Pretraining
 from domainbert.stages.prepare import prepare

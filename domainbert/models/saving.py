@@ -1,0 +1,131 @@
+"""Writes model folders, in the format of Hugging Face's `transformers`; `folder` reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.base.errors import DomainbertError, diverged
+from domainbert.encoders import families
+from domainbert.encoders.config import EncoderConfig
+from domainbert.models.folder import HEAD_KEY, TEACHERS_KEY, ModelFolder
+from domainbert.tokenization.load import DomainTokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from domainbert.encoders.heads import EncoderWithHead
+
+
+def save_model(
+    path: Path,
+    model: EncoderWithHead,
+    config: EncoderConfig,
+    tokenizer: DomainTokenizer,
+    head: str | None,
+    card: str,
+    labels: Sequence[str] = (),
+    max_length: int | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+    teachers: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model folder that `transformers` can load.
+
+    Args:
+        path: the folder; created if missing.
+        model, config: the encoder with its head, and its architecture.
+        tokenizer: saved with the weights.
+        head: the kind of head of the model; None saves only the encoder.
+        card: text of the model card (README.md).
+        labels: label names, in the order of the head's outputs.
+        max_length: longest input in training, saved with the tokenizer; None takes the encoder's positions.
+        weights: full state dict of a sharded model.
+        teachers: names of the teachers of a distilled model.
+        facts: further keys of `config.json`, for the model's task.
+
+    Raises:
+        TrainingFailed: a weight is not finite; nothing is written.
+    """
+    from domainbert.encoders.names import to_hugging_face
+    from domainbert.models.tensors import non_finite
+
+    tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
+    if problem := non_finite(tensors):
+        raise diverged(f"{path}: {problem}")
+    fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
+    _write_folder(path, tensors, fields, card)
+    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+
+
+def folder_fields(
+    model: EncoderWithHead,
+    config: EncoderConfig,
+    tokenizer: DomainTokenizer,
+    head: str | None,
+    labels: Sequence[str] = (),
+    teachers: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The `config.json` of a model folder; the arguments are those of `save_model`."""
+    fields = config.to_json() | {
+        "architectures": [families.architecture(config, head)],
+        "vocab_size": model.encoder.input_embeddings.num_embeddings,
+        **_special_ids(config, tokenizer),
+        "dtype": "float32",
+        **(facts or {}),
+    }
+    if families.family_kind(head) != head:
+        fields[HEAD_KEY] = head
+    if head is not None and model.head_config is not None:
+        fields |= model.head_config.to_json()
+    if teachers:
+        fields[TEACHERS_KEY] = list(teachers)
+    if labels:
+        fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
+        fields["label2id"] = {name: index for index, name in enumerate(labels)}
+    return fields
+
+
+def save_with_vocabulary(
+    path: Path, folder: ModelFolder, tensors: Mapping[str, Tensor], tokenizer: DomainTokenizer, card: str
+) -> None:
+    """Write a copy of a model with another vocabulary; its head is kept.
+
+    `tensors` come from `load_tensors`, with new word embeddings and masked-LM bias; only the values in `config.json`
+    that depend on the vocabulary change. If a weight is not finite, raise `DomainbertError` and write nothing.
+    """
+    from domainbert.models.tensors import non_finite
+
+    if problem := non_finite(tensors):
+        raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
+    config, family = folder.config, families.family(folder.config)
+    tensors = family.with_padding(tensors, config, tokenizer.pad_id)
+    vocab_size = len(tensors[family.per_entry(config)[0]])
+    fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
+    if "tie_word_embeddings" in fields:
+        fields["tie_word_embeddings"] = True  # equal tensors are saved once
+    _write_folder(path, tensors, fields, card)
+    tokenizer.save(path, config.max_length, config.num_token_types > 1)
+
+
+def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
+    """Ids of special tokens for `config.json`: the family's keys, and keys that the model's file already has."""
+    ids = {"pad_token_id": tokenizer.pad_id}
+    ids |= dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_id)
+    ids |= dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_id)
+    keys = {name for name in ids if name in config.special_ids or config.extra_fields.get(name) is not None}
+    return {name: number for name, number in ids.items() if name in keys}
+
+
+def _write_folder(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], card: str) -> None:
+    from safetensors.torch import save_file
+
+    path.mkdir(parents=True, exist_ok=True)
+    file = path / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
+    file.chmod(0o644)
+    (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (path / "README.md").write_text(card, encoding="utf-8")
