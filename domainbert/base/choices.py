@@ -176,14 +176,14 @@ def _import_class(base: type, name: str) -> type:
 def _checked(cls: object, base: type, name: str) -> type:
     """Return the class if it is a dataclass and a concrete subclass of `base`; raise `DomainbertError` otherwise."""
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
-        raise DomainbertError(f"{name} is not a subclass of {class_path(base)} with all its abstract methods")
+        raise DomainbertError(f"{name}: expected a subclass of {class_path(base)} that implements all abstract methods")
     if not dataclasses.is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
-        raise DomainbertError(f"{name} is not a dataclass; expected @dataclass(frozen=True) above it")
+        raise DomainbertError(f"{name}: not a dataclass; expected @dataclass(frozen=True) above the class")
     try:
         get_type_hints(cls)
     except NameError as error:
         hint = f"import it at the top of {cls.__module__}"
-        raise DomainbertError(f"{name}: a type in it is unknown ({error}); {hint}") from error
+        raise DomainbertError(f"{name}: the type of a field is unknown ({error}); {hint}") from error
     return cls
 
 

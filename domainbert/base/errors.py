@@ -16,6 +16,10 @@ _WITH_LINE = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
 
+NO_TASK_HEAD = "no trained task head; expected a model that finetune wrote"
+HALF_SURROGATE = "contains half a surrogate pair; expected valid Unicode"
+
+
 class DomainbertError(Exception):
     """The input or the configuration is wrong; the message says what, where, and what was expected.
 
@@ -101,6 +105,11 @@ def diverged(problem: str) -> TrainingFailed:
 
 class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
+
+
+def needs_package(packages: str, extra: str) -> str:
+    """Problem of optional packages that are not installed, with the command that installs them."""
+    return f"needs {packages}; run pip install 'domainbert[{extra}]'"
 
 
 def nearest(name: str, expected: Sequence[str]) -> str:

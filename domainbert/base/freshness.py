@@ -91,7 +91,7 @@ class Freshness:
         except DomainbertError:
             record = {}
         if not {*_RECORD_KEYS} <= set(record):
-            return None, f"{path.name} cannot be read, or is of an earlier version"
+            return None, f"{path.name} cannot be read, or was written by an earlier version"
         reason = self.reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
         if reason := reason or in_short(damaged_files(path.parent, record["outputs"], FileHashes())):
             return None, reason

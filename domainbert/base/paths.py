@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.redact import redact
 
 _PACKAGE = "package:"
@@ -157,7 +157,7 @@ def _from_hub(text: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise DomainbertError(f"{text}: needs huggingface_hub; run pip install domainbert[hub]") from error
+        raise DomainbertError(f"{text}: {needs_package('huggingface_hub', 'hub')}") from error
     for weights in ("model*.safetensors", "pytorch_model*.bin"):
         patterns = ["*.json", "*.txt", "*.md", weights]
         try:

@@ -186,10 +186,10 @@ class CorpusConfig:
         if in_parts:
             for number, source in enumerate(self.sources):
                 if source.hub_name is not None:
-                    problems.add(f"row_lengths: found beside corpus.sources[{number}], {source.path}; expected files")
+                    problems.add(f"row_lengths: found with corpus.sources[{number}], {source.path}; expected files")
             for name in ("languages", "select"):
                 if getattr(self, name) is not None:
-                    problems.add(f"row_lengths: found beside corpus.{name}; expected one of the two")
+                    problems.add(f"row_lengths: found with corpus.{name}; expected only one of them")
         problems.raise_if_any()
 
     @property

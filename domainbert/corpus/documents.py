@@ -135,7 +135,7 @@ def read_documents(
     if files is None and not any(report.documents(split) for split in ("train", "validation")):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
         dropped = f" ({reasons})" if reasons else ""
-        raise DomainbertError(f"corpus: no document left of {report.read:,} read{dropped}; expected at least one")
+        raise DomainbertError(f"corpus: all {report.read:,} documents were dropped{dropped}; expected at least one")
 
 
 def _read(
@@ -191,7 +191,7 @@ def _selected(
     means = [selection.mean(kept=True), selection.mean(kept=False)]
     report.add_selection([source.path for source in settings.like], len(selection.kept), kept, means)
     yield from selection.kept
-    raise DomainbertError("corpus: files have changed since their documents were weighed; run the stage again")
+    raise DomainbertError("corpus: files have changed since `select` scored their documents; run the stage again")
 
 
 def _texts_of(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
@@ -215,7 +215,7 @@ def _excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
     )
     paths = [source.path for source in sources]
     if not excluded.looked_for:
-        found = f"{', '.join(paths)} with {excluded.too_short:,} texts, all too short"
+        found = f"{', '.join(paths)}: all {excluded.too_short:,} texts are too short"
         raise DomainbertError(f"exclude: found {found}; expected texts of 8 words or more")
     report.exclusion = {"texts": paths, "looked_for": excluded.looked_for, "too_short": excluded.too_short}
     if files_ignored:

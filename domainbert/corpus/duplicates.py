@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 
 if TYPE_CHECKING:
     from datasketch import MinHash
@@ -62,8 +62,8 @@ class NearDuplicates(_SpillingTable):
         try:
             from datasketch import MinHash, MinHashLSH
         except ImportError as error:
-            advice = "pip install 'domainbert[near-duplicates]'"
-            raise DomainbertError(f"corpus.near_duplicate_threshold needs datasketch: {advice}") from error
+            problem = needs_package("datasketch", "near-duplicates")
+            raise DomainbertError(f"corpus.near_duplicate_threshold: {problem}") from error
         bands = MinHashLSH(threshold=min(threshold, _MAX_BAND_THRESHOLD), num_perm=_PERMUTATIONS)
         self.threshold, self.bands, self.rows = threshold, bands.b, bands.r
         self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)

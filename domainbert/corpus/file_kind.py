@@ -103,13 +103,13 @@ def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], settin
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _tab_columns(first)):
         raise DomainbertError(
-            f"{path}: {width} columns separated by tabs in every line, and no tags; expected `{setting}` to say what "
-            f"it is ({names})"
+            f"{path}: {width} columns separated by tabs in every line, and no tags; expected `{setting}` to set the "
+            f"format ({names})"
         )
     if possible:
         return FileKind(possible[0], _columns(first) if possible[0] == "conll" else None)
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
-    advice = f", or `{setting}` to say which kind it is" if setting else ""
+    advice = f", or `{setting}` to set the format" if setting else ""
     raise DomainbertError(f"{path}: {found}; expected {names}{advice}")
 
 

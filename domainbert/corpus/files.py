@@ -128,7 +128,7 @@ def read_text(path: Path) -> str:
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
     """Decode `data`, which begins at a line number; `DomainbertError` unless it is UTF-8 without NUL characters."""
     try:
-        text, found, start = data.decode("utf-8"), "a NUL character, as UTF-16 has", data.find(b"\0")
+        text, found, start = data.decode("utf-8"), "a NUL character (is the file UTF-16?)", data.find(b"\0")
         if start < 0:
             return text
     except UnicodeDecodeError as error:

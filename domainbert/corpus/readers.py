@@ -93,7 +93,7 @@ def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
             words = [columns[1] for _, columns in rows]
         elif len(words) > 1:
             expected = f"expected a column of words, or the {CONLLU_COLUMNS} columns of CoNLL-U"
-            raise DomainbertError(f"{path}:{rows[0][0]}: the first column numbers the words; {expected}")
+            raise DomainbertError(f"{path}:{rows[0][0]}: column 0 holds word numbers; {expected}")
     for (number, _), word in zip(rows, words, strict=True):
         if not word:
             raise DomainbertError(f"{path}:{number}: the column of words is empty; expected a word")

@@ -132,7 +132,7 @@ def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[i
             )
             return
     if rest := text[position + 1 :].strip():
-        problems.add(f"{path}: {reprlib.repr(rest)} behind the list; expected nothing")
+        problems.add(f"{path}: {reprlib.repr(rest)} after the list; expected the end of the file")
 
 
 def _after_space(text: str, position: int) -> int:
@@ -174,10 +174,10 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
             if columns and len(columns) != width:
                 problems.add(f"{path}:{begin}: {len(columns)} columns; expected {width} as in the header")
             elif delimiter == "\t" and (joined := _rows_in_quotes(lines, width)):
-                found = f"a quote joins {joined} lines that are {width} columns each, {reprlib.repr(lines[0])}"
+                found = f"an unbalanced quote joins {joined} lines of {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
-                    f"{path}:{begin}: {found}; expected a quote in a text to be doubled, and the text in quotes, or "
-                    "`quoting: none`"
+                    f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts, or `quoting: none` if "
+                    "quotes are ordinary characters"
                 )
             elif columns:
                 yield begin, columns

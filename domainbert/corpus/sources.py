@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, listed
 from domainbert.base.paths import stream_kind
 from domainbert.corpus.file_kind import evident_kind, look
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, read_lines, too_long
@@ -55,7 +55,7 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
             problems.add(f"{key}[{number}].path: {_why_nothing(source.path)}")
         for path in () if source.translation is None else (Path(source.path), source.translation):
             if not path.is_file():
-                problems.add(f"{key}[{number}].translation: {path} is no file; expected two files with parallel lines")
+                problems.add(f"{key}[{number}].translation: {path} is not a file; expected two parallel files")
     problems.raise_if_any()
 
 
@@ -71,7 +71,7 @@ def _why_nothing(path: str) -> str:
         content = "this kind of file" if files == [Path(path)] else f"its {len(files):,} files, such as {files[0]}"
         return f"{path}: no reader for {content}; expected one of {suffixes} (.gz and .zst too), or `format`"
     if Path(path).is_dir():
-        return f"{path}: no file to read in this folder; expected files with {suffixes} (.gz and .zst too)"
+        return f"{path}: no readable file in this folder; expected files with {suffixes} (.gz and .zst too)"
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
 
 
@@ -146,7 +146,7 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
     elif source.translation_key is None:
         read = reader(path, source)
     elif reader in (READERS[".txt"], READERS[".conll"]):
-        raise DomainbertError(f"{path}: has no keys or columns; expected JSONL, CSV or Parquet with translation_key")
+        raise DomainbertError(f"{path}: no keys or columns; expected JSONL, CSV or Parquet with translation_key")
     else:
         read = _paired(partial(reader, path), source)
     for position, *sides in read:
@@ -187,8 +187,8 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
     """Stream the texts of a hub dataset; every error message names the source."""
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
-            found = ", ".join(values)
-            raise DomainbertError(f"{source.path}: no column {source.text_key!r} (columns found: {found})")
+            found = f"no column {source.text_key!r} (columns found: {listed(values)})"
+            raise DomainbertError(f"{source.path}: {found}; expected a column with the text")
         text = values[source.text_key]
         if text is not None and not isinstance(text, str):
             where = f"{source.path}, row {row}"

@@ -78,7 +78,7 @@ def finished_part(part: PlannedPart) -> dict[str, Any] | None:
             reason = str(error)
         if not reason:
             return facts
-        print(f"{part.folder}: {reason}: preparing it again", flush=True)
+        print(f"{part.folder}: {reason}; preparing this part again", flush=True)
     return None
 
 

@@ -44,7 +44,7 @@ def read_plan(path: Path) -> StoredPlan:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             batch = stream.read_next_batch()
     except (pa.ArrowException, OSError, StopIteration) as error:
-        raise DomainbertError(f"{path}: not a readable row plan ({error})") from error
+        raise DomainbertError(f"{path}: not a readable row plan ({error}); run `prepare` again") from error
     arrays = [batch.column(name).flatten() for name in _PER_PIECE] + [batch.column(name) for name in _PER_ROW]
     offsets = np.asarray(batch.column("starts").offsets)
     return StoredPlan(offsets, *(array.to_numpy(zero_copy_only=True) for array in arrays))

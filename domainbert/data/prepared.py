@@ -68,7 +68,7 @@ def open_prepared(
             )
         check_files(folder, content, problems)
     if not parted and cache is not None and cache.url is not None:
-        problems.add(f"cache.url: {cache.url}, but {folders[0]} is not a corpus in parts; expected no URL")
+        problems.add(f"cache.url: found {cache.url}, but {folders[0]} is not a corpus in parts; expected no URL")
     problems.raise_if_any()
     splits = _parted_splits(folders[0], facts[0], cache) if parted else _whole_splits(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)
@@ -88,7 +88,7 @@ def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> S
 
 def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
     if cache is not None and cache.url is not None and facts["url"] is None:
-        raise DomainbertError(f"cache.url: {cache.url}, but {folder} has its parts on this disk; expected no URL")
+        raise DomainbertError(f"cache.url: found {cache.url}, but the parts of {folder} are local; expected no URL")
     root = facts["url"] if cache is None or cache.url is None else cache.url
     counts = np.load(folder / COUNTS_FILE, allow_pickle=False)
     return split_parts(facts["parts"], open_files(root or str(folder), cache), facts["window"], counts)

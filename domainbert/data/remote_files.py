@@ -150,7 +150,7 @@ class RemoteFiles:
         room = round(self.cache.gigabytes * 1e9)
         if size > room:
             sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
-            raise DomainbertError(f"cache.gigabytes: {sizes}; expected room for the files of two windows of parts")
+            raise DomainbertError(f"cache.gigabytes: found {sizes}; expected room for two windows of parts")
         copies = [(path.stat(), path) for path in folder.glob("*-*")]
         excess = sum(status.st_size for status, _ in copies) + size - room
         for status, path in sorted(copies, key=lambda item: item[0].st_mtime):
@@ -184,7 +184,7 @@ def _check_readable(url: str) -> None:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         package = str(known_implementations[protocol]["class"]).partition(".")[0].replace("_", "-")
-        raise DomainbertError(f"{redact(url)}: a package is missing: pip install {package}") from error
+        raise DomainbertError(f"{redact(url)}: needs {package}; run pip install {package}") from error
     except ValueError as error:
         raise DomainbertError(
             f"{redact(url)}: unknown protocol; expected a protocol of fsspec, such as s3://"

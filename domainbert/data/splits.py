@@ -156,7 +156,7 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             return list(stream)
     except (pa.ArrowException, OSError) as error:
-        raise DomainbertError(f"{path}: not a readable Arrow stream ({error})") from error
+        raise DomainbertError(f"{path}: not a readable Arrow stream ({error}); run `prepare` again") from error
 
 
 def _bits(column: pa.ListArray) -> np.ndarray:

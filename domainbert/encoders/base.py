@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.attention import choose_kernel
+from domainbert.encoders.config import above_layers
 from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
 
@@ -101,7 +102,7 @@ class Encoder(nn.Module, ABC):
         """
         blocks, frozen = self.blocks(), set(self.up_to(num_layers))
         if num_layers > len(blocks):
-            raise DomainbertError(f"frozen_layers: {num_layers}; the encoder has {len(blocks)} layers")
+            raise DomainbertError(f"frozen_layers: {above_layers(num_layers, len(blocks))}")
         for number, block in enumerate(blocks[:num_layers], start=1):
             if not frozen.issuperset(block.parameters()):
                 raise DomainbertError(

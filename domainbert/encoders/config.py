@@ -111,7 +111,7 @@ class EncoderConfig(ABC):
         sizes, (width, heads) = self.sizes, map(self._field, ("hidden_size", "num_heads"))
         require(
             sizes.hidden_size % sizes.num_heads == 0,
-            f"{width}: {sizes.hidden_size} is not divisible by {heads}={sizes.num_heads}",
+            f"{width}: found {sizes.hidden_size}; expected a multiple of {heads}={sizes.num_heads}",
         )
 
     def _field(self, size: str) -> str:
@@ -203,7 +203,7 @@ class EncoderConfig(ABC):
         Keys on the head, the labels and the files are ignored.
         """
         causal = fields.get("is_decoder")
-        require(not causal, f"is_decoder: found {causal!r}; expected an encoder: decoders are not supported")
+        require(not causal, f"is_decoder: found {causal!r}; expected false: decoders are not supported")
         names = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: fields[name] for name in names & fields.keys()})
         ignored = names | _NOT_ENCODER
@@ -215,7 +215,17 @@ class EncoderConfig(ABC):
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
     """Raise `DomainbertError` if `max_length` exceeds the positions of the encoder; None is unknown."""
     if encoder is not None and max_length is not None and max_length > encoder.max_length:
-        raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {encoder.max_length} tokens")
+        raise DomainbertError(above_positions(max_length, encoder.max_length))
+
+
+def above_positions(max_length: int, num_positions: int, model: str = "the encoder") -> str:
+    """Problem of a window that is longer than the positions of `model`."""
+    return f"max_length: found {max_length}; expected at most {num_positions}, the number of positions of {model}"
+
+
+def above_layers(frozen_layers: int, num_layers: int) -> str:
+    """Problem of `frozen_layers` above the number of layers, without the key."""
+    return f"found {frozen_layers}; expected at most {num_layers}, the number of layers of the encoder"
 
 
 def require(condition: bool, message: str) -> None:

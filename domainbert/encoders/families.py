@@ -55,8 +55,8 @@ def config_class(model_type: str) -> type[EncoderConfig]:
     registered = _registered()
     if model_type not in registered:
         raise DomainbertError(
-            f"model_type: found {model_type!r}; supported families are {', '.join(sorted(registered))} "
-            "(use --allow-import for a module with your own family)"
+            f"model_type: found {model_type!r}; expected one of {', '.join(sorted(registered))} "
+            "(--allow-import PKG allows a family of your own package)"
         )
     return registered[model_type]
 
@@ -92,7 +92,7 @@ def family(config: EncoderConfig) -> Family[Any]:
     except ModuleNotFoundError as error:
         if error.name != f"{package}.model":
             raise
-        raise DomainbertError(f"{package}: no model.py; expected one next to {module}, with the encoder") from error
+        raise DomainbertError(f"{package}: no model.py; expected model.py with the encoder beside {module}") from error
     if not isinstance(value, Family):
         raise DomainbertError(f"{package}.model: FAMILY is {value!r}; expected a Family of domainbert.encoders.family")
     return value

@@ -23,6 +23,7 @@ from domainbert.corpus.files import find_files, read_text
 from domainbert.corpus.rows import array_rows
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.row_values import Row, is_whole_number, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.stretches import other_text
 
 Tool = Literal["json", "label_studio", "brat"]
 
@@ -115,7 +116,7 @@ def _labels_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> lis
     entities, others = results[0]
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
         people = listed(_names(annotation)[-1] for annotation in annotations)
-        raise DomainbertError(f"annotations by {people} differ; expected one, or `annotator` to say whose counts")
+        raise DomainbertError(f"annotations by {people} differ; expected one annotation, or `annotator` to select one")
     left_out.update(others)
     return entities
 
@@ -214,5 +215,5 @@ def _text_bound(line: str, text: str, format: NerFormat, left_out: Counter[str])
         )
     actual = text[start:end].replace("\n", " ").replace("\r", " ")
     if not more and quote != actual:
-        raise DomainbertError(f"characters {start}-{end} are {reprlib.repr(actual)}, its text is {reprlib.repr(quote)}")
+        raise DomainbertError(other_text(start, end, actual, quote))
     return {"start": start, "end": end, "label": label}

@@ -69,7 +69,7 @@ def text_in(content: Content) -> str:
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
     """Text of a row to predict; raise `DomainbertError` if the row has none."""
     if not isinstance(row.get(text_key), str):
-        raise DomainbertError(f"no string under {text_key!r}; expected an object with one (text_key)")
+        raise DomainbertError(f"no string under {text_key!r}; expected the text under this key (text_key)")
     text: str = row[text_key]
     return text
 

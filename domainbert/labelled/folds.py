@@ -57,7 +57,9 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     whole = read_set(task, train)
     units, groups = _units(whole), _groups(whole)
     if len(set(groups)) < num_folds:
-        raise DomainbertError(f"k_folds: {num_folds}, but {_few(train, units, groups)}; expected as many units or more")
+        raise DomainbertError(
+            f"k_folds: found {num_folds}, but {_few(train, units, groups)}; expected at most {len(set(groups))}"
+        )
     dealt = _deal(units, groups, num_folds, seed)
     _check_labels(units, dealt, set_name(train))
     return _folds(train, whole, dealt, num_folds)
@@ -72,7 +74,7 @@ def hold_out(given: LabelledSet, task: FileTask, num_parts: int, seed: int) -> F
     units, groups = _units(whole), _groups(whole)
     if len(set(groups)) < num_parts:
         few = _few(given, units, groups)
-        raise DomainbertError(f"{few}; expected {num_parts} or more, to hold out one of {num_parts} parts")
+        raise DomainbertError(f"{few}; expected at least {num_parts}, because one of {num_parts} parts is held out")
     dealt = _deal(units, groups, num_parts, seed)
     trained = {label for unit, part in zip(units, dealt, strict=True) if part > 0 for label in unit.labels}
     fold_of = [int(part > 0 or not unit.labels <= trained) for unit, part in zip(units, dealt, strict=True)]

@@ -135,7 +135,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
         key = sample.options.get(option)
         if key is not None and not any(key in row for row in sample.rows):
             expected = f"expected one of {listed(sample.rows[0])}"
-            raise DomainbertError(f"{sample.path}: --{option} {key}: no row has it; {expected}")
+            raise DomainbertError(f"{sample.path}: --{option} {key}: no row has this key; {expected}")
     if text_key is not None:
         return text_key, pair_key
     strings = [key for key in sample.rows[0] if all(isinstance(row.get(key), str) for row in sample.rows)]
@@ -153,7 +153,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
             "--text_pair_key KEY"
         )
     if not texts:
-        raise DomainbertError(f"{sample.path}: no text under {listed(sample.rows[0])}; expected --text_key KEY")
+        raise DomainbertError(f"{sample.path}: no text under any of {listed(sample.rows[0])}; expected --text_key KEY")
     return texts[0], pair_key
 
 

@@ -94,7 +94,7 @@ def _checked(names: Any, source: str) -> list[str]:
         raise DomainbertError(f"{source}: the names of labels are {shown(names)}; {_EXPECTED}")
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
-            raise DomainbertError(f"{source}: {shown(name)} among the names of labels; expected visible strings")
+            raise DomainbertError(f"{source}: found {shown(name)} in the label names; expected visible strings")
     if len(set(names)) < len(names):
         raise DomainbertError(f"{source}: duplicate label name in {listed(names)}; expected different names")
     return names

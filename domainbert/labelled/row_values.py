@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from domainbert.base.errors import DomainbertError, Problems, listed
+from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, listed
 
 Row = dict[str, Any]
 """A row of a labelled file: value by key or column."""
@@ -41,7 +41,7 @@ def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False)
         return f"{key!r} is {shown(value)}; expected a string"
     if not value.strip() and not may_be_empty:
         return f"{key!r} is empty; expected a non-empty string"
-    return "" if is_unicode(value) else f"{key!r} contains half a surrogate pair; expected valid Unicode"
+    return "" if is_unicode(value) else f"{key!r} {HALF_SURROGATE}"
 
 
 def problem_with_list(row: dict[str, Any], key: str) -> str:

@@ -91,8 +91,8 @@ def rows_of_texts(
     if isinstance(source, LabelledFile) and source.label is not None:
         for name, default in (("kind", "auto"), ("text_pair_key", None)):
             if getattr(format, name) != default:
-                expected = f"expected no format.{name}, or one file"
-                raise DomainbertError(f"{source}: has its labels in {source.label}; {expected}")
+                found = f"found {getattr(format, name)!r} with labels in a separate file, {source.label}"
+                raise DomainbertError(f"{source}: format.{name}: {found}; expected {default!r}, or one file")
         kind: Kind = "lines"
         rows = parallel_rows(source.texts, source.label, format.text_key, format.label_key)
     else:

@@ -143,7 +143,7 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     file = opened(file)
     if not isinstance(file, Path):
         if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "by"):
-            raise DomainbertError(f"{file}: {config.name} reads single files; expected only a path")
+            raise DomainbertError(f"{file}: {config.name} supports neither label files nor `by`; expected only `path`")
         if unknown := sorted(set(file.by) - set(config.by)):
             raise DomainbertError(f"{file}: `by` has slices by {', '.join(unknown)}; expected keys of format.by")
     return config.read(file)
@@ -183,7 +183,7 @@ def _check_names(parts: Sequence[Labelled[Any]]) -> None:
     for part in parts if nameless else ():
         if named := [label for label in find_labels(part.items) if not label.isdecimal()]:
             found = f"labels are numbers without names, but {part.path} has {named[0]!r}"
-            raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (label_names gives them)")
+            raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set label_names)")
 
 
 def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:

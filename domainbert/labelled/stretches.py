@@ -28,9 +28,14 @@ def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
         raise DomainbertError(f"characters {start}-{end}; expected a range in 0-{len(text)}, end exclusive")
     quote = value.get("text")
     if isinstance(quote, str) and quote != text[start:end]:
-        found = f"characters {start}-{end} are {reprlib.repr(text[start:end])}, its text is {reprlib.repr(quote)}"
-        raise DomainbertError(f"{found}; expected the same (offsets count Unicode characters, not bytes)")
+        raise DomainbertError(other_text(start, end, text[start:end], quote))
     return start, end
+
+
+def other_text(start: int, end: int, actual: str, annotated: str) -> str:
+    """Problem of an annotation whose offsets select other characters than its own text."""
+    found = f"characters {start}-{end} are {reprlib.repr(actual)}, but the annotation has {reprlib.repr(annotated)}"
+    return f"{found}; expected the same text (offsets count Unicode characters, not bytes)"
 
 
 def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:

@@ -204,7 +204,9 @@ def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
         return words, format.tag_column
     tags = [key for key in _TAG_KEYS if key in first]
     if len(tags) > 1:
-        raise DomainbertError(f"{where}: both {listed(tags)}; expected one of them, or tag_column to name it")
+        raise DomainbertError(
+            f"{where}: found tags under {listed(tags)}; expected one key, or tag_column to select one"
+        )
     return words, tags[0] if tags else _TAG_KEYS[0]
 
 

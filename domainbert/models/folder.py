@@ -16,7 +16,7 @@ from domainbert.base.sealed import check_sealed
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.encoders.head_config import HeadConfig
-from domainbert.models.weight_files import find_weights
+from domainbert.models.weight_files import find_weights, missing_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 if TYPE_CHECKING:  # checks before a run open folders without torch
@@ -248,7 +248,7 @@ def _read_model(
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
-        raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(absent[:5])} ({len(absent)} in all)")
+        raise DomainbertError(f"{folder.path}: {missing_weights(absent)}")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
     return model, folder, missing, unused
@@ -258,7 +258,7 @@ def _read_model(
 def _report_unused(path: Path, names: tuple[str, ...]) -> None:
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        print(f"{path}: weights that are not used here: {', '.join(names[:5])}{more}")
+        print(f"{path}: unused weights: {', '.join(names[:5])}{more}")
 
 
 def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:

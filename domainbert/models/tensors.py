@@ -15,7 +15,7 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import family, head_kinds, name_map
-from domainbert.models.weight_files import INDEX, find_weights
+from domainbert.models.weight_files import INDEX, find_weights, missing_weights
 
 WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _CONVERT = (
@@ -63,8 +63,8 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
     unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in known]
     if unexpected:
         raise DomainbertError(
-            f"{path}: weights that config.json does not account for: {', '.join(unexpected[:5])} "
-            f"({len(unexpected)} in all); expected the weights of a {config.model_type} encoder with these settings"
+            f"{path}: unexpected weights: {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the weights "
+            f"of the {config.model_type} encoder that config.json describes"
         )
     for copy, source in model_family.tied(config).items() if predicts_entries(config, head) else ():
         if copy in unused:
@@ -90,7 +90,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     names = vocabulary_names(config)
     check_types(path, tensors, names)
     if names[0] not in tensors:
-        raise DomainbertError(f"{path}: weights are missing: {names[0]}")
+        raise DomainbertError(f"{path}: {missing_weights(names[:1])}")
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
@@ -162,5 +162,5 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         tensors.update(_read_file(index.parent / name))
     missing = sorted(file_of.keys() - tensors.keys())
     if missing:
-        raise DomainbertError(f"{index}: no file has {', '.join(missing[:5])} ({len(missing)} in all)")
+        raise DomainbertError(f"{index}: {missing_weights(missing)}")
     return tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
@@ -24,3 +25,8 @@ def find_weights(folder: Path) -> Path:
     raise DomainbertError(
         f"{folder}: no {' and no '.join(_FILES)}; expected a model folder with its weights, in one file or in shards"
     )
+
+
+def missing_weights(names: Sequence[str]) -> str:
+    """Problem of weights that the files of a model do not have."""
+    return f"weights are missing: {', '.join(names[:5])} ({len(names)} in all); expected a complete model"

@@ -43,7 +43,10 @@ class RowLanguages:
         of_piece = split.languages[split.documents_at(plan.starts)]
         of_row = of_piece[plan.row_offsets[:-1]]
         if not np.array_equal(np.repeat(of_row, np.diff(plan.row_offsets)), of_piece):
-            raise DomainbertError("prepared: a corpus with languages, but this objective mixes languages in a row")
+            raise DomainbertError(
+                "prepared: found a corpus with languages, but this objective mixes languages in a row; expected a "
+                "corpus prepared without corpus.languages, or another objective"
+            )
         tokens = np.bincount(split.languages, split.lengths, len(split.sampling.names))
         return cls(of_row, tokens.astype(np.int64), split.sampling)
 

@@ -234,7 +234,9 @@ class Pretraining(RowsModule):
                 metric = f"{text.name}_{name}" if text.name else name
                 if owners.setdefault(metric, text.name) != text.name:
                     name = text.name or owners[metric]
-                    raise DomainbertError(f"held_out: {name} would have a metric {metric} twice; expected another name")
+                    raise DomainbertError(
+                        f"held_out: the name {name} gives a second metric {metric}; expected another name"
+                    )
 
     def _metrics(self, index: int) -> dict[str, Metric]:
         return dict(cast(Any, self.sums[index]).items())

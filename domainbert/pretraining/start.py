@@ -40,7 +40,7 @@ class Start:
             return self.random(self.config, head, len(labels))
         model, _, new_weights = load_model(self.folder, head, labels, self.dropout)
         if new_weights:
-            print(f"{self.folder}: no weights for the head; made {', '.join(new_weights)}")
+            print(f"{self.folder}: no weights for the head; initialised at random: {', '.join(new_weights)}")
         return model
 
     def random(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.files import told_if_full
 from domainbert.base.paths import check_whole
 from domainbert.models.folder import open_model
@@ -55,7 +55,14 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     maps, no_maps = _try(lambda: attention_maps(model, text, MOST_PIECES))
     omitted = [reason for reason in (no_words, no_maps) if reason]
     if claims is None and maps is None:
-        raise DomainbertError("\n  ".join([f"{folder}: nothing to show", *dict.fromkeys(omitted)]))
+        raise DomainbertError(
+            "\n  ".join(
+                [
+                    f"{folder}: no attributions and no attention maps",
+                    *dict.fromkeys(omitted),
+                ]
+            )
+        )
     word_data = {} if claims is None else attribution_data(text, claims)
     map_data = {} if maps is None else attention_data(maps)
     sections = [
@@ -78,4 +85,4 @@ def _try(compute: Callable[[], Result]) -> tuple[Result | None, str]:
 
 
 def _no_task() -> list[Attribution]:
-    raise DomainbertError("attributions: the model has no task head; expected a model trained by finetune")
+    raise DomainbertError(f"attributions: {NO_TASK_HEAD}")

@@ -157,7 +157,7 @@ def inspect_stage(folder: Path) -> StageSeen:
         if manifest is not None:
             return _finished(folder, manifest)
     except _BROKEN as error:
-        reason = error if isinstance(error, DomainbertError) else f"{MANIFEST}: not as a stage writes it ({error!r})"
+        reason = error if isinstance(error, DomainbertError) else f"{MANIFEST}: not a valid manifest ({error!r})"
         return StageSeen(folder.name, function, "damaged", " ".join(str(reason).split()), started=started)
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
@@ -216,7 +216,7 @@ def _inspect_search(folder: Path) -> StageSeen:
             validation = {name: float(value) for name, value in zip(facts["objective"], best["values"], strict=True)}
     except _BROKEN as error:
         if (folder / _SEARCH).exists():
-            state, why = "damaged", f"{_SEARCH}: not as a search writes it ({error})"
+            state, why = "damaged", f"{_SEARCH}: not a valid search summary ({error})"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
     return StageSeen(folder.name, "tune", state, why, "", _modified(folder / _SEARCH), seconds, validation=validation)

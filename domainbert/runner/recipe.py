@@ -106,7 +106,7 @@ def _check_keys(tree: Node, problems: Problems) -> None:
             problems.add(f"{node.where}: {key}: unknown key; {nearest(key, _KEYS)}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
-        problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to (a text)")
+        problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, a string")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
         problems.add(f"{check.where}: check: found {check.shown()}; expected false, or settings of `check`")

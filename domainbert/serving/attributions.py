@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.data.examples import collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.contents import UnreadableContents
@@ -95,7 +95,7 @@ def _captum() -> type[IntegratedGradients]:
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
-        raise DomainbertError("attributions need captum; pip install 'domainbert[attribution]'") from error
+        raise DomainbertError(f"attributions: {needs_package('captum', 'attribution')}") from error
     return IntegratedGradients
 
 

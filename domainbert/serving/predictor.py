@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.ranks import local_rank
 from domainbert.data.examples import Example
 from domainbert.encoders.families import build_model
@@ -53,9 +53,7 @@ class FineTuned:
             self.model = _model_without_weights(folder, task.head)
             untrained = [] if folder.head == task.head else [task.head]
         if untrained or not folder.labels:
-            raise DomainbertError(
-                f"{folder.path}: has no trained head for this task; expected a folder that finetune wrote"
-            )
+            raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
         positions = folder.config.max_length
@@ -73,7 +71,7 @@ class FineTuned:
             return
         if precision not in ("32-true", "auto"):
             raise DomainbertError(
-                f"precision: found {precision}; {folder.onnx} has a fixed precision, expected 32-true or auto"
+                f"precision: found {precision}; expected 32-true or auto: {folder.onnx} has a fixed precision"
             )
         self.exported, self.device, self.dtype = OnnxModel(folder.onnx, self.tokenizer), torch.device("cpu"), None
 
@@ -96,8 +94,8 @@ class FineTuned:
         for batch, logits in batches:
             if not logits.isfinite().all():
                 remedy = "train or export the model again" if self.dtype is None else "try precision: 32-true"
-                cause = f"its weights are damaged or too large, {remedy}"
-                raise DomainbertError(f"{self.file}: the model computes logits that are nan or inf; {cause}")
+                cause = f"the weights are damaged or too large: {remedy}"
+                raise DomainbertError(f"{self.file}: the logits of the model are NaN or infinite; {cause}")
             yield batch, logits
 
 

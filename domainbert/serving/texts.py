@@ -10,7 +10,7 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines, tell_kind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import json_rows
@@ -106,7 +106,7 @@ def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
         try:
             json.dumps(row, ensure_ascii=False).encode()  # predictions are written with all keys of the row
         except UnicodeEncodeError:
-            problems.add(f"{path}:{line}: half a surrogate pair; expected valid Unicode")
+            problems.add(f"{path}:{line}: {HALF_SURROGATE}")
         except RecursionError:
             problems.add(f"{path}:{line}: the object is nested too deeply; expected fewer levels")
         yield row, content

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.paths import is_installed
 from domainbert.corpus.config import CorpusConfig
-from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.encoders.config import EncoderConfig, above_layers, check_length
 from domainbert.labelled.items import check_labels_known
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
 from domainbert.settings.schema import opens
@@ -101,7 +101,7 @@ class Given:
         """Note missing packages that a setting needs, or that a stage needs where the key is empty."""
         missing = [name for name in packages if not is_installed(name)]
         if missing:
-            self.problems.append((key, f"needs {', '.join(missing)}; pip install 'domainbert[{extra}]'"))
+            self.problems.append((key, needs_package(", ".join(missing), extra)))
 
     def check_tokenizer(self, key: str, path: Path | None) -> None:
         """Note a tokenizer folder that cannot be read."""
@@ -197,7 +197,7 @@ class Given:
         """Note more layers to freeze than the encoder has, where its architecture is known."""
         frozen = self["frozen_layers"]
         if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
-            self.problems.append(("frozen_layers", f"{frozen}; the encoder has {size} layers"))
+            self.problems.append(("frozen_layers", above_layers(frozen, size)))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
         """The architecture of a model folder that an argument names, as far as YAML and files tell it."""

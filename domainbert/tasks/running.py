@@ -41,7 +41,7 @@ class ModuleRuntime:
             with torch.autocast(self.device.type, enabled=False):  # `packed_logits` says what is cast
                 for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype):
                     if not logits.isfinite().all():
-                        raise DomainbertError("the model computes logits that are nan or inf; train it again")
+                        raise DomainbertError("the logits of the model are NaN or infinite; train it again")
                     yield batch, logits * self.factor + self.shift if self.is_scaled else logits
         finally:
             self.model.train(trained)

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import HALF_SURROGATE, DomainbertError
 from domainbert.tokenization.special_tokens import NAMES
 
 SPECIAL_TOKENS = {role: name for role, (name, _) in NAMES.items()}  # in the order of their ids 0-4
@@ -50,4 +50,4 @@ def encode_text(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         shown = ascii(text[max(error.start - 20, 0) : error.start + 20])
-        raise DomainbertError(f"a text holds half of a surrogate pair, which is not a character: {shown}") from error
+        raise DomainbertError(f"the text {shown} {HALF_SURROGATE}") from error

@@ -33,7 +33,7 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
         raise DomainbertError(
-            f"extend: {count:,}; expected at most {len(saved):,}, the words of the corpus with more than one piece"
+            f"extend: found {count:,}; expected at most {len(saved):,}, the words of the corpus with several pieces"
         )
     return sorted(saved, key=lambda word: (-saved[word], word))[:count]
 

@@ -62,7 +62,7 @@ class DomainTokenizer:
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
-            raise DomainbertError(f"the tokenizer's vocabulary has no {', '.join(missing)}")
+            raise DomainbertError(f"the vocabulary has no {', '.join(missing)}; expected all special tokens")
         ids = {role: vocab[token] for role, token in special_tokens.items()}
         backend.no_truncation()
         backend.no_padding()
@@ -266,7 +266,7 @@ def _max_length(folder: Path, value: Any) -> int | None:
         return None
     if type(value) not in (int, float) or not value >= 1:
         raise DomainbertError(
-            f"{folder}/tokenizer_config.json: model_max_length: {value!r}; expected a positive number"
+            f"{folder}/tokenizer_config.json: model_max_length: found {value!r}; expected a positive number"
         )
     return int(value) if value < _NO_LIMIT else None
 

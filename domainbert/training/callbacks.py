@@ -203,7 +203,7 @@ class KeepBest(StatefulCallback):
         """Copy the weights if the metric improved. Raises `DomainbertError` if the metric is missing."""
         if self.monitor not in trainer.callback_metrics:
             names = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
-            raise DomainbertError(f"{self.monitor}: not measured; expected it among the metrics {names or '(none)'}")
+            raise DomainbertError(f"{self.monitor}: not a validation metric; expected one of {names or '(none)'}")
         value = float(trainer.callback_metrics[self.monitor])
         if self.headline.is_better(value, self.best):
             self.best, self.best_step, self.since_best = value, trainer.global_step, 0
@@ -216,5 +216,5 @@ class KeepBest(StatefulCallback):
     def restore(self, module: torch.nn.Module) -> None:
         """Load the best weights into `module`. Raises `TrainingFailed` if the metric was never finite."""
         if not math.isfinite(self.best):
-            raise diverged(f"{self.monitor} was finite in no validation")
+            raise diverged(f"{self.monitor} was NaN or infinite in all validations")
         load_whole_weights(module, self.weights)

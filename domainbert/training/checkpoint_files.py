@@ -93,13 +93,13 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
         damage = _damage(path)
         if not damage:
             for other, reason in damaged.items():
-                warn(f"warning: {other}: {reason}; going on from {path.name}")
+                warn(f"warning: {other}: {reason}; resuming from {path.name}")
                 _remove(other)
             return _read(path)
         damaged[path] = damage
     if damaged:
         reasons = "; ".join(f"{path}: {damage}" for path, damage in damaged.items())
-        raise DomainbertError(f"{reasons}: no checkpoint is sound; --force starts from the beginning")
+        raise DomainbertError(f"{reasons}: no valid checkpoint is left; --force starts from the beginning")
     return None
 
 

@@ -63,7 +63,7 @@ class Checkpoints(Callback):
         """Restore the checkpoint."""
         if self._newest is not None:
             load_training_state(trainer, self._newest.state)
-            print(f"going on from step {self._newest.step:,} ({self._newest.path})", flush=True)
+            print(f"resuming from step {self._newest.step:,} ({self._newest.path})", flush=True)
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
                 logger.go_on_from(trainer.global_step)
@@ -130,7 +130,7 @@ class Checkpoints(Callback):
         if failure and must:
             raise DomainbertError(failure)
         if failure:
-            print(f"warning: {failure}; the training goes on", flush=True)
+            print(f"warning: {failure}; the training continues", flush=True)
         else:
             self._saved_step = step
         self._saved_at, self._save_seconds = time.monotonic(), time.perf_counter() - start

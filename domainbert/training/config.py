@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, needs_package
 from domainbert.base.marks import SPEED_ONLY
 from domainbert.base.paths import is_installed
 from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers
@@ -28,7 +28,7 @@ _EXTRAS = ("wandb", "mlflow")  # loggers that need the package of the same name
 def need_logger(name: LoggerName) -> None:
     """Raise `DomainbertError`, which names the extra, if the package of a logger is not installed."""
     if name in _EXTRAS and not is_installed(name):
-        raise DomainbertError(f"loggers: {name} is not installed; pip install 'domainbert[{name}]'")
+        raise DomainbertError(f"loggers: {needs_package(name, name)}")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Budget:
         check_fields(self)
         count = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
         if count != 1:
-            raise DomainbertError(f"{count} of max_steps, max_tokens and max_epochs are given; expected exactly one")
+            raise DomainbertError(f"found {count} of max_steps, max_tokens and max_epochs; expected exactly one")
 
     def num_steps(self, num_rows: float, num_tokens: float, batch_size: int) -> int:
         """Return the optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in total, without special

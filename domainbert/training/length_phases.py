@@ -48,10 +48,10 @@ def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
             expected = "the share of the steps after which the next phase begins"
             yield f"max_length[{number}].until: missing; expected {expected}"
         if last.length % phase.length:
-            expected = f"a divisor of the last length, {last.length}, so that all steps hold equally many tokens"
+            expected = f"a divisor of the last length, {last.length}, so that all steps have equally many tokens"
             yield f"max_length[{number}].length: found {phase.length}; expected {expected}"
     if last.until is not None:
-        expected = "none, since the last phase goes on to the end"
+        expected = "none, because the last phase lasts to the end"
         yield f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}"
     for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
         if phase.length <= before.length:

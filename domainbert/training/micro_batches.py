@@ -44,7 +44,7 @@ class LargestMicroBatch(Callback):
         parts = highest(share // most if most else share + 1)
         if parts > share:
             raise DomainbertError(
-                "micro_batch_size: auto, but not one row of the batch fits in memory; expected shorter rows "
+                "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
                 "(max_length) or activation_checkpointing: true"
             )
         trainer.accumulate_grad_batches = parts

@@ -143,7 +143,7 @@ class TrainedModule(lightning.LightningModule):
         models, mesh = self.models.values(), self.device_mesh["data_parallel"]
         parameters = [parameter for model in models for parameter in (*model.parameters(), *model.borrowed)]
         if len(set(parameters)) < len(parameters):
-            raise DomainbertError("trainer.strategy: fsdp; models that share parameters need ddp")
+            raise DomainbertError("trainer.strategy: found fsdp; expected ddp, because the models share parameters")
         for model in models:
             for block in dict.fromkeys(model.encoder.blocks()):  # a repeated block is sharded once
                 fully_shard(block, mesh=mesh)

@@ -76,7 +76,9 @@ def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SE
             names = [name, *(_value(store, f"domainbert/name/{other}") for other in others)]
             store.set("domainbert/names", " ".join(names))
         time.sleep(_POLL_SECONDS)
-    raise TrainingFailed(f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected all to start")
+    raise TrainingFailed(
+        f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected {size} processes"
+    )
 
 
 def _value(store: Any, key: str) -> str:
@@ -102,8 +104,8 @@ def told_if_lost() -> Iterator[None]:
             raise
         cause = _SOURCE_LOCATION.sub("", reason).partition(". ")[0][:_SHOWN]
         raise TrainingFailed(
-            f"the training lost another of its processes ({cause}), whose own messages say why; expected all of them "
-            "to run to the end: run the same again to go on from the last checkpoint"
+            f"another process of the training ended early ({cause}); its own messages give the reason; run the same "
+            "command again to resume from the last checkpoint"
         ) from error
 
 

@@ -44,7 +44,7 @@ def build_trainer(
     automatic: list[lightning.Callback] = []
     if micro_batch_size == "auto":
         if sharded:
-            raise DomainbertError("micro_batch_size: auto, but devices compute together with fsdp; expected a number")
+            raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number")
         micro_batch_size, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
     quieten()
     _keep_freed_memory()
@@ -107,7 +107,8 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
     size = micro_batch_size or per_device
     if rest or not per_device or per_device % size:
         raise DomainbertError(
-            f"batch_size: {batch_size} does not divide into micro-batches of {size or 1} on {world_size} devices"
+            f"batch_size: found {batch_size}; expected a multiple of {(micro_batch_size or 1) * world_size}: "
+            f"{world_size} devices with micro-batches of {micro_batch_size or 1}"
         )
     return per_device // size
 

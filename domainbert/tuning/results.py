@@ -17,7 +17,7 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 
 from domainbert.base.choices import allow_import_words
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.files import folder_lock, read_json, write_json, write_text
 from domainbert.base.progress import format_duration
 from domainbert.settings.yaml_files import dump_yaml
@@ -187,7 +187,7 @@ def draw_pictures(study: Study, search: Search) -> list[str]:
     try:
         import matplotlib
     except ImportError:
-        return ["no pictures: matplotlib is not installed; pip install 'domainbert[tune]'"]
+        return [f"no pictures: {needs_package('matplotlib', 'tune')}"]
     matplotlib.use("agg")  # Optuna measures texts with the renderer, which must not need a display
     if _num_complete(study) < _MIN_FOR_PICTURES:
         return ["no pictures: fewer than two trials are complete"]

@@ -163,8 +163,8 @@ def warn_unfair_comparison(search: Search) -> None:
     keys = [dimension.key for dimension in search.space.dimensions]
     lengths = [key for key in keys if key.split(".")[-1] in _LENGTHS]
     if lengths and config.prunes:
-        what = f"space.{lengths[0]}: {config.pruner} compares trials after the same number of evaluations, when"
-        print(f"{what} trials with a longer schedule are worse; expected a fixed length, or pruner: none", flush=True)
+        what = f"space.{lengths[0]}: {config.pruner} compares trials after the same number of evaluations, where"
+        print(f"{what} trials with a longer schedule score worse; expected a fixed length, or pruner: none", flush=True)
     timed = [name for name in config.objective if name.startswith(_TIMED)]
     if timed and config.num_slots > 1:
         print(f"objective: {timed[0]} is measured while other trials run; expected parallel: 1", flush=True)
@@ -218,8 +218,9 @@ def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Probl
     try:
         build_sampler(config, 0)
     except ImportError as error:
-        what = f"{config.sampler} needs a package that is not installed ({error}); pip install 'domainbert[tune]'"
-        problems.add(f"{where}: sampler: {what}")
+        problems.add(
+            f"{where}: sampler: {config.sampler} needs a package ({error}); run pip install 'domainbert[tune]'"
+        )
 
 
 def _grid_size(space: Space) -> int:

@@ -92,7 +92,9 @@ class AlbertConfig(BertConfig):
     def resized(self, sizes: Sizes) -> Self:
         """Copy with other sizes, and at most as many groups as layers."""
         count, inner = sizes.num_layers, self.inner_group_num
-        require(count % inner == 0, f"inner_group_num: {inner} does not divide the number of layers, {count}")
+        require(
+            count % inner == 0, f"inner_group_num: found {inner}; expected a divisor of the number of layers, {count}"
+        )
         groups = min(self.num_hidden_groups, count // inner)
         single_group = self.replaced(num_hidden_groups=1)  # valid for any number of layers
         resized = super(AlbertConfig, single_group).resized(dataclasses.replace(sizes, num_layers=count // inner))

@@ -75,7 +75,7 @@ class BertConfig(EncoderConfig):
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Read `config.json`; relative positions, which some old checkpoints have, are not supported."""
         positions = fields.get("position_embedding_type", "absolute")
-        require(positions == "absolute", f"position_embedding_type: found {positions!r}; only 'absolute' is supported")
+        require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
         return super().from_json(fields)
 
     @property

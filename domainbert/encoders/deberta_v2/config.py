@@ -142,7 +142,7 @@ class DebertaV2Config(BertConfig):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
             values["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
         groups = values.get("conv_groups", 1)
-        require(groups == 1, f"conv_groups: found {groups!r}; only 1 is supported")
+        require(groups == 1, f"conv_groups: found {groups!r}; expected 1")
         widths = {name: values.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in values}
         config = super().from_json(values)
         supported = {
@@ -150,7 +150,7 @@ class DebertaV2Config(BertConfig):
             "pooler_hidden_size": config.hidden_size,
         }
         for name, width in widths.items():
-            require(width == supported[name], f"{name}: found {width!r}; only {supported[name]} is supported here")
+            require(width == supported[name], f"{name}: found {width!r}; expected {supported[name]}")
         return config
 
     @override
@@ -163,8 +163,8 @@ class DebertaV2Config(BertConfig):
         """Copy with a selection of layers; `DomainbertError` if a convolution would not stay with layer 0."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
-            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only there: it alone has a "
-            "convolution",
+            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
+            "has a convolution",
         )
         return super().of_layers(layers)
 

@@ -161,15 +161,15 @@ class ModernBertConfig(EncoderConfig):
         """
         require(
             layers[0] == 0 and 0 not in layers[1:],
-            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only there: it alone has no "
-            "norm before its attention",
+            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
+            "has no norm before its attention",
         )
         types = [self.layer_types[number] for number in layers]
         every = _every(types, self.global_attn_every_n_layers)
         require(
             every is not None,
-            f"layers: {', '.join(map(str, layers))} are {', '.join(types)}; expected every n-th of them to be "
-            f"{GLOBAL}, and no other",
+            f"layers: found {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in every "
+            f"n-th layer, and {LOCAL} in all others",
         )
         return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=every)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.encoders.heads import EncoderWithHead, SequenceHead
 from domainbert.encoders.packed import Packed
 
@@ -61,7 +61,7 @@ def need_onnx() -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise DomainbertError(f"export needs {error.name}; pip install 'domainbert[onnx]'") from error
+        raise DomainbertError(f"export: {needs_package(str(error.name), 'onnx')}") from error
 
 
 def write_onnx(path: Path, model: EncoderWithHead) -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
@@ -110,7 +110,7 @@ def _session(file: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise DomainbertError(f"{file}: needs onnxruntime; pip install 'domainbert[onnx]'") from error
+        raise DomainbertError(f"{file}: {needs_package('onnxruntime', 'onnx')}") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     options.log_severity_level = 3  # errors

@@ -139,7 +139,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         else:
             start = replace(start, folder=folder)
             if self.config.generator is not None and start.config != expected:
-                raise DomainbertError(f"{folder}: differs from the setting `generator`; expected the same, or null")
+                raise DomainbertError(f"{folder}: found another generator than the setting; expected the same, or null")
             generator = Built(start.model("masked_lm"), start.config, "masked_lm")
         if self.config.sharing != "none":
             share(model, generator, self.config.sharing, new=is_new)

@@ -92,8 +92,8 @@ def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
 def _check_same(part: nn.Module, other: nn.Module) -> None:
     if not all(torch.equal(*pair) for pair in zip(part.parameters(), other.parameters(), strict=True)):
         raise DomainbertError(
-            "sharing: es, but generator and discriminator in the folder to continue from have different embeddings; "
-            "expected gdes or none, as in their training"
+            "sharing: found es, but generator and discriminator in the folder to continue from have different "
+            "embeddings; expected gdes or none, as in their training"
         )
 
 
