@@ -103,7 +103,7 @@ def test_everything_is_told_before_the_first_stage(capsys: pytest.CaptureFixture
         told = [line.strip() for line in capsys.readouterr().err.splitlines()]
         assert told[0] == "domainbert: recipe.yaml: 5 problems"
         assert told[1] == "train.conll:7: 3 columns separated by tabs; expected 2 as in line 1"
-        wandb = "wandb is not installed; pip install 'domainbert[wandb]'"
+        wandb = "needs wandb; run pip install 'domainbert[wandb]'"
         assert told[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
         assert told[3] == "recipe.yaml:15: stages.tagger.max_length: 999; the encoder has positions for 512 tokens"
         assert told[4].startswith("validation.conll:2: unknown tag 'C-x'"), "once, though two stages read it"
@@ -190,7 +190,7 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
     Path("a.csv").write_text("text,label\na,up\nb,down\n")
     Path("x.conll").write_text("loan\tB-x\n")
     write_tagger(Path("tagger"))
-    headless = "has no head for a task; expected one that finetune wrote"
+    headless = "no trained task head; expected a model that finetune wrote"
     found = [problem.partition(": ")[2] for problem in problems_of()]
     assert found == [
         f"stages.bare.model: run/pretrain {headless}",
@@ -203,7 +203,7 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
             for name, kind in (
                 ("a", "run/classes is for classification"),
                 ("c", "run/packed is for classification"),
-                ("d", "run/pretrain has no head for a task"),
+                ("d", "run/pretrain: no trained task head"),
             )
         ),
     ]
@@ -222,11 +222,11 @@ def test_a_corpus_to_come_that_a_training_could_not_read_is_told_before_it_is_pr
     lengths = ("stages.prepare.row_lengths", "[64, 512]")
     assert problems_of(lengths, ("stages.pretrain.max_length", "512")) == []
     assert problems_of(lengths) == [
-        "recipe.yaml:7: stages.pretrain.max_length: 128; run/prepare has row_lengths 64, 512; expected one of them"
+        "recipe.yaml:7: stages.pretrain.max_length: found 128; expected one of the row_lengths of run/prepare, 64, 512"
     ]
     phases = ("stages.pretrain.max_length", "[{until: 0.5, length: 32}, {length: 64}]")
     assert problems_of(lengths, phases, ("stages.pretrain.budget.max_steps", "10")) == [
-        "--stages.pretrain.max_length: 32; run/prepare has row_lengths 64, 512; expected one of them"
+        "--stages.pretrain.max_length: found 32; expected one of the row_lengths of run/prepare, 64, 512"
     ]
     model = (
         ("stages.pretrain.encoder", "null"),
@@ -348,7 +348,7 @@ def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture
     assert main(["finetune", "-c", "stage.yaml", "--loggers", "[wandb]", "--out", "out"]) == 2
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: finetune: 2 problems",
-        "--loggers: wandb is not installed; pip install 'domainbert[wandb]'",
+        "--loggers: needs wandb; run pip install 'domainbert[wandb]'",
         "stage.yaml:5: max_length: 999; the encoder has positions for 512 tokens",
     ]
     assert not Path("out").exists()
@@ -360,7 +360,7 @@ def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture
     with pytest.raises(DomainbertError) as error:
         read_search([Path("tune.yaml")], [])
     assert error.value.problems == [
-        "tune.yaml:6: loggers: wandb is not installed; pip install 'domainbert[wandb]'",
+        "tune.yaml:6: loggers: needs wandb; run pip install 'domainbert[wandb]'",
         "tune.yaml:8: max_length: 1000; the encoder has positions for 512 tokens",
     ]
 

@@ -244,7 +244,7 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "canary"}, "model_type: found 'canary'; supported families are albert, bert"),
+        ({"model_type": "canary"}, "model_type: found 'canary'; expected one of albert, bert"),
         ({"model_type": "canary.sub"}, r"model_type: found 'canary\.sub'"),
         ({"model_type": "../../canary"}, "model_type: found '../../canary'"),
         ({"model_type": ["bert"]}, "not the config.json of a model"),

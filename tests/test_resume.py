@@ -162,7 +162,7 @@ def test_other_speed_goes_on_and_what_is_done_is_done(work: Work, stopped: dict[
     trainer = {**TRAINING["trainer"], "log_every_n_steps": 2}
     speed = {"num_workers": 1, "micro_batch_size": 32, "checkpoint_every": 1, "trainer": trainer}
     assert work.run("pretrain", "parts", {**stopped, **speed}, *GO_ON) == 0
-    assert "going on from step 3 (" in capsys.readouterr().out
+    assert "resuming from step 3 (" in capsys.readouterr().out
     assert work.trained == [(0, step) for step in range(5)]
     assert list(losses(work / "parts/logs/metrics.jsonl")) == [1, 2, 3, 4, 5], "the last one whatever its number"
     for options in ((), GO_ON):
@@ -177,7 +177,7 @@ def test_the_same_command_goes_on_after_a_stop_and_after_a_kill_before_the_first
     shutil.copytree(work / "parts", work / "killed")
     shutil.rmtree(work / "killed/checkpoints")
     assert work.run("pretrain", "parts", stopped) == 0
-    assert "going on from step 3 (" in capsys.readouterr().out
+    assert "resuming from step 3 (" in capsys.readouterr().out
     assert work.run("pretrain", "killed", stopped) == 0
     assert "going on" not in capsys.readouterr().out
     assert losses(work / "killed/logs/metrics.jsonl") == losses(work / "parts/logs/metrics.jsonl")
@@ -209,7 +209,7 @@ def test_a_recipe_goes_on_by_itself(runs: Any, work: Work, capsys: Any) -> None:
     assert said in capsys.readouterr().err
     with work.watched():
         assert main([*command, "--stages.pretrain.num_workers", "1"]) == 0
-        assert "going on from step 3" in capsys.readouterr().out
+        assert "resuming from step 3" in capsys.readouterr().out
         assert work.trained == [(0, step) for step in range(5)]
         assert main(command) == 0 and len(work.trained) == 5
         assert main([*command, "--force", "pretrain"]) == 0 and len(work.trained) == 10

@@ -64,7 +64,7 @@ def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, A
     assert said in capsys.readouterr().err
     assert work.run("finetune", "out", dropped, "--resume", "auto") == 0
     assert seeds_trained(work) == set()
-    assert "seed-1: removed, it is not among the seeds any more" in capsys.readouterr().out
+    assert "seed-1: removed, because seeds no longer lists it" in capsys.readouterr().out
     assert_same_outcome(work / "other", work / "out")
 
 
@@ -185,10 +185,10 @@ def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any)
     first = trainings([1, 2])
     assert first["validation_f1"] == pytest.approx(0.15) and first["best"] == "seed-2"
     assert trainings([1, 2]) == first and trainings.trained == []
-    assert capsys.readouterr().out.splitlines() == ["seed-1: finished before", "seed-2: finished before"]
+    assert capsys.readouterr().out.splitlines() == ["seed-1: already finished", "seed-2: already finished"]
     trainings([2], "other")
     assert trainings.trained == [2]
-    assert "seed-2: data was key, is now other; it is trained again" in capsys.readouterr().out
+    assert "seed-2: data was key, is now other; training again" in capsys.readouterr().out
     assert (trainings.out / "seed-2/model.safetensors").read_text().startswith("other 2")
 
 
@@ -199,15 +199,15 @@ def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any)
         (lambda seed: (seed / "model.safetensors").write_text("yek 1 " * 10), "model.safetensors has changed"),
         (
             lambda seed: (seed / "training.json").write_text(""),
-            "training.json cannot be read, or is of an earlier version",
+            "training.json cannot be read, or was written by an earlier version",
         ),
         (
             lambda seed: (seed / "training.json").write_text("{}"),
-            "training.json cannot be read, or is of an earlier version",
+            "training.json cannot be read, or was written by an earlier version",
         ),
         (
             lambda seed: (seed / "training.json").write_text("[" * 100_000),
-            "training.json cannot be read, or is of an earlier version",
+            "training.json cannot be read, or was written by an earlier version",
         ),
         (lambda seed: replace_in(seed / "training.json", "0.1", "0.9"), "training.json has changed"),
     ],
@@ -218,7 +218,7 @@ def test_a_damaged_seed_is_trained_again(trainings: Trainings, capsys: Any, dama
     damage(trainings.out / "seed-1")
     assert trainings([1, 2]) == first
     assert trainings.trained == [1]
-    assert f"seed-1: {said}; it is trained again" in capsys.readouterr().out
+    assert f"seed-1: {said}; training again" in capsys.readouterr().out
     assert (trainings.out / "seed-1/training.json").read_bytes() == before
 
 
@@ -254,7 +254,7 @@ def test_checkpoints_of_other_settings_are_not_gone_on_from(trainings: Trainings
     with pytest.raises(DomainbertError):
         trainings([1], "two", fails=True)
     assert not checkpoint.exists()
-    assert "seed-1: data was one, is now two; it is trained again" in capsys.readouterr().out
+    assert "seed-1: data was one, is now two; training again" in capsys.readouterr().out
 
 
 def test_a_call_from_python_gives_the_numbers_of_its_own_settings(

@@ -152,7 +152,7 @@ def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
 def room_for_text(length: int, extra: int) -> int:
     """Return the room for text in a row or window of `length` tokens with `extra` special tokens; an error if none."""
     if length <= extra:
-        raise DomainbertError(f"max_length: {length}; expected more than the {extra} special tokens of a text")
+        raise DomainbertError(f"max_length: found {length}; expected more than the {extra} special tokens of a text")
     return length - extra
 
 

@@ -170,7 +170,7 @@ class PartedSplit(PreparedSplit):
         lengths = sorted(self.parts.parts[0].plans)
         if length not in lengths:
             raise DomainbertError(
-                f"max_length: {length}; expected one of the row_lengths of the prepared corpus, "
+                f"max_length: found {length}; expected one of the row_lengths of the prepared corpus, "
                 f"{', '.join(map(str, lengths))}; or prepare it again"
             )
         return PartedPlan(self.parts, length, tokenizer.template.extra())

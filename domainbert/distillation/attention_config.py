@@ -14,7 +14,7 @@ from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
-_SAME_HEADS = "expected as many heads, or Relations, which regroups them"
+_SAME_HEADS = "expected the same number of heads, or Relations, which regroups heads"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Relations(LayerLossConfig):
             heads = teacher.num_heads
         for sizes in (student, teacher):
             if sizes.hidden_size % heads:
-                raise DomainbertError(f"relation_heads: {heads} does not divide a hidden_size of {sizes.hidden_size}")
+                raise DomainbertError(
+                    f"relation_heads: found {heads}; expected a divisor of hidden_size, {sizes.hidden_size}"
+                )
         pairs = self.pairs(student, teacher, last_pair(student, teacher), lowest=1)
         return RelationsLoss(pairs, self.relations, heads)

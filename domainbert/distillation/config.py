@@ -69,13 +69,15 @@ class LayerLossConfig(LossConfig):
         own, source = self.student_layers or (), self.teacher_layers or ()
         if len(own) != len(source) or not own:
             raise DomainbertError(
-                f"student_layers: {len(own)} beside {len(source)} of teacher_layers; expected as many of both"
+                f"student_layers: found {len(own)} with {len(source)} teacher_layers; expected the same number of both"
             )
         numbers = [_numbered("student_layers", layer, student) for layer in own]
         pairs = list(zip(numbers, [_numbered("teacher_layers", layer, teacher) for layer in source], strict=True))
         for name, side in zip(("student_layers", "teacher_layers"), zip(*pairs, strict=True), strict=True):
             if min(side) < lowest:
-                raise DomainbertError(f"{name}: layer 0, the embeddings, has no attention; expected layers from 1")
+                raise DomainbertError(
+                    f"{name}: found layer 0, the embeddings, which have no attention; expected layers from 1"
+                )
         return pairs
 
 
@@ -83,7 +85,7 @@ def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
     """`DomainbertError` for several teachers with a loss that looks into one."""
     if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
         raise DomainbertError(
-            f"teachers: {num_teachers}, with losses between layers; expected one, or losses on predictions only"
+            f"teachers: found {num_teachers} with losses on layers; expected one teacher, or losses on predictions only"
         )
 
 
@@ -102,7 +104,7 @@ def last_pair(student: Sizes, teacher: Sizes) -> list[tuple[int, int]]:
 def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
     """`DomainbertError` where a loss needs a size to be the same in both."""
     if student != teacher:
-        raise DomainbertError(f"{name}: the student's is {student}, the teacher's {teacher}; {advice}")
+        raise DomainbertError(f"{name}: found {student} in the student and {teacher} in the teacher; {advice}")
 
 
 def _numbered(name: str, layer: int, sizes: Sizes) -> int:

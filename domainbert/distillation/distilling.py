@@ -48,7 +48,9 @@ class Distilling(TrainedModule):
         """Bring the teachers to the device of the training."""
         super().setup(stage)
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
-            raise DomainbertError("trainer.strategy: fsdp; distillation looks into the model, so it needs ddp")
+            raise DomainbertError(
+                "trainer.strategy: found fsdp; expected ddp, because distillation reads hidden layers"
+            )
         set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)  # not every loss reaches every weight
         for teacher in self.teachers:
             teacher.to(self.trainer.strategy.root_device)

@@ -26,7 +26,7 @@ from domainbert.distillation.losses import Places
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, above_positions
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.card import card_head, model_card
 from domainbert.models.card_config import CardConfig
@@ -148,11 +148,11 @@ class Distillation(Distilling, RowsModule):
         """
         if not self.is_built:
             self.build(data.corpus)
-        positions = {"student": self.config.max_length}
+        positions = {"the student": self.config.max_length}
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for who, count in positions.items():
             if data.row_length > count:
-                raise DomainbertError(f"max_length: {data.row_length}; {who} has positions for {count} tokens")
+                raise DomainbertError(above_positions(data.row_length, count, who))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Load the teachers and build the student."""
@@ -185,7 +185,9 @@ class Distillation(Distilling, RowsModule):
         weighted = WeightedLosses(self.loss_configs, model.encoder, teacher.encoder)
         predict = all(predicts_entries(folder.config, folder.head) for folder in self.folders)
         if weighted.reads & {"predicted", "all"} and not predict:
-            raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
+            raise DomainbertError(
+                "losses: found a loss on predictions, but a teacher has no masked-LM head; expected losses on layers"
+            )
         return weighted
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:

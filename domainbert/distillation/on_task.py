@@ -28,7 +28,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs, observe
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.config import VocabularyFacts, above_positions
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content
@@ -219,8 +219,7 @@ class TaskDistillation(Distilling, FineTuning):
     def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
         """See `FineTuning.begin`; `DomainbertError` where the losses cannot compare student and teachers."""
         if max_length > start.config.max_length:
-            found = f"the student has positions for {start.config.max_length} tokens"
-            raise DomainbertError(f"max_length: {max_length}; {found}")
+            raise DomainbertError(above_positions(max_length, start.config.max_length, "the student"))
         super().begin(start, task, max_length)
         teachers = self.ensemble(task)
         weighted = WeightedLosses(self.loss_configs, start.model.encoder, teachers.predictors[0].model.encoder)
@@ -302,7 +301,7 @@ def check_losses(
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
         need_teaching(task)
     if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or some_labels):
-        found = "those of a CRF are log-probabilities" if have_crf else "the cache holds top_k of them"
+        found = "a CRF has only log-probabilities" if have_crf else "the cache keeps only top_k logits"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")
     own = [] if module.own_model is None else [start.tokenizer.fingerprint]
     fingerprints = [*own, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
@@ -310,13 +309,14 @@ def check_losses(
     if not teachers.read_as(start.tokenizer):
         if weighted.needs_hidden:
             raise DomainbertError(
-                "losses: some compare hidden states or attention, but the student has another vocabulary than its "
-                "teacher; expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
+                "losses: found losses on layers, but the student has another vocabulary than its teacher; "
+                "expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
             )
         if weighted.needs_teacher and not cached:
-            raise DomainbertError("cache: missing; a teacher with another vocabulary is asked before the training")
+            raise DomainbertError(
+                "cache: missing; expected a folder: a teacher with another vocabulary predicts before the training"
+            )
     if (weighted.needs_hidden or (weighted.needs_teacher and not cached)) and window > teachers.max_length:
         raise DomainbertError(
-            f"max_length: {window}; a teacher has positions for {teachers.max_length} tokens; expected no more, "
-            "or a cache and losses on predictions only"
+            f"{above_positions(window, teachers.max_length, 'a teacher')}, or a cache and losses on predictions only"
         )

@@ -80,6 +80,6 @@ def need_one_vocabulary(
         if one != known[0][1]:
             first = known[0][0]
             raise DomainbertError(
-                f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, by which "
-                f"alone {task.name} can be compared"
+                f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, "
+                f"because {task.name} compares the outputs token by token"
             )

@@ -97,7 +97,7 @@ def cached_labels(
         found, reason = freshness.look(folder / _RECORD)
         if found is None:
             if reason:
-                print(f"{folder}: {reason}; the teacher is asked again", flush=True)
+                print(f"{folder}: {reason}; computing the logits of the teacher again", flush=True)
             partial = folder.with_name(folder.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()

@@ -49,9 +49,9 @@ class StudentConfig:
         check_fields(self)
         chosen = [name for name in ("layers", "every", "first") if getattr(self, name) is not None]
         if len(chosen) > 1:
-            raise DomainbertError(f"{chosen[1]}: given beside {chosen[0]}; expected one of layers, every, first")
+            raise DomainbertError(f"{chosen[1]}: found with {chosen[0]}; expected only one of layers, every, first")
         if self.encoder is not None and self.family is not None:
-            raise DomainbertError("family: given beside encoder, which has one; expected one of the two")
+            raise DomainbertError("family: found with encoder, which sets the family; expected only one of them")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
             raise DomainbertError(f"layers: found {list(self.layers)}; expected each layer once")
         if self.family is not None and self.family not in (known := family_names()):
@@ -65,6 +65,6 @@ class StudentConfig:
         if chosen is not None and max(chosen) >= num_layers:
             name = "layers" if self.first is None else "first"
             raise DomainbertError(
-                f"student.{name}: asks for layer {max(chosen)}; the teacher has layers 0 to {num_layers - 1}"
+                f"student.{name}: found layer {max(chosen)}; expected layers of the teacher, 0 to {num_layers - 1}"
             )
         return chosen

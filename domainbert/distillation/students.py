@@ -27,7 +27,9 @@ def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderCon
         config = student.encoder
         if layers is not None and len(layers) != config.sizes.num_layers:
             wanted = config.sizes.num_layers
-            raise DomainbertError(f"student.layers: {len(layers)} are chosen; the student's encoder has {wanted}")
+            raise DomainbertError(
+                f"student.layers: found {len(layers)} layers; expected {wanted}, as in student.encoder"
+            )
     elif student.family in (None, teacher.model_type):
         config = teacher if layers is None else teacher.of_layers(layers)
     else:
@@ -43,8 +45,8 @@ def _check_weights(config: EncoderConfig, layers: Sequence[int]) -> None:
     weights = [config.layer_weights[number] for number in layers]
     if len(set(weights)) < len(weights):
         raise DomainbertError(
-            f"student.layers: {len(weights)} are chosen, but in {config.model_type} they share the weights of "
-            f"{len(set(weights))}; expected layers with weights of their own, or none of layers, every, first"
+            f"student.layers: found {len(weights)} layers, but {config.model_type} has separate weights for only "
+            f"{len(set(weights))} of them; expected layers with separate weights, or none of layers, every, first"
         )
 
 

@@ -240,6 +240,6 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(
-                f"teachers: {path} divides {text.name(number)} into {example.num_outputs} words, the student into "
-                f"{size}; expected vocabularies that cut words alike"
+                f"teachers: {path} splits {text.name(number)} into {example.num_outputs} words, and the student into "
+                f"{size}; expected vocabularies that split words in the same way"
             )

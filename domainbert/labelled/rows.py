@@ -92,7 +92,7 @@ def rows_of_texts(
         for name, default in (("kind", "auto"), ("text_pair_key", None)):
             if getattr(format, name) != default:
                 found = f"found {getattr(format, name)!r} with labels in a separate file, {source.label}"
-                raise DomainbertError(f"{source}: format.{name}: {found}; expected {default!r}, or one file")
+                raise DomainbertError(f"{source}: format.{name}: {found}; expected no {name}, or one file")
         kind: Kind = "lines"
         rows = parallel_rows(source.texts, source.label, format.text_key, format.label_key)
     else:

@@ -53,12 +53,12 @@ class MaskingConfig:
         check_fields(self)
         if self.frequency_power and (self.whole_word or self.spans is not None):
             raise DomainbertError(
-                f"frequency_power: {self.frequency_power} with {'whole_word' if self.whole_word else 'spans'}; "
+                f"frequency_power: found {self.frequency_power} with {'whole_word' if self.whole_word else 'spans'}; "
                 "expected neither whole_word nor spans, because only single tokens have a frequency"
             )
         if self.whole_word and self.spans is not None:
             raise DomainbertError(
-                f"whole_word: true with spans: {self.spans}; expected only one: spans hide whole words"
+                f"whole_word: found true with spans: {self.spans}; expected only one: spans hide whole words"
             )
         if self.mask_share + self.random_share > 1:
             raise DomainbertError(

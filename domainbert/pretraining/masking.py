@@ -50,7 +50,9 @@ class Masker:
         if not power:
             return None
         if self.counts is None:
-            raise DomainbertError(f"frequency_power: {power}; expected 0, because this objective does not count tokens")
+            raise DomainbertError(
+                f"frequency_power: found {power}; expected 0, because this objective does not count tokens"
+            )
         return frequency_weights(self.counts, power)
 
     def num_slots(self, row_length: int) -> int:

@@ -86,7 +86,9 @@ class Check:
     def __post_init__(self) -> None:
         """Check that a labelled set or a corpus is given, and that the rules exist."""
         if self.corpus is None and (self.labelled is None or not self.labelled.given()):
-            raise DomainbertError("labelled: nothing to look at; expected train, validation or test, or a corpus")
+            raise DomainbertError(
+                "labelled: found no set and no corpus; expected train, validation or test, or a corpus"
+            )
         if self.labelled is not None and self.task is None:
             raise DomainbertError("task: missing; expected the task of the labelled sets")
         if self.ignore or self.thresholds:
@@ -101,10 +103,10 @@ def _check_rules(settings: Check) -> None:
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
             if name not in rules:
-                raise DomainbertError(f"{key}: {name[:80]!r} is no rule; {nearest(name, list(rules))}")
+                raise DomainbertError(f"{key}: found {name[:80]!r}, which is not a rule; {nearest(name, list(rules))}")
     for name, reason in settings.ignore.items():
         if not reason.strip():
-            raise DomainbertError(f"ignore: {name} has no reason; expected a few words that say why to ignore it")
+            raise DomainbertError(f"ignore: {name} has no reason; expected a few words")
     for name, value in settings.thresholds.items():
         if value < 0:
             raise DomainbertError(f"thresholds: {name}: found {value:g}; expected 0 or more")
@@ -180,8 +182,8 @@ def _corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding]
 def _excerpt_line(report: CorpusReport, cut: int) -> str:
     read = sum(source.read_characters for source in report.sources)
     files = "a file" if cut == 1 else f"{cut:,} files"
-    advice = "`most_characters: null` reads all"
-    return f"check: {read:,} characters of the corpus were read, and {files} not to the end; {advice}"
+    advice = "most_characters: null reads the whole corpus"
+    return f"check: read {read:,} characters of the corpus, and {files} only in part; {advice}"
 
 
 def _fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:

@@ -78,7 +78,7 @@ class DistillTask(LabelledTraining):
         """Check that the student is said once and has positions for a window, and that the task can be taught."""
         super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
-            raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
+            raise DomainbertError("student: found with model; expected only one of them")
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
@@ -88,19 +88,21 @@ class DistillTask(LabelledTraining):
         for number, loss in enumerate(self.losses):
             if isinstance(loss, LogitMSE) and not self.task.distillation.has_logits:
                 raise DomainbertError(
-                    f"losses[{number}]: LogitMSE compares a logit for each label, which {self.task.name} has none of; "
+                    f"losses[{number}]: LogitMSE compares a logit for each label, but {self.task.name} has none; "
                     "expected SoftTargets, HardTargets or losses on layers"
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
-                raise DomainbertError(f"losses[{number}]: positions: all is for distill; expected positions: predicted")
+                raise DomainbertError(
+                    f"losses[{number}]: found positions: all; expected positions: predicted (all is for distill)"
+                )
         if self.cache is not None and not self.task.distillation.has_logits:
             raise DomainbertError(
-                f"cache: keeps a logit for each label, which {self.task.name} has none of; expected none"
+                f"cache: found a folder, but {self.task.name} has no logit for each label; expected null"
             )
         if self.cache is not None:
             check_whole("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
-            raise DomainbertError("unlabelled: sentences, which are single texts; the task reads pairs, expected none")
+            raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")
 
 
 @stage

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, needs_package
+from domainbert.base.errors import NO_TASK_HEAD, DomainbertError, needs_package
 from domainbert.base.paths import is_installed
 from domainbert.corpus.config import CorpusConfig
 from domainbert.encoders.config import EncoderConfig, above_layers, check_length
@@ -130,7 +130,7 @@ class Given:
         with self.under(key):
             found = self.task_of_model(path)
             if found == "":
-                raise DomainbertError(f"{path} has no head for a task; expected one that finetune wrote")
+                raise DomainbertError(f"{path}: {NO_TASK_HEAD}")
             if found is not None and wanted is not None and found != wanted:
                 raise DomainbertError(f"{path} is for {found}; expected {wanted}")
 
@@ -176,7 +176,9 @@ class Given:
             known = maker.get("row_lengths")
             if known is not None and not lengths <= set(known):
                 wrong, have = (", ".join(map(str, sorted(one))) for one in (lengths - set(known), known))
-                self.problems.append(("max_length", f"{wrong}; {path} has row_lengths {have}; expected one of them"))
+                self.problems.append(
+                    ("max_length", f"found {wrong}; expected one of the row_lengths of {path}, {have}")
+                )
             for key, model in models.items():
                 if self.there(model) and not maker.has_tokenizer_of(model):
                     found = f"{path} is prepared with {maker['tokenizer']}, which is not the tokenizer of {model}"

@@ -62,10 +62,12 @@ class Evaluate:
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name):
                 problems.add(
-                    f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -"
+                    f"models: found the name {name!r}; expected letters, digits and . _ + -, because it names a folder"
                 )
         if self.train is not None and not self.task.evaluation.uses_training_set:
-            problems.add(f"train: tells what training has seen; of no use for {self.task.name}")
+            problems.add(
+                f"train: found a file, but the scores of {self.task.name} do not use the training set; expected null"
+            )
         problems.raise_if_any()
 
 
@@ -198,7 +200,7 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
 
 def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) -> None:
     if found != task.name:
-        kind = f"is for {found}" if found else "has no head for a task"
+        kind = f"is for {found}" if found else "has no trained task head"
         raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
 
 
@@ -211,8 +213,8 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
             continue
         if setting in training and training[setting] != found:
             raise DomainbertError(
-                f"task.{setting}: found {found!r}, but {system} was trained with {training[setting]!r}, so its scores "
-                "would be others; expected the same"
+                f"task.{setting}: found {found!r}, but {system} was trained with {training[setting]!r}, which "
+                "changes the scores; expected the same"
             )
 
 

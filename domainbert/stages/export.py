@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.files import write_json, write_text
 from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, model_name
@@ -138,7 +138,7 @@ def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scorin
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(f"check: {folder.path} has no head for a task; expected a model that finetune wrote")
+        raise DomainbertError(f"check: {folder.path}: {NO_TASK_HEAD}")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
     task = task or usual_config(kind, folder.fields)

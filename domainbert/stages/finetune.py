@@ -52,15 +52,17 @@ class Finetune(LabelledTraining):
         """Check that an encoder is of use, and that it has positions for a window."""
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
-            raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
+            raise DomainbertError("adversarial, r_drop: found with strategy: fsdp; expected another strategy")
         if self.r_drop is not None and self.dropout == 0:
-            raise DomainbertError("r_drop: compares readings with different dropout; found dropout: 0, expected more")
+            raise DomainbertError("r_drop: found with dropout: 0; expected a dropout above 0")
         if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
             raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
-            raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
+            raise DomainbertError("encoder: found with init: pretrained; expected init: random, or no encoder")
         if self.init == "random" and self.frozen_layers is not None:
-            raise DomainbertError("frozen_layers: would stay random; expected init: pretrained, or no frozen_layers")
+            raise DomainbertError(
+                "frozen_layers: found with init: random; expected init: pretrained, or no frozen_layers"
+            )
         check_length(self.max_length, self.encoder)
         if self.max_length is not None:
             self.task.check_window(self.max_length)

@@ -87,11 +87,13 @@ class LabelledTraining(Training):
         _ = self.chosen_by
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
-            raise DomainbertError("averaging: needs whole weights, which fsdp divides; expected another strategy")
+            raise DomainbertError(
+                "averaging: found with strategy: fsdp, which shards the weights; expected another strategy"
+            )
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
             raise DomainbertError(
-                f"averaging: last, with patience: {self.patience}; a training that stops early never comes to its last "
-                "steps: expected ema, or no patience"
+                f"averaging: found last with patience: {self.patience}; expected ema, or no patience: a training that "
+                "stops early does not reach its last steps"
             )
 
     @property
@@ -149,7 +151,7 @@ def _train_seed(
 
     result, reason = made_from.look(folder / FINISHED)
     if result is not None:
-        print(f"{folder.name}: finished before")
+        print(f"{folder.name}: already finished")
         return result
     if process_rank() == 0:
         _begin(folder, made_from, reason)
@@ -169,7 +171,7 @@ def _begin(folder: Path, made_from: Freshness, reason: str) -> None:
         begun, reason = made_from.look(note)
         reason = reason or ("" if begun is not None else f"{note.name} is missing")
     if reason:
-        print(f"{folder.name}: {reason}; it is trained again", flush=True)
+        print(f"{folder.name}: {reason}; training again", flush=True)
         shutil.rmtree(folder)
     note.parent.mkdir(parents=True, exist_ok=True)
     made_from.record(note, {}, outputs={})
@@ -180,7 +182,7 @@ def _remove_others(out: Path, seeds: Sequence[int]) -> None:
     for folder in sorted(out.glob("seed-*")):
         named = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
         if named and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
-            print(f"{folder.name}: removed, it is not among the seeds any more")
+            print(f"{folder.name}: removed, because seeds no longer lists it")
             shutil.rmtree(folder)
 
 

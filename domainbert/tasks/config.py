@@ -144,7 +144,9 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     if format not in writers and find_spec(f"{_kinds()[task].__module__.rpartition('.')[0]}.writers"):
         writers |= beside(_kinds()[task], "writers").WRITERS
     if format not in writers:
-        raise DomainbertError(f"output_format: {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}")
+        raise DomainbertError(
+            f"output_format: found {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}"
+        )
     return writers[format]
 
 
@@ -161,8 +163,8 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
         return next((kind for kind in ours_first if kind.recognising and kind.recognising.adopts(head, fields)), None)
     if not isinstance(name, str) or name not in kinds:
         raise DomainbertError(
-            f"{TASK_KEY}: found {str(name)[:80]!r}; known tasks are {', '.join(sorted(kinds))} "
-            "(--allow-import names the module that defines one of your own)"
+            f"{TASK_KEY}: found {str(name)[:80]!r}; expected one of {', '.join(sorted(kinds))} "
+            "(--allow-import PKG allows a task of your own package)"
         )
     return kinds[name]
 
@@ -183,8 +185,8 @@ def _kinds() -> dict[str, type[TaskConfig]]:
         name = folder_name(kind)
         if found.setdefault(name, kind).__module__ != kind.__module__:
             raise DomainbertError(
-                f"{found[name].__module__}: its folder is called {name}, as that of {kind.__module__}; "
-                "expected another name, for a model folder says by it which task it is for"
+                f"{found[name].__module__}: found the folder name {name}, which {kind.__module__} has too; "
+                "expected another name, because a model folder stores the task under this name"
             )
         found[name] = kind
     return found

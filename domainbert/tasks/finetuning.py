@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import SumMetric
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import entry_ids
 from domainbert.data.types import SPARE
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
@@ -167,8 +167,7 @@ class FineTuning(TaskModule):
             with seeded(self.seed):
                 start = self.start(data.resolved_task)
                 if start.has_new_head and stage != "fit":
-                    found = f"{self._name} has no trained head for {data.resolved_task.name}"
-                    raise DomainbertError(f"trainer.{stage}: {found}; expected a folder that finetune wrote, or fit")
+                    raise DomainbertError(f"trainer.{stage}: {self._name}: {NO_TASK_HEAD}, or trainer.fit before it")
                 self.begin(start, data.resolved_task, data.window)
             if stage != "fit":
                 self._facts = dict(self.open().fields)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import Example
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, told_where
@@ -199,4 +199,4 @@ def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
             return task
     except DomainbertError as error:
         raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
-    raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")
+    raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")

@@ -33,7 +33,9 @@ def check_splitting(value: object) -> WordSplitting:
     is_marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(value[key], str) for key in value)
     if not (is_marks or value in ("punctuation", "whitespace")):
         places = ", ".join(PLACES)
-        raise DomainbertError(f"{SPLITTING_KEY}: {value!r:.80}; expected punctuation, whitespace or marks by {places}")
+        raise DomainbertError(
+            f"{SPLITTING_KEY}: found {value!r:.80}; expected punctuation, whitespace or marks by {places}"
+        )
     return value  # type: ignore[return-value]
 
 

@@ -142,7 +142,7 @@ def fit(
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
-    parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
+    parked = f" and {module.num_parked:,} of unused vocabulary entries" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with reraise_worker_error():

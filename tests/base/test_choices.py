@@ -159,12 +159,18 @@ def test_only_what_lies_below_the_allowed_module() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mypkg.shapes.Nothing", "mypkg.shapes.Nothing is not a subclass of fake_stages.Shape"),
-        ("mypkg.shapes.function", "mypkg.shapes.function is not a subclass of fake_stages.Shape"),
-        ("mypkg.shapes.Other", "mypkg.shapes.Other is not a subclass of fake_stages.Shape"),
-        ("mypkg.shapes.Abstract", "mypkg.shapes.Abstract is not a subclass of fake_stages.Shape with all"),
-        ("mypkg.shapes.Bare", "mypkg.shapes.Bare is not a dataclass; expected @dataclass(frozen=True) above it"),
-        ("mypkg.shapes.Unknown", "mypkg.shapes.Unknown: a type in it is unknown (name 'Nowhere' is not defined)"),
+        ("mypkg.shapes.Nothing", "mypkg.shapes.Nothing: expected a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.function", "mypkg.shapes.function: expected a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.Other", "mypkg.shapes.Other: expected a subclass of fake_stages.Shape"),
+        (
+            "mypkg.shapes.Abstract",
+            "mypkg.shapes.Abstract: expected a subclass of fake_stages.Shape that implements all",
+        ),
+        ("mypkg.shapes.Bare", "mypkg.shapes.Bare: not a dataclass; expected @dataclass(frozen=True) above the class"),
+        (
+            "mypkg.shapes.Unknown",
+            "mypkg.shapes.Unknown: the type of a field is unknown (name 'Nowhere' is not defined)",
+        ),
         ("mypkg.broken.Ring", "mypkg.broken cannot be imported: ZeroDivisionError: division by zero"),
         ("mypkg.none.Ring", "mypkg.none cannot be imported: ModuleNotFoundError: No module named 'mypkg.none'"),
         ("mypkg..Ring", "'mypkg..Ring' is not allowed"),

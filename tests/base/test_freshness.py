@@ -72,4 +72,4 @@ def test_a_record_tells_why_its_result_is_not_up_to_date(tmp_path: Path, monkeyp
     path.write_text(json.dumps({**json.loads(path.read_text()), "f1": 0.9}))
     assert now.look(path) == (None, "record.json has changed")
     path.write_text("{")
-    assert now.look(path) == (None, "record.json cannot be read, or is of an earlier version")
+    assert now.look(path) == (None, "record.json cannot be read, or was written by an earlier version")

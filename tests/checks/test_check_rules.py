@@ -177,10 +177,12 @@ def test_a_text_of_a_terminal_escape_and_half_a_character(tmp_path: Path, capsys
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     train = planted.written(tmp_path, planted.classes())["train"]
-    with pytest.raises(DomainbertError, match="labelled: nothing to look at"):
+    with pytest.raises(DomainbertError, match="labelled: found no set and no corpus"):
         check(tmp_path / "out", task="Classification")
     usual = {"labelled": {"train": str(train)}, "task": "Classification"}
-    with pytest.raises(DomainbertError, match=r"ignore: 'rare-labels' is no rule; did you mean 'rare-label'\?"):
+    with pytest.raises(
+        DomainbertError, match=r"ignore: found 'rare-labels', which is not a rule; did you mean 'rare-label'\?"
+    ):
         check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
     with pytest.raises(DomainbertError, match="ignore: rare-label has no reason"):
         check(tmp_path / "out", **usual, ignore={"rare-label": " "})

@@ -219,14 +219,12 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
     assert report.as_dict()["exclusion"] == {"texts": [str(test)], "looked_for": 1, "too_short": 1}
     jsonl(test, ["too short"])
     with pytest.raises(
-        DomainbertError, match=r"exclude: found .* with 1 texts, all too short; expected texts of 8 words"
+        DomainbertError, match=r"exclude: found .*: all 1 texts are too short; expected texts of 8 words"
     ):
         read(config)
     treebank = tmp_path / "test.conll"
     treebank.write_text("1\tIt\t_\n2\tfell\t_\n")
-    with pytest.raises(
-        DomainbertError, match=r"test\.conll:1: the first column numbers the words; expected a column of"
-    ):
+    with pytest.raises(DomainbertError, match=r"test\.conll:1: column 0 holds word numbers; expected a column of"):
         read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(treebank))]))
 
 

@@ -178,7 +178,10 @@ def test_text_in_another_encoding_and_nul_characters_are_refused_with_their_line
     path = tmp_path / "a.txt"
     for content, place in [
         ("Loans\nrose".encode(encoding), ":1: byte "),
-        (b"Cr\xc3\xa9dit\nA\x00B\n", ":2: byte 2 of the line, 0x00, is a NUL character, as UTF-16 has; expected UTF-8"),
+        (
+            b"Cr\xc3\xa9dit\nA\x00B\n",
+            ":2: byte 2 of the line, 0x00, is a NUL character (is the file UTF-16?); expected UTF-8",
+        ),
         (b"\xef\xbb\xbfA\n\nB\xff\n", ":3: byte 2 of the line, 0xff, is not UTF-8; expected UTF-8"),
     ]:
         path.write_bytes(content)

@@ -184,7 +184,7 @@ def test_files_that_grow_while_they_are_read_are_noticed(tmp_path: Path, monkeyp
         return type(found)(found.weights[:-1], found.kept[:-1])
 
     monkeypatch.setattr("domainbert.corpus.selection.select", grown)
-    with pytest.raises(DomainbertError, match="files have changed since their documents were weighed"):
+    with pytest.raises(DomainbertError, match="files have changed since `select` scored their documents"):
         read(CorpusConfig([source], select=wanted))
 
 

@@ -68,7 +68,9 @@ def test_both_files_are_inputs_and_have_to_be_there(tmp_path: Path) -> None:
     source = aligned(tmp_path, PAIRS)
     assert CorpusConfig([source]).input_files() == [tmp_path / "en.txt", tmp_path / "fr.txt"]
     (tmp_path / "fr.txt").unlink()
-    with pytest.raises(DomainbertError, match=r"sources\[0\].translation: .*fr.txt is no file; expected two files"):
+    with pytest.raises(
+        DomainbertError, match=r"sources\[0\].translation: .*fr.txt is not a file; expected two parallel files"
+    ):
         CorpusConfig([source]).input_files()
 
 
@@ -79,7 +81,7 @@ def test_settings_that_say_it_twice_are_refused(tmp_path: Path) -> None:
         Source("a.txt", translation=Path("b.txt"))
     (tmp_path / "a.txt").write_text("A text of one line, without keys.\n")
     with pytest.raises(
-        DomainbertError, match=r"a.txt: has no keys or columns; expected JSONL, CSV or Parquet with translation_k"
+        DomainbertError, match=r"a.txt: no keys or columns; expected JSONL, CSV or Parquet with translation_k"
     ):
         documents(Source(str(tmp_path / "a.txt"), translation_key="translation"))
     (tmp_path / "b.jsonl").write_text('{"text": "A text that lacks the other key."}\n')

@@ -223,12 +223,12 @@ def test_parts_at_a_url_give_the_same_batches(
     for mine, theirs in zip(batches(one, Share(0, 1, 1), 3), batches(other, Share(0, 1, 1), 3), strict=True):
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
     assert [path.name for path in (tmp_path / "cache of the moved").iterdir()]
-    with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .* has its parts on this disk"):
+    with pytest.raises(DomainbertError, match=r"cache\.url: found file://.*, but the parts of .* are local"):
         open_prepared([whole], cache=moved)
     (tmp_path / "as-one").mkdir()
     sources = [{"path": str(text), "documents": "line"}]
     prepare(tmp_path / "as-one", corpus={"sources": sources, "min_characters": 1}, tokenizer=tokenizer, num_workers=0)
-    with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .*as-one is not a corpus in parts"):
+    with pytest.raises(DomainbertError, match=r"cache\.url: found file://.*, but .*as-one is not a corpus in parts"):
         open_prepared([tmp_path / "as-one"], cache=moved)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
         merge(tmp_path / "other", prepared=corpora, url="runs/law")
@@ -421,7 +421,7 @@ def test_a_damaged_part_is_prepared_again(
     os.truncate(file, file.stat().st_size // 2)
     capsys.readouterr()
     prepared(tmp_path, text, tokenizer)
-    assert str(file) in capsys.readouterr().out.partition(": preparing it again")[0]
+    assert str(file) in capsys.readouterr().out.partition("; preparing this part again")[0]
     assert content(tmp_path) == content(whole)
 
 
@@ -473,7 +473,7 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
 
 def test_other_rows_are_refused(merged: Path) -> None:
     corpus = open_prepared([merged])
-    with pytest.raises(DomainbertError, match="max_length: 20; expected one of the row_lengths of the prepared"):
+    with pytest.raises(DomainbertError, match="max_length: found 20; expected one of the row_lengths of the prepared"):
         reader(corpus, 20)
     with pytest.raises(DomainbertError, match="the objective cannot read a corpus in parts"):
         SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).lay_out(corpus.train, 16)
@@ -487,7 +487,9 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     encoder = {"class_path": "BertConfig", "init_args": sizes}
     how = {"encoder": encoder, "max_length": 20, "budget": {"max_steps": 1}, "held_out": {"other": whole}}
-    with pytest.raises(DomainbertError, match=r"^held_out\.other: max_length: 20; expected one of the row_lengths"):
+    with pytest.raises(
+        DomainbertError, match=r"^held_out\.other: max_length: found 20; expected one of the row_lengths"
+    ):
         pretrain(tmp_path / "out", prepared=tmp_path / "plain", **how)
 
 
@@ -496,7 +498,7 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
     [
         (
             {"sources": ["hub:owner/name"]},
-            "row_lengths: found beside corpus.sources[0], hub:owner/name",
+            "row_lengths: found with corpus.sources[0], hub:owner/name",
         ),
     ],
 )

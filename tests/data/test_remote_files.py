@@ -191,7 +191,7 @@ def test_two_corpora_never_mix_and_a_password_is_no_part_of_a_name(server: Serve
 
 def test_what_is_not_installed_is_one_sentence(cache: CacheConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_implementations, "afar", {"class": "afar_absent.FileSystem", "err": "no"})
-    with pytest.raises(DomainbertError, match=r"^afar://u:\*\*\*@b: a package is missing: pip install afar-absent$"):
+    with pytest.raises(DomainbertError, match=r"^afar://u:\*\*\*@b: needs afar-absent; run pip install afar-absent$"):
         RemoteFiles("afar://u:secret@b", cache)
     with pytest.raises(
         DomainbertError, match=r"^nowhere://b: unknown protocol; expected a protocol of fsspec, such as s3://$"
@@ -218,7 +218,7 @@ def test_a_file_that_never_finds_room(server: Server, tmp_path: Path) -> None:
     assert files.path(FILES[0]).stat().st_size == 2_500
     with pytest.raises(
         DomainbertError,
-        match=r"^cache.gigabytes: 3e-06, but a file of the corpus has 3,001 bytes; expected room for the files",
+        match=r"^cache.gigabytes: found 3e-06, but a file of the corpus has 3,001 bytes; expected room for two windows",
     ):
         files.path(FILES[3])
     assert names(files) == {FILES[0].name}

@@ -88,7 +88,9 @@ def test_other_sizes_keep_groups_where_there_are_layers_for_them():
     assert (groups(8), groups(2), groups(1)) == ((8, 2), (2, 2), (1, 1))
     inner = dataclasses.replace(CONFIG, inner_group_num=2)
     assert groups(4, inner) == (2, 2)
-    with pytest.raises(DomainbertError, match="inner_group_num: 2 does not divide the number of layers, 3"):
+    with pytest.raises(
+        DomainbertError, match="inner_group_num: found 2; expected a divisor of the number of layers, 3"
+    ):
         groups(3, inner)
     with pytest.raises(DomainbertError, match="num_hidden_groups: found 2; expected at most num_hidden_layers=1"):
         dataclasses.replace(CONFIG, num_hidden_layers=1)
@@ -108,7 +110,7 @@ def test_a_folder_with_both_heads_of_pretraining(tmp_path, capsys):
     model, folder, made = load_model(tmp_path, "masked_lm")
     assert made == [] and folder.head == "pretraining" and folder.config.extra_fields["gap_size"] == 0
     printed = capsys.readouterr().out
-    assert "not used here: albert.pooler.bias, albert.pooler.weight, sop_classifier.classifier.bias" in printed
+    assert "unused weights: albert.pooler.bias, albert.pooler.weight, sop_classifier.classifier.bias" in printed
     with torch.inference_mode():
         wanted = theirs.eval()(tokens().input_ids).prediction_logits.flatten(0, 1)
         torch.testing.assert_close(model.eval()(tokens(), torch.arange(34)), wanted, atol=2e-5, rtol=0)

@@ -45,7 +45,7 @@ def test_a_discriminator_is_an_encoder_with_a_head_of_its_own(tmp_path, capsys):
     assert folder.head == "replaced" and folder.config == both.config
     own = [f"generator_predictions.{one}.{kind}" for one in ("LayerNorm", "dense") for kind in ("bias", "weight")]
     assert sorted(made) == ["generator_lm_head.bias", *own]
-    assert "not used here: discriminator_predictions.dense.bias" in capsys.readouterr().out
+    assert "unused weights: discriminator_predictions.dense.bias" in capsys.readouterr().out
     with torch.inference_mode():
         wanted = theirs.electra(tokens().input_ids).last_hidden_state
         torch.testing.assert_close(model.eval().encoder(tokens()), wanted, atol=2e-5, rtol=0)

@@ -35,7 +35,7 @@ def test_every_family_has_what_the_protocol_asks_for():
         assert config.model_type == name and config.max_length > 0
         assert config_class(name).from_json(config.to_json() | {"id2label": {}, "new_in_2030": 1}) == config
         assert config.resized(config.sizes) == config
-    with pytest.raises(DomainbertError, match="model_type: found 'brt'; supported families are albert, bert"):
+    with pytest.raises(DomainbertError, match="model_type: found 'brt'; expected one of albert, bert"):
         config_class("brt")
 
 
@@ -260,7 +260,7 @@ def own_families(tmp_path, monkeypatch):
 
 
 def test_a_family_of_ones_own_is_known_once_it_is_imported(own_families):
-    with pytest.raises(DomainbertError, match="model_type: found 'tiny'; supported families are albert, bert"):
+    with pytest.raises(DomainbertError, match="model_type: found 'tiny'; expected one of albert, bert"):
         config_class("tiny")
     kind = importlib.import_module("mypkg.tiny.config").TinyConfig
     assert config_class("tiny") is kind and config_class("bert") is BertConfig
@@ -273,7 +273,10 @@ def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):
     module = importlib.import_module("mypkg.wrong.config")
     with pytest.raises(DomainbertError, match=r"mypkg\.wrong\.config: model_type is 'right'; expected the name of the"):
         family(module.WrongConfig())
-    with pytest.raises(DomainbertError, match=r"mypkg\.wrong: no model\.py; expected one next to mypkg\.wrong\.config"):
+    with pytest.raises(
+        DomainbertError,
+        match=r"mypkg\.wrong: no model\.py; expected model\.py with the encoder beside mypkg\.wrong\.config",
+    ):
         family(module.LoneConfig())
 
 

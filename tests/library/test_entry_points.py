@@ -68,7 +68,7 @@ assert not is_allowed("mine.replaced_tokens.config.ReplacedTokens")
     ("value", "message"),
     [
         ("mine.nothing:Grade", "cannot be loaded: ModuleNotFoundError: No module named 'mine.nothing'"),
-        ("mine.grade.config:GradedText", "mine.grade.config.GradedText is not a subclass of"),
+        ("mine.grade.config:GradedText", "mine.grade.config.GradedText: expected a subclass of"),
     ],
 )
 def test_a_broken_entry_point_is_one_sentence_that_names_its_package(tmp_path: Path, value: str, message: str) -> None:

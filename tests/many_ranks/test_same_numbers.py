@@ -138,7 +138,7 @@ def test_what_two_processes_saved_one_and_four_go_on_from(trainings, commands, s
         out = f"{stopped}-{devices}"
         trainings.copy(stopped, out)
         words = trainings.pretrain(out, "--resume", "auto", "--trainer.devices", str(devices), *options)
-        assert "going on from step 10" in trainings.run(commands["domainbert"](*words)).said
+        assert "resuming from step 10" in trainings.run(commands["domainbert"](*words)).said
         assert_same_training(trainings, out, "alone")
         assert trainings.json(out, "manifest.json")["resumed"] is True
 
@@ -150,5 +150,5 @@ def test_a_sharded_training_goes_on_while_its_layers_wait(trainings, commands):
     act = json.dumps({"rank": 0, "step": 9, "signal": "SIGTERM"})
     trainings.run(commands["acting"](*trainings.pretrain("waiting", *options)), code=75, ACT=act)
     words = trainings.pretrain("waiting", "--resume", "auto", *options)
-    assert "going on from step 10" in trainings.run(commands["domainbert"](*words)).said
+    assert "resuming from step 10" in trainings.run(commands["domainbert"](*words)).said
     assert_same_training(trainings, "waiting", "waiting-whole")

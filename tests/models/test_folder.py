@@ -198,16 +198,16 @@ def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "t5"}, r"model_type: found 't5'; supported families are albert, bert"),
+        ({"model_type": "t5"}, r"model_type: found 't5'; expected one of albert, bert"),
         ({"model_type": None}, r"model_type: found None"),
         ({"vocab_size": "32"}, r"vocab_size: found '32'; expected a positive number of entries"),
         ({"vocab_size": None}, r"vocab_size: found None; expected"),
         ({"vocab_size": -32}, r"vocab_size: found -32; expected"),
         ({"pad_token_id": 32}, r"pad_token_id: found 32; expected an entry below vocab_size, 32"),
-        ({"is_decoder": True}, r"is_decoder: found True; expected an encoder"),
+        ({"is_decoder": True}, r"is_decoder: found True; expected false"),
         ({"id2label": {"0": "O", "2": "B-a"}}, r"not the config\.json of a model: .*number its labels 0, 1, 2"),
         ({"id2label": ["O"]}, r"not the config\.json of a model"),
-        ({"hidden_size": 13}, r"hidden_size: 13 is not divisible by num_attention_heads=3"),
+        ({"hidden_size": 13}, r"hidden_size: found 13; expected a multiple of num_attention_heads=3"),
         ({"num_attention_heads": 0}, r"num_attention_heads: found 0; expected an integer from 1 to 1,000"),
         ({"hidden_act": "mish"}, r"hidden_act: found 'mish'; expected one of 'gelu', 'gelu_new', 'relu', 'silu'"),
         ({"hidden_dropout_prob": 1.5}, r"hidden_dropout_prob: found 1\.5; expected a number from 0 to below 1"),
@@ -345,7 +345,7 @@ def test_a_head_is_taken_wherever_it_is_and_what_is_not_used_is_said_once(tmp_pa
     for _ in range(2):
         assert load_model(tmp_path, "masked_lm")[2] == []
     assert capsys.readouterr().out == (
-        f"{tmp_path}: weights that are not used here: bert.pooler.dense.bias, bert.pooler.dense.weight, "
+        f"{tmp_path}: unused weights: bert.pooler.dense.bias, bert.pooler.dense.weight, "
         "cls.seq_relationship.bias, cls.seq_relationship.weight\n"
     )
 
@@ -355,7 +355,7 @@ def test_weights_that_config_json_does_not_account_for(tmp_path):
     edit_config(tmp_path, num_hidden_layers=1)
     with pytest.raises(
         DomainbertError,
-        match=rf"{tmp_path}: weights that config\.json does not account for: bert\.encoder\.layer\.1\..* \(16 in all\)",
+        match=rf"{tmp_path}: unexpected weights: bert\.encoder\.layer\.1\..* \(16 in all\)",
     ):
         load_model(tmp_path, "masked_lm")
 

@@ -43,7 +43,7 @@ def test_shards(tmp_path: Path, kind: str) -> None:
     write_index(tmp_path, kind, places)
     check(tmp_path)
     write_index(tmp_path, kind, places | {"c.weight": names[1]})
-    with pytest.raises(DomainbertError, match=rf"{kind}\.index\.json: no file has c\.weight \(1 in all\)"):
+    with pytest.raises(DomainbertError, match=rf"{kind}\.index\.json: weights are missing: c\.weight \(1 in all\)"):
         read_weights(tmp_path)
     write_index(tmp_path, kind, places | {"c.weight": "gone"})
     with pytest.raises(DomainbertError, match=r"names gone, which is missing; expected all 3 weight files"):

@@ -99,7 +99,7 @@ def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: A
 def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, masking={"mlm_probability": 0.3})
     assert work.run("pretrain", "out", settings, *ALLOWED) == 2
-    assert "masking: given beside an objective; expected it among the objective's own" in capsys.readouterr().err
+    assert "masking: found with objective; expected masking in the settings of the" in capsys.readouterr().err
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
 
@@ -107,4 +107,4 @@ def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, 
 def test_shared_parameters_cannot_be_spread_over_devices(runs: Any, work: Work, capsys: Any) -> None:
     trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
     assert work.run("pretrain", "out", settings_of(runs, trainer=trainer), *ALLOWED) == 2
-    assert "trainer.strategy: fsdp; models that share parameters need ddp" in capsys.readouterr().err
+    assert "trainer.strategy: found fsdp; expected ddp, because the models share parameters" in capsys.readouterr().err

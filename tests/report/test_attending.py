@@ -74,7 +74,7 @@ def test_what_the_page_lacks_is_said_on_it(
     assert lacking == [] and text.index("Word attributions") < text.index("Attention maps")
     pretrained = folder_of(tmp_path / "pretrained", REFERENCES["bert"]("gelu"))
     text, lacking = written(pretrained, CROOKED, tmp_path / "page.html")
-    assert lacking == ["attributions: the model has no task head; expected a model trained by finetune"]
+    assert lacking == ["attributions: no trained task head; expected a model that finetune wrote"]
     assert lacking[0] in text and text.index("Attention maps") < text.index("Word attributions")
     make("parsing")
     assert attend([str(tmp_path / "parsing")], CROOKED, str(tmp_path)).splitlines() == [
@@ -84,15 +84,16 @@ def test_what_the_page_lacks_is_said_on_it(
     assert (tmp_path / "attention.html").is_file()
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     text, lacking = written(tmp_path / "classification", CROOKED, tmp_path / "page.html")
-    assert lacking == ["attributions need captum; pip install 'domainbert[attribution]'"]
-    assert text.count("<img ") == 4 and "attributions need captum; pip install" in text
+    assert lacking == ["attributions: needs captum; run pip install 'domainbert[attribution]'"]
+    assert text.count("<img ") == 4 and "attributions: needs captum; run pip install" in text
 
 
 def test_a_page_of_nothing_is_not_written(make: Make, tmp_path: Path) -> None:  # noqa: F811
     make("classification")
     folder, path = str(tmp_path / "classification"), tmp_path / "page.html"
     with pytest.raises(
-        DomainbertError, match=r"nothing to show\n  attributions: .* 63 pieces; expected at most 62"
+        DomainbertError,
+        match=r"no attributions and no attention maps\n  attributions: .* 63 pieces; expected at most 62",
     ) as error:
         attend([folder], ", " * 63, str(path))
     assert "attention: the text has 65 pieces; expected at most 64" in str(error.value)

@@ -547,7 +547,7 @@ def test_a_key_that_no_row_has_is_named(sample, capsys):
     words = ("--labelled", labelled(Path("a.jsonl"), 60), "--corpus", sample / "corpus.jsonl")
     for option in ("text_key", "label_key"):
         said = refused(capsys, *words, f"--{option}", "nope")
-        assert said == f"a.jsonl: --{option} nope: no row has it; expected one of 'text', 'label'"
+        assert said == f"a.jsonl: --{option} nope: no row has this key; expected one of 'text', 'label'"
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "label": n > 9}) + "\n" for n in range(60)))
     assert refused(capsys, *words).endswith('; its first row has text: "Text 0.", label: false')
 

@@ -229,6 +229,6 @@ def test_what_cannot_be_explained_is_refused_in_a_sentence(make, monkeypatch):
             attributions(predictor, TEXT)
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     with pytest.raises(
-        DomainbertError, match=re.escape("attributions need captum; pip install 'domainbert[attribution]'")
+        DomainbertError, match=re.escape("attributions: needs captum; run pip install 'domainbert[attribution]'")
     ):
         attributions(classifier, TEXT)

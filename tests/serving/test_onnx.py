@@ -381,10 +381,10 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
 
     need_onnx()
     monkeypatch.setattr(builtins, "__import__", without("onnxscript"))
-    with pytest.raises(DomainbertError, match=r"export needs onnxscript; pip install 'domainbert\[onnx\]'"):
+    with pytest.raises(DomainbertError, match=r"export: needs onnxscript; run pip install 'domainbert\[onnx\]'"):
         need_onnx()
     monkeypatch.setattr(builtins, "__import__", without("onnxruntime"))
-    with pytest.raises(DomainbertError, match=r"model\.onnx: needs onnxruntime; pip install 'domainbert\[onnx\]'"):
+    with pytest.raises(DomainbertError, match=r"model\.onnx: needs onnxruntime; run pip install 'domainbert\[onnx\]'"):
         OnnxModel(tmp_path / "model.onnx", make_tokenizer())
 
 
@@ -396,7 +396,7 @@ def test_an_exported_model_with_a_broken_weight_is_named(tmp_path):
         model.head.get_parameter("classifier.weight")[1, 3] = torch.nan
     (tmp_path / "model.safetensors").unlink()
     write_onnx(tmp_path / "model.onnx", model)
-    with pytest.raises(DomainbertError, match=r"/model\.onnx: the model computes logits that are nan or inf; .* again"):
+    with pytest.raises(DomainbertError, match=r"/model\.onnx: the logits of the model are NaN or infinite; .* again"):
         load_tagger(tmp_path, "32-true").predict_entities(["a b c"])
 
 

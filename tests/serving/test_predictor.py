@@ -369,7 +369,7 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
         predictor = load_predictor(runs / name, precision)
         with torch.no_grad():
             predictor.model.head.classifier.weight[0, :2] = value
-        with pytest.raises(DomainbertError, match=rf"{name}/seed-\d: the model computes logits .* large, {advice}"):
+        with pytest.raises(DomainbertError, match=rf"{name}/seed-\d: the logits of the model .* large: {advice}"):
             predictor.predict(natural[:3])
 
 
@@ -383,7 +383,7 @@ def test_the_wrong_folder_is_named(runs):
     ):
         load_classifier(runs / "ner-pretrained", "32-true")
     for load in (load_tagger, load_classifier, load_predictor):
-        with pytest.raises(DomainbertError, match="the model has no head for a task; expected one that finetune wrote"):
+        with pytest.raises(DomainbertError, match="no trained task head; expected a model that finetune wrote"):
             load(runs / "pretrain")
     with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
         load_predictor(runs / "nowhere", "32-true")

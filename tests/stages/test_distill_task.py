@@ -145,7 +145,7 @@ def test_an_ensemble_is_the_mean_of_its_logits(runs, tmp_path):
     assert_close(both, runs / "ner-ensemble-1")
     twice = run(runs, "ner-twice", "ner", [LogitMSE()], teachers=teachers[:1] * 2, **changes)
     assert_close(twice, runs / "ner-ensemble-0")
-    with pytest.raises(DomainbertError, match="teachers: 2, with losses between layers"):
+    with pytest.raises(DomainbertError, match="teachers: found 2 with losses on layers"):
         run(runs, "ner-ensemble-layers", "ner", [HiddenMSE()], teachers=teachers)
 
 
@@ -189,9 +189,9 @@ def test_another_vocabulary(runs, tmp_path):
     said = [tag for tags in tagger.predict_words(sentences) for tag in tags]
     agreed = np.mean([tagger.labels[place][1:] == tag[1:] for place, tag in zip(found[:words], said, strict=True)])
     assert agreed > 0.97, "each word has what its teacher said of it, but for half precision and repaired B-"
-    with pytest.raises(DomainbertError, match="cache: missing; a teacher with another vocabulary is asked before"):
+    with pytest.raises(DomainbertError, match="cache: missing; expected a folder: a teacher with another vocabulary"):
         run(runs, "ner-other-words-1", "ner", [SoftTargets()], **changes)
-    with pytest.raises(DomainbertError, match="losses: some compare hidden states or attention, but the student has"):
+    with pytest.raises(DomainbertError, match="losses: found losses on layers, but the student has"):
         run(runs, "ner-other-words-2", "ner", [SoftTargets(), PatientCLS(student_layers=(1,), teacher_layers=(1,))],
             cache=str(tmp_path), **changes)  # fmt: skip
 
@@ -202,7 +202,7 @@ def test_another_vocabulary(runs, tmp_path):
         (
             "other",
             ["pretrain"],
-            ("model", "teachers[0] has another vocabulary than model; expected the same, by which"),
+            ("model", "teachers[0] has another vocabulary than model; expected the same, because"),
         ),
         (None, ["pretrain", "other"], ("teachers", "teachers[1] has another vocabulary than teachers[0]; expected")),
         (None, ["missing", "other", "pretrain"], ("teachers", "teachers[2] has another vocabulary than teachers[1]; ")),
@@ -250,7 +250,7 @@ def test_numbers_that_make_no_sense(runs, tmp_path):
             run(runs, f"wrong-{name}", "ner", **{name: number})
     longer = [runs / "ner-pretrained" / "seed-1", short_teacher(runs / "ner-pretrained" / "seed-2", tmp_path / "short")]
     with pytest.raises(
-        DomainbertError, match="max_length: 64; a teacher has positions for 32 tokens; expected no more"
+        DomainbertError, match="max_length: found 64; expected at most 32, the number of positions of a teacher"
     ):
         run(runs, "wrong-length", "ner", teachers=longer, max_length=64)
 
@@ -269,7 +269,7 @@ def short_teacher(folder, short):
 def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
     with pytest.raises(DomainbertError, match="is for classification; expected a model of the task"):
         run(runs, "wrong-task", "ner", teachers=[runs / "classification-pretrained"])
-    with pytest.raises(DomainbertError, match=r"losses\[0\]: positions: all is for distill; expected"):
+    with pytest.raises(DomainbertError, match=r"losses\[0\]: found positions: all; expected"):
         run(runs, "wrong-positions", "ner", [SoftTargets(positions="all")])
     few = tmp_path / "train.conll"
     few.write_text("the O\nbank B-outcome\n")
@@ -297,7 +297,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
     assert_close(asked, cached)
     for name, of in {"teacher": {"teachers": [teacher]}, "student": {"task": Ner(head="crf")}}.items():
-        refused = "losses: LogitMSE compares logits of all labels, but those of a CRF are log-probabilities"
+        refused = "losses: LogitMSE compares logits of all labels, but a CRF has only log-probabilities"
         with pytest.raises(DomainbertError, match=refused):
             runs.run(f"ner-logits-crf-{name}", distill_task, **{**arguments(runs, "ner", [LogitMSE()]), **of})
 
@@ -328,7 +328,7 @@ def test_a_teacher_whose_logits_are_not_finite_is_named(runs, tmp_path):
     with torch.no_grad():
         teachers.predictors[0].model.head.classifier.weight[0, 0] = torch.nan
     for ask in (teachers.check, lambda given: teachers.soft_labels(text, task, [one.num_outputs for one in given])):
-        with pytest.raises(DomainbertError, match=r"ner-pretrained/seed-\d: the model computes logits that are nan"):
+        with pytest.raises(DomainbertError, match=r"ner-pretrained/seed-\d: the logits of the model are NaN"):
             ask(examples)
 
 

@@ -91,7 +91,9 @@ def test_from_a_tokenizer_and_an_architecture(runs):
 def test_all_parameters_are_told(runs, capsys):
     """Those that are trained, and those of words that do not occur, which are kept out of it."""
     out = runs.finetune("told", "classification", seeds=(1,), max_epochs=1)
-    found = re.search(r"seed 1: ([\d,]+) parameters and ([\d,]+) of words that do not occur; ", capsys.readouterr().out)
+    found = re.search(
+        r"seed 1: ([\d,]+) parameters and ([\d,]+) of unused vocabulary entries; ", capsys.readouterr().out
+    )
     learnt, parked = (int(number.replace(",", "")) for number in found.groups())
     model, _, _ = load_model(out / "seed-1", "sequence")
     assert learnt + parked == sum(parameter.numel() for parameter in model.parameters())
@@ -111,7 +113,7 @@ def test_bad_settings_are_named(runs, tmp_path):
             ({"seeds": (1, 2, 1)}, r"seeds: found \[1, 2, 1\]; expected a list of one or more different items"),
             ({"seeds": ()}, r"seeds: found \[\]"),
             ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
-            ({"encoder": runs.encoder}, "encoder: is of no use with init: pretrained"),
+            ({"encoder": runs.encoder}, "encoder: found with init: pretrained"),
             ({"model": runs / "vocab"}, "vocab: no config.json; expected a model folder"),
             ({"micro_batch_size": 3}, "micro_batch_size: found 3; expected a divisor of batch_size, 8"),
             ({"train": tmp_path / "none.conll"}, "train: .*none.conll does not exist; expected a file or folder"),

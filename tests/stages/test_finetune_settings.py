@@ -174,19 +174,25 @@ def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}}, "averaging: needs whole weights"),
-        ({"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
-        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
+        (
+            {"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}},
+            "averaging: found with strategy: fsdp",
+        ),
+        (
+            {"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}},
+            "adversarial, r_drop: found with strategy: fsdp",
+        ),
+        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: found with strategy: fsdp"),
         (
             {"r_drop": RDropConfig(), "dropout": 0.0},
-            "r_drop: compares readings with different dropout; found dropout: 0",
+            "r_drop: found with dropout: 0",
         ),
-        ({"init": "random", "frozen_layers": 0}, "frozen_layers: would stay random; expected init: pretrained"),
+        ({"init": "random", "frozen_layers": 0}, "frozen_layers: found with init: random; expected init: pretrained"),
         (
             {"select_by": "accuracy"},
             "select_by: found 'accuracy'; expected one of f1, macro_f1, precision, recall, loss$",
         ),
-        ({"averaging": AveragingConfig("last"), "patience": 2}, "averaging: last, with patience: 2; a training that"),
+        ({"averaging": AveragingConfig("last"), "patience": 2}, "averaging: found last with patience: 2; expected ema"),
     ],
 )
 def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:

@@ -91,5 +91,7 @@ def test_predictions_for_annotation_tools(runs, tmp_path, format):
 def test_formats_that_a_task_does_not_have(runs, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Nothing\n")
-    with pytest.raises(DomainbertError, match="output_format: 'brat'; expected jsonl: the model is for classification"):
+    with pytest.raises(
+        DomainbertError, match="output_format: found 'brat'; expected jsonl: the model is for classification"
+    ):
         runs.run("wrong-format", predict, model=runs / "classification-pretrained", input=path, output_format="brat")

@@ -161,7 +161,7 @@ def test_bytes_that_are_no_text_are_named(run, tmp_path):
 
 def test_a_model_without_a_trained_head_is_named(run, tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
-    with pytest.raises(DomainbertError, match="pretrain: the model has no head for a task"):
+    with pytest.raises(DomainbertError, match="pretrain: no trained task head"):
         run(tmp_path / "a.txt", "pretrain")
     with pytest.raises(DomainbertError, match=r"vocab: no config.json; expected a model folder"):
         run(tmp_path / "a.txt", "vocab")

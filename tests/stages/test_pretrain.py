@@ -119,7 +119,7 @@ def test_word_embeddings_start_from_the_contexts_of_the_corpus(runs, capsys):
 
 def test_going_on_from_a_model_without_the_head_makes_one(runs, capsys):
     runs.pretrain("from-tagger", max_steps=1, optim=STANDSTILL, encoder=None, init_from=runs / "ner-pretrained")
-    assert "no weights for the head; made cls.predictions" in capsys.readouterr().out
+    assert "no weights for the head; initialised at random: cls.predictions" in capsys.readouterr().out
     best = json.loads((runs / "ner-pretrained/seeds.json").read_text())["best"]
     tagger = load_file(runs / "ner-pretrained" / best / "model.safetensors")
     after = load_file(runs / "from-tagger/model.safetensors")
@@ -150,7 +150,7 @@ def test_muon_trains_and_logs_are_written(runs):
         ({"init_from": Path(".")}, "encoder, init_from: expected exactly one of the two"),
         (
             {"encoder": None, "init_from": Path("."), "static_embeddings": True},
-            "static_embeddings: true beside init_from, which has embeddings; expected false",
+            "static_embeddings: found true with init_from, which has embeddings; expected false",
         ),
         ({"batch_size": 16, "micro_batch_size": 5}, "micro_batch_size: found 5; expected a divisor of batch_size, 16"),
         (
@@ -190,7 +190,7 @@ def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
 
 
 def test_a_budget_is_one_number(runs, tmp_path):
-    with pytest.raises(DomainbertError, match="2 of max_steps, max_tokens and max_epochs are given"):
+    with pytest.raises(DomainbertError, match="found 2 of max_steps, max_tokens and max_epochs"):
         pretrain(tmp_path, prepared=[runs / "prepare"], budget=Budget(max_steps=1, max_epochs=1), encoder=BertConfig())
 
 

@@ -105,7 +105,7 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}
     assert work.run("pretrain", "wrong", further | {"objective": other}) == (2 if kind == "electra" else 0)
     if kind == "electra":
-        assert "differs from the setting `generator`; expected the same" in capsys.readouterr().err
+        assert "found another generator than the setting; expected the same" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -146,15 +146,15 @@ def test_a_task_masked_lm_and_another_vocabulary_start_from_the_discriminator(
     masked = pretraining(runs / "prepare", encoder=None, init_from=str(work / "first"), budget={"max_steps": 2})
     assert work.run("pretrain", "masked", masked) == 0
     said = capsys.readouterr().out
-    assert "not used here: discriminator_predictions.dense.bias" in said
-    assert "no weights for the head; made generator_predictions.dense.weight" in said
+    assert "unused weights: discriminator_predictions.dense.bias" in said
+    assert "no weights for the head; initialised at random: generator_predictions.dense.weight" in said
 
 
 def test_embeddings_that_cannot_be_shared_are_told_before_anything_runs(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, "electra", encoder={"class_path": "BertConfig", "init_args": SIZES})
     assert work.run("pretrain", "out", settings) == 2
     said = capsys.readouterr().err
-    assert "objective: sharing: es, but the generator's embeddings are 32 wide and the encoder's 64" in said
+    assert "objective: sharing: found es, but the generator's embeddings have width 32, the encoder's 64" in said
     assert not (work / "out/logs").exists()
 
 
@@ -162,7 +162,7 @@ def test_embeddings_that_cannot_be_shared_are_told_before_anything_runs(runs: An
 def test_shared_embeddings_cannot_be_spread_over_devices(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
     assert work.run("pretrain", "out", settings_of(runs, kind, trainer=trainer)) == 2
-    assert "trainer.strategy: fsdp; models that share parameters need ddp" in capsys.readouterr().err
+    assert "trainer.strategy: found fsdp; expected ddp, because the models share parameters" in capsys.readouterr().err
 
 
 def test_rows_are_shown_with_what_the_generator_sees(runs: Any, work: Work, capsys: Any) -> None:

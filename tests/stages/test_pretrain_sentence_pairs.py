@@ -104,10 +104,10 @@ def test_what_goes_on_from_its_folder(runs: Any, work: Work, kind: str, capsys: 
 
     masked = pretraining(runs / "prepare", encoder=None, init_from=first, budget={"max_steps": 2})
     assert work.run("pretrain", "masked", masked) == 0
-    assert f"not used here: {pooler.rpartition('.')[0]}.bias" in capsys_out().out
+    assert f"unused weights: {pooler.rpartition('.')[0]}.bias" in capsys_out().out
     opened(f"{kind}ForMaskedLM", work / "masked")
     assert work.run("pretrain", "again", further | {"init_from": str(work / "masked")}) == 0
-    assert f"no weights for the head; made {pooler}" in capsys_out().out
+    assert f"no weights for the head; initialised at random: {pooler}" in capsys_out().out
 
     labelled = {split: str(runs.labelled("classification", split)) for split in ("train", "validation")}
     still = {name: settings_of(runs, kind)[name] for name in ("precision", "loggers", "trainer")}

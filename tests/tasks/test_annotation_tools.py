@@ -93,7 +93,7 @@ def test_the_files_are_those_of_the_tools(tmp_path):
 
 @pytest.mark.parametrize("task", ["classification", "regression", "relations", "token_labels", "parsing"])
 def test_a_format_that_a_task_does_not_have_is_refused(task):
-    with pytest.raises(DomainbertError, match=f"output_format: 'brat'; expected jsonl: the model is for {task}"):
+    with pytest.raises(DomainbertError, match=f"output_format: found 'brat'; expected jsonl: the model is for {task}"):
         prediction_writer(task, "brat")
     assert prediction_writer(task, "jsonl") is JsonlWriter
 
@@ -166,7 +166,7 @@ def test_of_two_people_who_differ_one_has_to_be_named(tmp_path):
     line = 1 + path.read_text().split("\n").index('"id": 1,', 10) - 1
     with pytest.raises(DomainbertError) as error:
         read_ner(path)
-    said = "annotations by '1', 'a@b.org' differ; expected one, or `annotator` to say whose counts"
+    said = "annotations by '1', 'a@b.org' differ; expected one annotation, or `annotator` to select one"
     assert str(error.value) == f"{path}:{line}: {said}"
     assert [one.tags for one in read_ner(path, NerFormat(annotator="1")).sentences] == [["O", "O"], ["O", "B-loan"]]
     for name in ("2", "a@b.org"):
@@ -211,8 +211,8 @@ def test_broken_tasks_of_label_studio(tmp_path, tasks, message):
         ('[\n{"text": "a", "entities": []}\n{"text": "b"}]', ":3: the list is not closed; expected , or ]"),
         ('[{"text": "a", "entities": []},\n]', ":2: not JSON (Expecting value)"),
         ('[\n{"text": "a", "text": "b"}]', ":2: JSON that cannot be read (the key 'text' more than once)"),
-        ("[{}] []", ": '[]' behind the list"),
-        ("[]", ": no texts with annotations; expected some in JSON"),
+        ("[{}] []", ": '[]' after the list"),
+        ("[]", ": no annotated texts; expected at least one in JSON"),
         ('[{"text": "a", "entities": []}, 3]', ":1: 3; expected an object, or a list of a text and an object"),
     ],
 )
@@ -244,7 +244,7 @@ def test_brat_counts_what_it_leaves_out(tmp_path):
     ("lines", "message"),
     [
         ("T1\tloan 2 6;7 9\tloan of\n", "one.ann:1: loan 2-6;7-9 is discontinuous; expected one stretch"),
-        ("\nT1\tloan 2 6\tloans\n", "one.ann:2: characters 2-6 are 'loan', its text is 'loans'"),
+        ("\nT1\tloan 2 6\tloans\n", "one.ann:2: characters 2-6 are 'loan', but the annotation has 'loans'"),
         ("T1 loan 2 6 loan\n", "one.ann:1: 'T1 loan 2 6 loan'; expected a line of brat"),
         (f"T1\tloan {5000 * '9'} 6\tloan\n", "one.ann:1: 'T1\\tloan 999...99999 6\\tloan'; expected a line of brat"),
         ("R1\ta Arg1:T1\nT1\tloan 2 5\tloa\n", "one.ann:2: 'loa' (2-5) is not at word boundaries"),
@@ -284,7 +284,7 @@ def test_types_choose_a_layer_of_nested_entities(tmp_path):
     assert file.describe().endswith("left out: 1 entities of the type money")
     assert read_ner(path, NerFormat(types=("money",))).sentences[0].tags == ["O", "B-money", "O", "O"]
     task = Ner(format=NerFormat(types=("mony",)))
-    with pytest.raises(DomainbertError, match=r"format.types: no entity of 'mony' in training; expected some"):
+    with pytest.raises(DomainbertError, match=r"format.types: found 'mony'; expected types of entities"):
         task.check_labels(label_set(read_set(task, [path, path]).items))
     Ner(format=NerFormat(types=("mony", "verb"))).check_labels(["verb"])
 

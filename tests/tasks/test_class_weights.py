@@ -128,7 +128,7 @@ def test_drawn_classes() -> None:
         ({"class_weights": {"dov": 2}}, None),
         ({"class_weights": {"dove": 0}}, "expected a number above 0"),
         ({"class_weights": "even"}, "'balanced'"),
-        ({"class_weights": "balanced", "balanced_sampling": True}, "with class_weights it would count twice"),
+        ({"class_weights": "balanced", "balanced_sampling": True}, "balanced_sampling: found with class_weights"),
         ({"balanced_sampling": True}, None),
         ({"balanced_sampling": 0.5}, None),
         ({"balanced_sampling": 1.5}, "balanced_sampling: found 1.5"),

@@ -59,7 +59,7 @@ def test_a_quote_in_tsv_swallows_no_rows(write):
     rows = ['"I love it\tpos', "", "It fell\tneg", 'He hates this "\tneg']
     path = write("a.tsv", "\n".join(["text\tlabel", *rows]) + "\n")
     wanted = re.escape(
-        f"{path}:2: a quote joins 3 lines that are 2 columns each, '\"I love it\\tpos'; expected a quote"
+        f"{path}:2: an unbalanced quote joins 3 lines of 2 columns each, '\"I love it\\tpos'; expected doubled quotes"
     )
     with pytest.raises(DomainbertError, match=wanted):
         read_classification(path)
@@ -132,7 +132,7 @@ def test_a_file_without_quoting_is_read_as_it_stands(write):
         assert [(item.text, item.label, item.line) for item in read.items] == [
             (*row, line) for line, row in enumerate(rows, 2)
         ]
-    with pytest.raises(DomainbertError, match="and the text in quotes, or `quoting: none`"):
+    with pytest.raises(DomainbertError, match="inside quoted texts, or `quoting: none`"):
         read_classification(write("a.tsv", 'text\tlabel\n"I love it\tpos\nHe hates this "\tneg\n'))
 
 
@@ -245,7 +245,7 @@ def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
     with pytest.raises(DomainbertError, match=r"a.jsonl: 2 problems\n  .*:1: not JSON"):
         read_ner(path, NerFormat(kind="jsonl"))
     path = write("a.dat", "text\tlabel\na, b\tup\n")
-    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to say which"):
+    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to set"):
         read_classification(path)
     assert read_classification(path, ClassificationFormat(kind="tsv")).texts == [LabelledText("a, b", "up", 2)]
     path = write("b.txt", '{"text": "a", "label": "up"}\n')

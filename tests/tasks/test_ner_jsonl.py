@@ -64,9 +64,13 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
         ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "names of labels in label_names and in "),
         ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label name in 'O', 'O'; expected different"),
         ({"tags": [0, 0], "label_names": "O"}, {}, 'the names of labels are "O"; expected a list of names, or an'),
-        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "1 among the names of labels; expected visible strings"),
-        ({"tags": ["O"], "ner_tags": ["O"]}, {}, "both 'tags', 'ner_tags'; expected one of them, or tag_column"),
-        ({"tags": ["O"], "entities": []}, {}, "both 'tags' and 'entities'; expected one, or tag_column or entity_key"),
+        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found 1 in the label names; expected visible strings"),
+        (
+            {"tags": ["O"], "ner_tags": ["O"]},
+            {},
+            "found tags under 'tags', 'ner_tags'; expected one key, or tag_column",
+        ),
+        ({"tags": ["O"], "entities": []}, {}, "found the keys 'tags' and 'entities'; expected one, or tag_column or"),
     ],
 )
 def test_bad_numbers_name_the_line(tmp_path: Path, row: dict[str, Any], format: dict[str, Any], message: str) -> None:
@@ -91,9 +95,7 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     path = write(tmp_path / "a.jsonl", rows)
     file = read_classification(path)
     assert [text.label for text in file.texts] == ["2", "0"] == label_set(file.texts)[::-1]
-    assert file.describe().endswith(
-        "2 classes (0 1, 2 1); classes are numbers without names (label_names gives them some)"
-    )
+    assert file.describe().endswith("2 classes (0 1, 2 1); classes are numbers without names (set label_names)")
     names = ("down", "flat", "up")
     named = read_classification(path, ClassificationFormat(label_names=names))
     assert [text.label for text in named.texts] == ["up", "down"] and "without names" not in named.describe()
@@ -142,7 +144,7 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         ('{"a": 0, "b": 1.0}', "1.0 as the number of a label"),
         ('{"a": 0, "b": "x"}', '"x" as the number of a label'),
         (f'{{"{"9" * 5000}": "a"}}', '"a" as the number of a label'),
-        ('{"0": ["a"]}', "a JSON list among the names of labels"),
+        ('{"0": ["a"]}', "found a JSON list in the label names"),
         ("{}", "the names of labels are a JSON list"),
         ("3", "the names of labels are 3"),
     ],
@@ -193,11 +195,11 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ([(-5, 5, "x")], "entities[0]: characters -5-5; expected a range in 0-14"),
         (
             [(0, 14, "x"), (6, 14, "y")],
-            "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities apart",
+            "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities that do not",
         ),
         (
             [(0, 5, "x"), (0, 5, "x")],
-            "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities apart from each other",
+            "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities that do not overlap",
         ),
         ([(0, 5, 3)], "entities[0]: label 3; expected its type as a string under 'label' or 'type'"),
         ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected character offsets"),
@@ -208,7 +210,7 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ([{"start": 0, "label": "x"}], "entities[0]: start 0, end null; expected character offsets"),
         (
             [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
-            "entities[0]: characters 0-5 are 'COVID', its text is 'OVID '; expected the same (offsets count Unicode",
+            "entities[0]: characters 0-5 are 'COVID', but the annotation has 'OVID '; expected the same text (offsets",
         ),
         ({}, "'entities' is a JSON dict; expected a list"),
     ],

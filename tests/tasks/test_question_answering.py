@@ -140,14 +140,13 @@ def test_long_questions_and_answers_are_told(tokenizer: DomainTokenizer, capsys:
     examples = short.encode(items, tokenizer, 9)
     assert examples[0].windows[0].first is not None and len(examples[0].windows[0].first) == 3
     said = capsys.readouterr().out
-    assert (
-        "1 questions have more than 3 pieces, and are read up to there (max_question_length); the longest has 5" in said
-    )
-    assert "1 of 2 answers are whole in no window of 9 tokens: what is learnt of these is that there is none" in said
+    assert "1 questions are truncated to 3 pieces (max_question_length); the longest has 5" in said
+    assert "1 of 2 answers do not fit in a window of 9 tokens: their questions are trained as unanswerable" in said
     short.encode(items[:1], tokenizer, 9)
     assert capsys.readouterr().out == "", "each question is told once"
     with pytest.raises(
-        DomainbertError, match="max_length: 9; a question of max_question_length 64 and 3 special tokens"
+        DomainbertError,
+        match=r"max_length: found 9, .* after a question of max_question_length 64 and 3 special tokens",
     ):
         task().encode(items, tokenizer, 9)
     with pytest.raises(DomainbertError, match="text 1: found 'a text'; expected a question and its context"):

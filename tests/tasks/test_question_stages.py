@@ -183,7 +183,9 @@ def test_settings_that_cannot_be_are_refused_early(asked_of: Path, tmp_path: Pat
     words += ["--train", f"{asked_of}/train.json", "--validation", f"{asked_of}/validation.json"]
     assert main([*words, "--losses", "[LogitMSE]", "--max_length", "67"]) == 2
     said = capsys.readouterr().err
-    assert "max_length: 67; a question of max_question_length 64 leaves no room for its context" in said
+    assert (
+        "max_length: found 67, which leaves no room for the context after a question of max_question_length 64" in said
+    )
 
 
 def test_rows_to_predict_have_a_question_and_a_context() -> None:

@@ -77,7 +77,7 @@ def test_markers_in_a_text_are_found() -> None:
         ("<<A>> of [[B]], as 1 << 2 >> 1", 2),
         ("<<<<A>> [[B]]", 2),
     ):
-        with pytest.raises(DomainbertError, match=f"{count} entities begin with <<; expected one, and one between"):
+        with pytest.raises(DomainbertError, match=f"{count} entities begin with <<; expected one entity between"):
             find_markers(text, MARKERS)
     assert key_of_content(marked) == [marked.text, [list(mark) for mark in marked.marks]]
     assert words_of_content(nested) == ["<<", "[[", "A", "]]", "B", ">>"]
@@ -117,7 +117,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
             marked_text(row, "text", RelationFormat())
         return
     if a < c < b < d:
-        with pytest.raises(DomainbertError, match="overlap; expected entities apart from each other, or one inside"):
+        with pytest.raises(DomainbertError, match="overlap; expected entities that do not overlap, or one inside"):
             marked_text(row, "text", RelationFormat())
         return
     marked = marked_text(row, "text", RelationFormat())
@@ -132,9 +132,9 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"text": "<< A >> B"}, r"a.jsonl:1: no entity between \[\[ and \]\]; expected one, and one between the other"),
+        ({"text": "<< A >> B"}, r"a.jsonl:1: no entity between \[\[ and \]\]; expected one entity between each pair"),
         ({"text": "<< A >> << B >> [[ C ]]"}, "a.jsonl:1: 2 entities begin with <<; expected one"),
-        ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities apart from each other"),
+        ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities that do not overlap"),
         ({"text": "A B", "head": offsets(0, 1)}, "a.jsonl:1: 'tail': is missing; expected an object with start and"),
         ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': is a JSON list; expected an object"),
         (
@@ -143,7 +143,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
         ),
         (
             {"text": "é B", "head": offsets(0, 1, text="B"), "tail": offsets(2, 3)},
-            r"are 'é', its text is 'B'; .* not by",
+            r"are 'é', but the annotation has 'B'; .* not by",
         ),
         ({"text": "A B C", "head": offsets(0, 3), "tail": offsets(2, 5)}, "a.jsonl:1: 'A B' and 'B C' overlap"),
         ({"text": "<< A >> [[ B ]]", "label": None}, "a.jsonl:1: 'label' is null; expected a string or whole number"),
@@ -155,7 +155,7 @@ def test_a_broken_row_is_named(tmp_path: Path, row: Any, problem: str) -> None:
 
 
 def test_markers_that_cannot_be_told_apart_are_refused() -> None:
-    with pytest.raises(DomainbertError, match="text_pair_key: relations stand in one text; expected none"):
+    with pytest.raises(DomainbertError, match="text_pair_key: found 'other'; expected null"):
         RelationFormat(text_pair_key="other")
     with pytest.raises(
         DomainbertError, match="head_markers, tail_markers: found '<' '>' '<' '>'; expected four visible"
@@ -332,12 +332,14 @@ def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabular
 
 def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainTokenizer) -> None:
     task = task_of(format=RelationFormat(head_markers=("§", "¶")))
-    with pytest.raises(DomainbertError, match="markers: '§' is unknown to the vocabulary, or the same as another one"):
+    with pytest.raises(
+        DomainbertError, match="markers: '§' is not in the vocabulary, or not different from another marker"
+    ):
         task.encode([], vocabulary, 30)
-    with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is unknown to the vocabulary"):
+    with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is not in the vocabulary"):
         task_of("tokens").encode([], vocabulary, 30)
     marked = put_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
-    with pytest.raises(DomainbertError, match=r"^text 1: \[/E2\] in the text; expected it for a marker alone"):
+    with pytest.raises(DomainbertError, match=r"^text 1: the text contains \[/E2\]; expected \[/E2\] only as a marker"):
         task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED), 30)
 
 
@@ -463,7 +465,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
-        other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, so its scores would be others"
+        other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, which changes the scores"
         given = Given({"models": {"a": folder}, "task": task, "test": test, "train": None})
         check_arguments(given)
         to_come = Given(

@@ -60,22 +60,22 @@ def test_a_task_of_ones_own_is_the_class_of_that_name_beside_its_configuration(o
 def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) -> None:
     assert task_kind("tokens", {"domainbert_task": "keyphrases"}) is own["keyphrases"].Keyphrases
     with pytest.raises(
-        DomainbertError, match=r"domainbert_task: found 'pico'; known tasks are .*classification.*ner.* "
+        DomainbertError, match=r"domainbert_task: found 'pico'; expected one of .*classification.*ner.* "
     ):
         task_kind("tokens", {"domainbert_task": "pico"})
-    with pytest.raises(DomainbertError, match=r"domainbert_task: found \"\['ner'\]\"; known tasks are"):
+    with pytest.raises(DomainbertError, match=r"domainbert_task: found \"\['ner'\]\"; expected one of"):
         task_kind("tokens", {"domainbert_task": ["ner"]})
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"domainbert_task": "pico"}, "model/config.json: domainbert_task: found 'pico'; known tasks are"),
+        ({"domainbert_task": "pico"}, "model/config.json: domainbert_task: found 'pico'; expected one of"),
         (
             {"domainbert_task": "multi_label", "domainbert_threshold": 2.0},
             "model/config.json: domainbert_threshold: fou",
         ),
-        ({"problem_type": "regression"}, "model: the model has no head for a task; expected one that finetune wrote"),
+        ({"problem_type": "regression"}, "model: no trained task head; expected a model that finetune wrote"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any], problem: str) -> None:
@@ -86,9 +86,7 @@ def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any
 def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of the one would be loaded as one of the other."""
     monkeypatch.setattr(own["lone"].Keyphrases, "__module__", "own.ner.config")
-    with pytest.raises(
-        DomainbertError, match=r"own\.ner\.config: its folder is called ner, as that of domainbert\.tasks"
-    ):
+    with pytest.raises(DomainbertError, match=r"own\.ner\.config: found the folder name ner, which domainbert\.tasks"):
         task_kind("tokens", {})
 
 

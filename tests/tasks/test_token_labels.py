@@ -82,7 +82,11 @@ def test_columns_and_lists_are_read_as_they_stand(tmp_path: Path) -> None:
             '{"tokens": ["A"], "tags": [1]}\n',
             "a.jsonl:1: 'tags' contains the number 1; expected names",
         ),
-        ("a.jsonl", '{"tokens": [], "tags": [], "ner_tags": []}\n', "a.jsonl:1: both 'tags', 'ner_tags'; expected one"),
+        (
+            "a.jsonl",
+            '{"tokens": [], "tags": [], "ner_tags": []}\n',
+            "a.jsonl:1: found tags under 'tags', 'ner_tags'; expected",
+        ),
         ("a.jsonl", "\n", "no sentences; expected words with tags"),
     ],
 )

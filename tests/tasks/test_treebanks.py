@@ -78,7 +78,7 @@ def test_words_heads_and_labels(tmp_path: Path) -> None:
     assert first.punctuation == [False, False, False, False, True]  # by its character: it has no tag
     assert (first.line, second.line) == (1, 11) and found.unit == "documents"
     assert found.describe().endswith(
-        "2 sentences in 1 documents, 6 words, beside 1 multiword tokens, 1 empty nodes, which are left out; "
+        "2 sentences in 1 documents, 6 words, and 1 multiword tokens, 1 empty nodes, which are dropped; "
         "CoNLL (10 columns); 5 labels (case 1, det 1, nummod:gov 1, punct 1, root 2)"
     )
     universal = read_treebank(tmp_path / "a.conllu", ParsingFormat(subtypes=False))
@@ -131,7 +131,7 @@ GOOD = rows_of((0, "root"))
         ),
         (
             f"{GOOD}\n{rows_of((0, 'root'), (1, 'x'), (0, 'root'))}",
-            r"a.conllu:5: word 3 has head 0, as word 1 \(line 3\) has; expected one root: hang one on the other",
+            r"a.conllu:5: word 3 has head 0, as word 1 \(line 3\) has; expected one root: attach one to the other",
         ),
         (rows_of((0, "r"), (3, "x"), (4, "x"), (2, "x")), "a.conllu:2: a cycle of heads, 2 -> 3 -> 4 -> 2; expected a"),
         (rows_of((0, "r"), (2, "x")), "a.conllu:2: a cycle of heads, 2 -> 2; expected a tree"),

@@ -66,5 +66,5 @@ def test_text_is_encoded_as_it_is(make_tokenizer: Callable[..., DomainTokenizer]
 
 def test_half_a_surrogate_pair_is_refused(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
     for align, given_texts in ((align_words, [["the", "x\ud800"]]), (align_text, ["x\ud800"])):
-        with pytest.raises(DomainbertError, match=r"half of a surrogate pair.*ud800"):
+        with pytest.raises(DomainbertError, match=r"ud800.*half a surrogate pair"):
             align(make_tokenizer(), given_texts)  # type: ignore[operator]

@@ -172,7 +172,7 @@ def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
             r"vocab_size 500 \(rounded to 512\): .* supports 159 pieces; expected at most 128, or more text",
         ),
         ([_FEW], 64, "vocab_size 64 is too small: .* 68 characters .* need 109 pieces; expected at least 128"),
-        (["a \ud800"], 512, "half of a surrogate pair"),
+        (["a \ud800"], 512, "half a surrogate pair"),
     ],
 )
 def test_a_corpus_that_cannot_support_the_size(texts: list[str], vocab_size: int, message: str) -> None:

@@ -119,7 +119,7 @@ def test_a_damaged_newest_one_is_passed_over_with_a_warning(folder: Path, warnin
     found = newest_checkpoint(folder, warnings.append)
     assert found is not None and found.state.read_bytes() == b"state of step 10"
     assert len(warnings) == 1 and warnings[0].startswith(f"warning: {folder / 'step-00000020'}: ")
-    assert warnings[0].endswith("; going on from step-00000010")
+    assert warnings[0].endswith("; resuming from step-00000010")
     assert re.search(DAMAGES[damage][1], warnings[0]), warnings[0]
     assert steps(folder) == [10], "the damaged one is removed, so that it is not counted as one of those kept"
     write(folder, 20)
@@ -146,7 +146,7 @@ def test_nothing_is_removed_where_every_one_is_damaged(folder: Path, warnings: l
     for step in (10, 20):
         flip_one_bit(folder / f"step-000000{step}")
     message = (
-        "step-00000020: .* has changed.*step-00000010: .* has changed.*: no checkpoint is sound; --force starts from"
+        "step-00000020: .* has changed.*step-00000010: .* has changed.*: no valid checkpoint is left; --force starts"
     )
     with pytest.raises(DomainbertError, match=message):
         newest_checkpoint(folder, warnings.append)

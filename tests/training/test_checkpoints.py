@@ -106,7 +106,7 @@ def test_a_full_disk_does_not_end_a_training(
     for step in range(1, 9):
         line = f"warning: {work / 'out/checkpoints' / f'step-{step:08d}'}: {failed}"
         assert (line in printed) == (step > 2)
-    assert printed.count("are free; the training goes on") == 6
+    assert printed.count("are free; the training continues") == 6
     assert_same_outcome(work / "whole", work / "out")
 
 

@@ -24,8 +24,8 @@ def test_budgets_in_steps(budget, wanted):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "0 of max_steps, max_tokens and max_epochs are given; expected exactly one"),
-        ({"max_steps": 1, "max_epochs": 1}, "2 of max_steps, max_tokens and max_epochs are given"),
+        ({}, "found 0 of max_steps, max_tokens and max_epochs; expected exactly one"),
+        ({"max_steps": 1, "max_epochs": 1}, "found 2 of max_steps, max_tokens and max_epochs"),
         ({"max_steps": 0}, "max_steps: found 0; expected an integer from 1 to 1,000,000,000"),
         ({"max_epochs": -1.0}, r"max_epochs: found -1\.0; expected a number above 0 and up to 1e\+06"),
     ],

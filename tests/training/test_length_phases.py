@@ -70,7 +70,7 @@ def test_shares_are_rounded_to_whole_steps():
 
 WRONG = {
     "[{until: 0.7, length: 128}, {until: 0.9, length: 512}]": [
-        "max_length[1].until: found 0.9; expected none, since the last phase goes on to the end"
+        "max_length[1].until: found 0.9; expected none, because the last phase lasts to the end"
     ],
     "[{length: 128}, {length: 512}]": [
         "max_length[0].until: missing; expected the share of the steps after which the next phase begins"
@@ -79,12 +79,12 @@ WRONG = {
         "max_length[1].until: found 0.7; expected more than before, 0.7"
     ],
     "[{until: 0.9, length: 512}, {length: 128}]": [
-        "max_length[0].length: found 512; expected a divisor of the last length, 128, so that all steps hold equally "
+        "max_length[0].length: found 512; expected a divisor of the last length, 128, so that all steps have equally "
         "many tokens",
         "max_length[1].length: found 128; expected more than before, 512",
     ],
     "[{until: 0.9, length: 200}, {length: 512}]": [
-        "max_length[0].length: found 200; expected a divisor of the last length, 512, so that all steps hold equally "
+        "max_length[0].length: found 200; expected a divisor of the last length, 512, so that all steps have equally "
         "many tokens"
     ],
     "[{until: 1.0, length: 128}, {length: 512}]": [

@@ -26,8 +26,10 @@ GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed
 def test_the_end_of_another_process_is_told_in_a_sentence(error: RuntimeError, said: str) -> None:
     with pytest.raises(TrainingFailed) as caught, told_if_lost():
         raise error
-    assert str(caught.value).startswith(f"the training lost another of its processes ({said}")
-    assert "run the same again to go on from the last checkpoint" in str(caught.value) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"another process of the training ended early ({said}")
+    assert "run the same command again to resume from the last checkpoint" in str(caught.value) and "\n" not in str(
+        caught.value
+    )
 
 
 def test_other_errors_stay_what_they_are() -> None:

@@ -50,5 +50,5 @@ def test_loggers_write_below_the_folder_and_a_missing_one_is_told(tmp_path, monk
         raise ModuleNotFoundError("wandb")
 
     monkeypatch.setattr(module, "WandbLogger", missing)
-    with pytest.raises(DomainbertError, match=r"loggers: wandb is not installed; pip install 'domainbert\[wandb\]'"):
+    with pytest.raises(DomainbertError, match=r"loggers: needs wandb; run pip install 'domainbert\[wandb\]'"):
         build(tmp_path, loggers=("wandb",))

@@ -177,8 +177,8 @@ def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
     lengths = {"optim.lr": {"low": 1e-5, "high": 1e-3}, "max_epochs": {"low": 4, "high": 10}}
     warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == (
-        "space.max_epochs: asha compares trials after the same number of evaluations, when trials with a longer "
-        "schedule are worse; expected a fixed length, or pruner: none\n"
+        "space.max_epochs: asha compares trials after the same number of evaluations, where trials with a longer "
+        "schedule score worse; expected a fixed length, or pruner: none\n"
     )
     warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
     del lengths["max_epochs"]

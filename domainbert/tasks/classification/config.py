@@ -88,7 +88,7 @@ class Classification(TextTaskConfig):
         """Check the key of the mean, and that classes are balanced once."""
         super().__post_init__()
         if self.class_weights is not None and self.balanced_sampling:
-            raise DomainbertError("balanced_sampling: with class_weights it would count twice; expected one of the two")
+            raise DomainbertError("balanced_sampling: found with class_weights; expected only one of them")
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:

@@ -47,7 +47,7 @@ class ClassFile(TextFile[LabelledText]):
         counts = label_counts(self.items)
         said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
         said += f"; {len(counts)} classes ({in_words(counts)})"
-        return said + ("; classes are numbers without names (label_names gives them some)" if self.nameless else "")
+        return said + ("; classes are numbers without names (set label_names)" if self.nameless else "")
 
     def units(self) -> list[Unit]:
         """The texts, of which folds get the same share of each class."""

@@ -44,7 +44,7 @@ class MultiLabelFile(TextFile[LabelledText]):
         counts = label_counts(self.items)
         bare = sum(not text.labels for text in self.items)
         said = f"{self.path}: {len(self.items):,} {self.unit}, {bare:,} of them without labels; {FileKind(self.kind)}"
-        nameless = "; labels are numbers without names (label_names gives them some)" if self.nameless else ""
+        nameless = "; labels are numbers without names (set label_names)" if self.nameless else ""
         return f"{said}; {len(counts)} labels ({in_words(counts)}){nameless}"
 
     def units(self) -> list[Unit]:
@@ -105,7 +105,7 @@ def _named(
 
     rows = [values for _, (_, values) in found]
     if names is None and all(_are_indicators(values, 2) for values in rows) and [0, 1] in rows and [1, 0] in rows:
-        expected = "expected label_names, which says what they stand for"
+        expected = "expected label_names with the labels of the positions"
         problems.add(f"{file}: {reader.key!r} holds a 0 and a 1 in every row; {expected}")
         problems.raise_if_any()
 
@@ -114,7 +114,7 @@ def _named(
         refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         twice = [label for label, count in Counter(labels).items() if count > 1]
-        refuse(*(f"label {one!r} twice; expected it once (label_names says what 0 and 1 stand for)" for one in twice))
+        refuse(*(f"label {one!r} twice; expected it once (for lists of 0 and 1, set label_names)" for one in twice))
         return LabelledText(**fields, labels=labels, line=line)
 
     return parsed(found, problems, parse)

@@ -93,7 +93,7 @@ class Ner(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
             wanted = listed(self.format.types)
-            raise DomainbertError(f"format.types: no entity of {wanted} in training; expected some that it has")
+            raise DomainbertError(f"format.types: found {wanted}; expected types of entities in the training set")
 
     @property
     @override

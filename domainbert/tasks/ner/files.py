@@ -100,7 +100,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     keys = _Keys(format.text_key, ENTITY_KEYS[0], True)
     if not found.rows:
         problems.raise_if_any()
-        raise DomainbertError(f"{path}: no texts with annotations; expected some in {found.layout}")
+        raise DomainbertError(f"{path}: no annotated texts; expected at least one in {found.layout}")
     if tool == "json":
         problems.raise_if_any()
         keys = _keys(f"{path}:{found.rows[0][0]}", found.rows[0][1], format)
@@ -174,7 +174,9 @@ def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
     found = [key for key in (tags, *ENTITY_KEYS) if key in first]
     if len(found) > 1:
         both = " and ".join(map(repr, found))
-        raise DomainbertError(f"{where}: both {both}; expected one, or tag_column or entity_key to name it")
+        raise DomainbertError(
+            f"{where}: found the keys {both}; expected one, or tag_column or entity_key to select one"
+        )
     if tags not in found and (found or (format.text_key in first and words not in first)):
         return _Keys(format.text_key, (found or ENTITY_KEYS)[0], True)
     return _Keys(words, tags, False)
@@ -213,8 +215,8 @@ def _words_of_text(
         if other.start < one.end:
             pair = " and ".join(f"{two.type} {shown_stretch(text, two.stretch)}" for two in (one, other))
             problems.append(
-                f"{place(max(one.number, other.number))}: {pair} overlap; expected entities apart from each other, for "
-                "a word has one tag (nested layers need a model each: format.types says which types to read)"
+                f"{place(max(one.number, other.number))}: {pair} overlap; expected entities that do not overlap: a "
+                "word has one tag (for nested entities, train a model per layer and select its types with format.types)"
             )
     for one in entities:
         try:

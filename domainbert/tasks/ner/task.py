@@ -106,7 +106,9 @@ class NerTask(Task[Sentence, list[Entity]]):
         """The tags of the entity types of a training set, and the head that is asked for."""
         types = label_set(train.items)
         if not types:
-            raise DomainbertError(f"{train.path}: no entities; expected some to learn from (tag_column says where)")
+            raise DomainbertError(
+                f"{train.path}: no entities; expected at least one (tag_column selects the column of the tags)"
+            )
         labels = labels_of_types(types, config.scheme)
         return (CrfNerTask if config.head == "crf" else cls)(labels)
 

@@ -103,7 +103,7 @@ class Treebank(SentenceFile[Sentence]):
         aside = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         return (
             f"{self.path}: {self.counted}"
-            f"{f', beside {aside}, which are left out' if aside else ''}; {FileKind(self.kind, COLUMNS)}; "
+            f"{f', and {aside}, which are dropped' if aside else ''}; {FileKind(self.kind, COLUMNS)}; "
             f"{len(labels)} labels ({in_words(labels)})"
         )
 
@@ -194,7 +194,10 @@ def _problems_of_tree(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
         yield words[0][0], "no word has head 0; expected one, the root of the sentence"
     elif len(found) > 1:
         what = f"word {found[1]} has head 0, as word {found[0]} (line {words[found[0] - 1][0]}) has"
-        yield words[found[1] - 1][0], f"{what}; expected one root: hang one on the other, or cut the sentence in two"
+        yield words[found[1] - 1][0], f"{what}; expected one root: attach one to the other, or split the sentence"
     elif cycle := find_cycle(heads):
         path = " -> ".join(map(str, [*cycle, cycle[0]]))
-        yield words[cycle[0] - 1][0], f"a cycle of heads, {path}; expected a tree, in which all lead to the root"
+        yield (
+            words[cycle[0] - 1][0],
+            f"a cycle of heads, {path}; expected a tree, in which every word leads to the root",
+        )

@@ -103,8 +103,9 @@ class QuestionAnswering(TaskConfig):
     def check_window(self, max_length: int) -> None:
         if max_length <= self.max_question_length + _SPECIALS:
             raise DomainbertError(
-                f"max_length: {max_length}; a question of max_question_length {self.max_question_length} leaves no "
-                "room for its context; expected longer windows, or shorter questions"
+                f"max_length: found {max_length}, which leaves no room for the context after a question of "
+                f"max_question_length {self.max_question_length}; expected a larger max_length, or a smaller "
+                "max_question_length"
             )
 
     @property

@@ -72,8 +72,9 @@ class PairEncoder:
         self.room = max_length - self.extra
         if self.room <= max_question_length:
             raise DomainbertError(
-                f"max_length: {max_length}; a question of max_question_length {max_question_length} and {self.extra} "
-                "special tokens leave no room for its context; expected longer windows, or shorter questions"
+                f"max_length: found {max_length}, which leaves no room for the context after a question of "
+                f"max_question_length {max_question_length} and {self.extra} special tokens; expected a larger "
+                "max_length, or a smaller max_question_length"
             )
 
     def encode(self, pairs: Sequence[TextPair], answers: Sequence[Sequence[Stretch]] | None) -> list[Example]:

@@ -215,7 +215,7 @@ def _jsonl_question(row: Row, line: int) -> Question:
     )
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
-        raise DomainbertError(f"{len(texts)} texts of answers and {len(starts)} starts; expected as many")
+        raise DomainbertError(f"{len(texts)} texts of answers and {len(starts)} starts; expected equal numbers")
     return _question(row, own, list(zip(texts, starts, strict=True)), line)
 
 
@@ -231,7 +231,7 @@ def _problem_with_answer(text: Any, start: Any, context: str) -> str:
     if problem := problem_with_text({"text": text}, "text"):
         return f"answer: {problem}"
     if not any(character.isprintable() and not character.isspace() for character in text):
-        return f"answer {reprlib.repr(text)} has no visible character; expected some"
+        return f"answer {reprlib.repr(text)} has no visible character; expected at least one"
     if not is_whole_number(start):
         return f"answer {reprlib.repr(text)} begins at {shown(start)}; expected a number of characters"
     there = context[start : start + len(text)] if start >= 0 else ""

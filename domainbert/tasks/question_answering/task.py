@@ -138,8 +138,8 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         lost = sum(bool(item.answers) and not is_learnt(one) for item, one in zip(items, examples, strict=True))
         if lost:
             print(
-                f"{lost:,} of {len(items):,} answers are whole in no window of {max_length} tokens: what is learnt of "
-                "these is that there is none (max_length)"
+                f"{lost:,} of {len(items):,} answers do not fit in a window of {max_length} tokens: their questions "
+                "are trained as unanswerable (increase max_length)"
             )
         return examples
 
@@ -157,8 +157,8 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         if new := [length for question, length in cut.items() if question not in self._told]:
             most = self.config.max_question_length
             print(
-                f"{len(new):,} questions have more than {most} pieces, and are read up to there (max_question_length); "
-                f"the longest has {max(new):,}"
+                f"{len(new):,} questions are truncated to {most} pieces (max_question_length); the longest has "
+                f"{max(new):,}"
             )
         self._told.update(cut)
         return encoder

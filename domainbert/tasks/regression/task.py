@@ -192,7 +192,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
             found = f"{len(numbers):,} numbers from {numbers.min():.10g} to {numbers.max():.10g}"
             raise DomainbertError(
-                f"{train.path}: {found}; expected some that differ by more than {_TOO_NEAR:g} of the largest"
+                f"{train.path}: {found}; expected numbers that differ by more than {_TOO_NEAR:g} of the largest"
             )
         return task
 

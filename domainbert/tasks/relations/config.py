@@ -57,7 +57,9 @@ class RelationFormat(TextFormat):
     def __post_init__(self) -> None:
         """Check that markers can be told apart, and that there is one text."""
         if self.text_pair_key is not None:
-            raise DomainbertError("text_pair_key: relations stand in one text; expected none")
+            raise DomainbertError(
+                f"text_pair_key: found {self.text_pair_key!r}; expected null: both entities are in one text"
+            )
         markers = self.markers
         inside = [(one, other) for one, other in permutations(markers, 2) if one in other]
         if inside or not all(is_visible(marker) for marker in markers):

@@ -62,7 +62,7 @@ class RelationFile(Labelled[RelatedEntities]):
         """A line with the kind of file, the number of texts and of each relation."""
         counts = label_counts(self.items)
         said = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
-        nameless = "; relations are numbers without names (label_names gives them some)" if self.nameless else ""
+        nameless = "; relations are numbers without names (set label_names)" if self.nameless else ""
         return f"{said} ({in_words(counts)}){nameless}"
 
     @override

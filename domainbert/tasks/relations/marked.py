@@ -106,7 +106,7 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
             entities.append(found)
         else:
             told = f"{len(begins)} entities begin with {begin}" if found else f"no entity between {begin} and {end}"
-            problems.append(f"{told}; expected one, and one between the other markers")
+            problems.append(f"{told}; expected one entity between each pair of markers")
     refuse(*problems)
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
@@ -144,7 +144,7 @@ def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
     value = row.get(key)
     if not isinstance(value, dict):
         found = f"is {shown(value)}" if key in row else "is missing"
-        raise DomainbertError(f"{found}; expected an object with start and end, as of the other entity")
+        raise DomainbertError(f"{found}; expected an object with start and end, as for the other entity")
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
 
     stretch = stretch_of(text, value)
@@ -156,4 +156,4 @@ def _check_nested(text: str, head: Stretch, tail: Stretch) -> None:
     first, second = sorted((head, tail))
     if first[0] < second[0] < first[1] < second[1]:
         pair = " and ".join(reprlib.repr(text[start:end]) for start, end in (head, tail))
-        raise DomainbertError(f"{pair} overlap; expected entities apart from each other, or one inside the other")
+        raise DomainbertError(f"{pair} overlap; expected entities that do not overlap, or one inside the other")

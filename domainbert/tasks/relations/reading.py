@@ -73,13 +73,13 @@ class Reading:
             alone = len(ids) == 1 or self.kind == "text"
             if not alone or tokenizer.unk_id in ids or pieces.count(ids) > 1:
                 raise DomainbertError(
-                    f"markers: {marker!r} is unknown to the vocabulary, or the same as another one; expected "
-                    "head_markers and tail_markers that it knows, or markers: tokens"
+                    f"markers: {marker!r} is not in the vocabulary, or not different from another marker; "
+                    "expected head_markers and tail_markers of the vocabulary, or markers: tokens"
                 )
         found = {number: one for number, text in enumerate(texts) for one in self.added_tokens if one in text.text}
         if found:
             raise UnreadableContents(
-                {number: f"{one} in the text; expected it for a marker alone" for number, one in found.items()}
+                {number: f"the text contains {one}; expected {one} only as a marker" for number, one in found.items()}
             )
 
 

@@ -76,7 +76,7 @@ class TokenLabels(TaskConfig):
         if self.outside is not None and self.outside not in labels:
             some = ", ".join(sorted(labels))
             raise DomainbertError(
-                f"outside: no word has the label {self.outside!r}; expected one of {some}, or null where every label "
+                f"outside: no word has the label {self.outside!r}; expected one of {some}, or null if every label "
                 "counts"
             )
 

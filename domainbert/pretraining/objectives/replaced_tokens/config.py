@@ -122,9 +122,9 @@ class ReplacedTokens(ObjectiveConfig):
         width, generator_width = encoder.word_width, self.generator_beside(encoder).word_width
         if self.sharing != "none" and width != generator_width:
             raise DomainbertError(
-                f"sharing: {self.sharing}, but the generator's embeddings are {generator_width} wide and the encoder's "
-                f"{width}; expected a generator as wide as the encoder (generator: {{layers: 0.5}}), a family with a "
-                "separate embedding width, such as ElectraConfig, or sharing: none"
+                f"sharing: found {self.sharing}, but the generator's embeddings have width {generator_width}, the "
+                f"encoder's {width}; expected a generator as wide as the encoder (generator: {{layers: 0.5}}), a family "
+                "with a separate embedding width, such as ElectraConfig, or sharing: none"
             )
 
     @override

@@ -56,7 +56,9 @@ class PreNormConfig(EncoderConfig):
     def __post_init__(self) -> None:
         """Check that the numbers fit together."""
         check_fields(self)
-        require(self.width % (2 * self.heads) == 0, f"width: {self.width} is not divisible by 2 x heads={self.heads}")
+        require(
+            self.width % (2 * self.heads) == 0, f"width: found {self.width}; expected a multiple of {2 * self.heads}"
+        )
 
     @property
     def max_length(self) -> int:
