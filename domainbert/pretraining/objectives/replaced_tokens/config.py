@@ -123,8 +123,8 @@ class ReplacedTokens(ObjectiveConfig):
         if self.sharing != "none" and width != generator_width:
             raise DomainbertError(
                 f"sharing: found {self.sharing}, but the generator's embeddings have width {generator_width}, the "
-                f"encoder's {width}; expected a generator as wide as the encoder (generator: {{layers: 0.5}}), a family "
-                "with a separate embedding width, such as ElectraConfig, or sharing: none"
+                f"encoder's {width}; expected a generator as wide as the encoder (generator: {{layers: 0.5}}), a "
+                "family with a separate embedding width, such as ElectraConfig, or sharing: none"
             )
 
     @override
