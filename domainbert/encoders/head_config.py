@@ -27,9 +27,9 @@ class HeadConfig:
     """One of `encoders.families.head_kinds`."""
 
     pooling: Pooling | None = None
-    """State of a text that a sequence head reads: of [CLS], or the mean or maximum of all tokens. None is that of
-    the model folder, or the family's own: [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not read
-    this key."""
+    """Input of a sequence head: the state of [CLS], or the mean or maximum over all tokens. None takes the value of
+    the model folder, otherwise the default of the family: [CLS], or `classifier_pooling` of ModernBERT. `transformers`
+    does not read this key."""
 
     arc_size: int | None = None
     """Width of the projections for arcs, of a biaffine head."""

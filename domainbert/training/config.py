@@ -49,7 +49,7 @@ class Training:
     """Settings of every training. Stages that train inherit them, and override docstrings where the meaning differs."""
 
     precision: Precision = "auto"
-    """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX, AMD's with AVX512-BF16), else 32-true."""
+    """`auto` is bf16-mixed where bf16 is fast (GPUs, CPUs with AMX, AMD CPUs with AVX512-BF16), else 32-true."""
 
     micro_batch_size: MicroBatchSize = field(default=None, metadata=SPEED_ONLY)
     """Rows that a device computes at once; None takes its share of the batch. Smaller values need less memory. On a GPU

@@ -52,7 +52,7 @@ class Parameter:
         check_fields(self)
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.step is not None or self.log:
-                raise DomainbertError("choices: found together with a range; expected either low and high, or choices")
+                raise DomainbertError("choices: found with a range; expected either low and high, or choices")
             if not self.choices or any(value in self.choices[:number] for number, value in enumerate(self.choices)):
                 raise DomainbertError("choices: expected one or more different values")
         elif self.low is None or self.high is None:

@@ -185,9 +185,7 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
     for key in tree.value["space"].value if config.k_folds else ():
         if key.partition(".")[0] in _FOLD_SETTINGS:
             where = tree.at(["space", key]).where
-            raise DomainbertError(
-                f"{where}: space.{key}: found together with k_folds, which set it; expected only one of them"
-            )
+            raise DomainbertError(f"{where}: space.{key}: found with k_folds, which set it; expected only one of them")
 
 
 def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:

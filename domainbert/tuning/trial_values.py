@@ -31,7 +31,7 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
     """
     prefix, _, name = objective.partition("/")
     if objective.startswith(COST):
-        rows = [read_json(cost_file, "what a model costs")]
+        rows = [read_json(cost_file, "the costs of a model")]
     else:
         rows = [row for out in stage_outs for row in _validations(out)]
     if not rows or any(name not in row for row in rows):

@@ -71,7 +71,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             "space.x.log: expected a range with low above 0 and without step",
         ),
         ({"space": {"x": {"low": 0}}}, "space.x: expected low and high, or choices"),
-        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found together with a range"),
+        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found with a range"),
         ({"space": {}}, "space: empty; expected at least one setting to vary"),
         ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
         ({"settings": {"out": "x"}}, "settings.out: expected no out here, each trial has its folder"),
@@ -299,9 +299,7 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     with pytest.raises(DomainbertError, match=r"finetune measures validation/loss only with settings\.select_by: loss"):
         search(**usual, settings=settings, objective="validation/loss")  # not after the first training
     sets = {"train": {"choices": ["train.jsonl", "dev.jsonl"]}}
-    with pytest.raises(
-        DomainbertError, match=r"space\.train: found together with k_folds, which set it; expected only one"
-    ):
+    with pytest.raises(DomainbertError, match=r"space\.train: found with k_folds, which set it; expected only one"):
         search(**{**usual, "space": sets}, settings=settings, k_folds=2)
 
 

@@ -104,7 +104,7 @@ class Parsing(TaskConfig):
     @property
     @override
     def r_drop_unsupported(self) -> str:
-        return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
+        return "heads and labels of parsing are not outputs of a single softmax; expected no r_drop"
 
     @override
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class ArcFitting(Fitting["ParsingTask"]):
         beside = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
         if scores["uas"] > beside + _NEAR or beside == 1:
             return []
-        always = f"the word beside it as head of every word gets {100 * beside:.1f}"
+        always = f"attaching every word to its neighbour gets {100 * beside:.1f}"
         return [f"UAS {100 * scores['uas']:.1f} on validation, while {always}; {ADVICE}"]
 
 

@@ -111,4 +111,4 @@ class QuestionAnswering(TaskConfig):
     @property
     @override
     def r_drop_unsupported(self) -> str:
-        return "start and end of an answer are drawn from all of its context; expected no r_drop"
+        return "start and end of an answer are predicted over the whole context; expected no r_drop"

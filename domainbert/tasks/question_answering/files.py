@@ -195,7 +195,7 @@ def _json_question(row: Row, line: int) -> Question:
             raise DomainbertError(f"{found}; expected an answer, or none and is_impossible true")
         pairs = [(one.get("text"), one.get("answer_start")) for one in row["answers"] if isinstance(one, dict)]
         if len(pairs) < len(row["answers"]):
-            raise DomainbertError("an answer is no object; expected one with 'text' and 'answer_start'")
+            raise DomainbertError("an answer is not an object; expected an object with 'text' and 'answer_start'")
         return _question(row, row["id"], pairs, line)
     except DomainbertError as error:
         name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["place"]

@@ -38,7 +38,9 @@ class GeneratorConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.encoder is not None and (self.size, self.layers) != (1.0, 1.0):
-            raise DomainbertError("generator: found encoder together with size or layers; expected only one of them")
+            raise DomainbertError(
+                "generator: found encoder with size or layers; expected only encoder, or size and layers"
+            )
 
     def beside(self, encoder: EncoderConfig) -> EncoderConfig:
         """Architecture for a discriminator's encoder; raise `DomainbertError` if the family cannot be that small."""
