@@ -277,7 +277,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
     (tmp_path / "p").mkdir()
     ner = "model: p, task: Ner, train: p, validation: p"
     texts = {
-        "pretrain: {prepared: p, budget: {max_steps: 1}}": "encoder, init_from: expected exactly one of the two",
+        "pretrain: {prepared: p, budget: {max_steps: 1}}": "encoder, init_from: found neither; expected",
         "pretrain: {prepared: p, budget: {max_steps: 1}, encoder: small, max_length: 100000}": (
             "stages.pretrain.max_length: 100000; the encoder has positions for 512 tokens"
         ),
@@ -288,7 +288,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         "distill: {teachers: p, prepared: p, losses: HardTargets, budget: {max_steps: 1}, student: {encoder: tiny},"
         " max_length: 1000}": "max_length: found 1000; expected at most 512, the number of positions",
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",
-        "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: expected exactly one of the two",
+        "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: found neither; expected",
         "export: {model: p, task: Ner}": "task: given without check; expected both",
         "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: found a file",
     }

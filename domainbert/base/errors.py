@@ -107,6 +107,14 @@ class TrainingStopped(Exception):
     """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""
 
 
+def check_one_given(**settings: object) -> None:
+    """Raise `DomainbertError` unless exactly one of two settings is given, that is, not None."""
+    given = [name for name, value in settings.items() if value is not None]
+    if len(given) != 1:
+        found = "both" if given else "neither"
+        raise DomainbertError(f"{', '.join(settings)}: found {found}; expected exactly one of the two")
+
+
 def needs_package(packages: str, extra: str) -> str:
     """Problem of optional packages that are not installed, with the command that installs them."""
     return f"needs {packages}; run pip install 'domainbert[{extra}]'"

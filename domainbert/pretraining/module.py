@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torchmetrics import Metric, SumMetric
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.base.ranks import process_rank
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import SPARE
@@ -90,8 +90,7 @@ class Pretraining(RowsModule):
         compile: bool = False,
         activation_checkpointing: bool = False,
     ) -> None:
-        if (encoder is None) == (init_from is None):
-            raise DomainbertError("encoder, init_from: expected exactly one of the two")
+        check_one_given(encoder=encoder, init_from=init_from)
         if tokenizer is None and init_from is not None:
             tokenizer = open_model(Path(init_from)).tokenizer()
         super().__init__(tokenizer, objective, optim, schedule, seed)

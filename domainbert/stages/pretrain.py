@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.base.marks import SPEED_ONLY, TRAINED_MODEL
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Items, Seed
@@ -70,8 +70,7 @@ class Pretrain(CorpusTraining):
 
     def __post_init__(self) -> None:
         """Check that the initial model and the masking are each set once, and that a row fits the encoder."""
-        if (self.encoder is None) == (self.init_from is None):
-            raise DomainbertError("encoder, init_from: expected exactly one of the two")
+        check_one_given(encoder=self.encoder, init_from=self.init_from)
         if self.static_embeddings and self.encoder is None:
             raise DomainbertError("static_embeddings: found true with init_from, which has embeddings; expected false")
         if self.objective is not None and self.masking != MaskingConfig():

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.base.files import write_json
 from domainbert.base.marks import TOKENIZER
 from domainbert.base.paths import ModelPath, model_name
@@ -60,8 +60,7 @@ class Transfer:
 
     def __post_init__(self) -> None:
         """Check that exactly one of `tokenizer` and `extend` is set."""
-        if (self.tokenizer is None) == (self.extend is None):
-            raise DomainbertError("tokenizer, extend: expected exactly one of the two")
+        check_one_given(tokenizer=self.tokenizer, extend=self.extend)
 
 
 @stage

@@ -146,8 +146,8 @@ def test_muon_trains_and_logs_are_written(runs):
     ("changes", "message"),
     [
         ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
-        ({"encoder": None}, "encoder, init_from: expected exactly one of the two"),
-        ({"init_from": Path(".")}, "encoder, init_from: expected exactly one of the two"),
+        ({"encoder": None}, "encoder, init_from: found neither; expected exactly one of the two"),
+        ({"init_from": Path(".")}, "encoder, init_from: found both; expected exactly one of the two"),
         (
             {"encoder": None, "init_from": Path("."), "static_embeddings": True},
             "static_embeddings: found true with init_from, which has embeddings; expected false",

@@ -99,9 +99,9 @@ def test_lengths(tiny):
 
 
 def test_pretraining_without_a_start_or_a_test_set(tiny):
-    with pytest.raises(DomainbertError, match=r"^encoder, init_from: expected exactly one of the two$"):
+    with pytest.raises(DomainbertError, match=r"^encoder, init_from: found neither; expected exactly one of the two$"):
         Pretraining()
-    with pytest.raises(DomainbertError, match=r"^encoder, init_from: expected exactly one of the two$"):
+    with pytest.raises(DomainbertError, match=r"^encoder, init_from: found both; expected exactly one of the two$"):
         Pretraining(BertConfig(), init_from=tiny / "model")
     with pytest.raises(
         DomainbertError, match=r"^trainer\.test: found no test set; expected PretrainingData\(\.\.\., t"
