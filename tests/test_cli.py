@@ -279,7 +279,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
     texts = {
         "pretrain: {prepared: p, budget: {max_steps: 1}}": "encoder, init_from: found neither; expected",
         "pretrain: {prepared: p, budget: {max_steps: 1}, encoder: small, max_length: 100000}": (
-            "stages.pretrain.max_length: 100000; the encoder has positions for 512 tokens"
+            "stages.pretrain.max_length: found 100000; expected at most 512, the number of positions of the encoder"
         ),
         "pretrain: {prepared: p, budget: {max_steps: 1, max_epochs: 1}, encoder: small}": "budget: found 2 of",
         f"finetune: {{{ner}, encoder: small}}": "encoder: found with init: pretrained",

@@ -105,7 +105,8 @@ def test_everything_is_told_before_the_first_stage(capsys: pytest.CaptureFixture
         assert told[1] == "train.conll:7: 3 columns separated by tabs; expected 2 as in line 1"
         wandb = "needs wandb; run pip install 'domainbert[wandb]'"
         assert told[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
-        assert told[3] == "recipe.yaml:15: stages.tagger.max_length: 999; the encoder has positions for 512 tokens"
+        longest = "expected at most 512, the number of positions of the encoder"
+        assert told[3] == f"recipe.yaml:15: stages.tagger.max_length: found 999; {longest}"
         assert told[4].startswith("validation.conll:2: unknown tag 'C-x'"), "once, though two stages read it"
         assert told[5].startswith("recipe.yaml:21: stages.other.model: model/config.json: model_type: found 'gpt2'")
     assert not Path("run").exists()
@@ -349,7 +350,7 @@ def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: finetune: 2 problems",
         "--loggers: needs wandb; run pip install 'domainbert[wandb]'",
-        "stage.yaml:5: max_length: 999; the encoder has positions for 512 tokens",
+        "stage.yaml:5: max_length: found 999; expected at most 512, the number of positions of the encoder",
     ]
     assert not Path("out").exists()
     Path("tune.yaml").write_text(
@@ -361,7 +362,7 @@ def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture
         read_search([Path("tune.yaml")], [])
     assert error.value.problems == [
         "tune.yaml:6: loggers: needs wandb; run pip install 'domainbert[wandb]'",
-        "tune.yaml:8: max_length: 1000; the encoder has positions for 512 tokens",
+        "tune.yaml:8: max_length: found 1000; expected at most 512, the number of positions of the encoder",
     ]
 
 

@@ -282,9 +282,13 @@ DEEP = "[" * 100_000
         ("tokenizer.json", "{}", "not a tokenizer.json that tokenizers can read"),
         ("special_tokens_map.json", '{"pad_token": {"class_path": "canary.X"}}', "pad_token: .*expected a string"),
         ("special_tokens_map.json", '{"pad_token": ["[PAD]"]}', "pad_token: .*expected a string"),
-        ("tokenizer_config.json", '{"model_max_length": "512"}', "tokenizer_config.json: model_max_length: '512'"),
-        ("tokenizer_config.json", '{"model_max_length": -1}', "tokenizer_config.json: model_max_length: -1"),
-        ("tokenizer_config.json", '{"model_max_length": NaN}', "tokenizer_config.json: model_max_length: nan"),
+        (
+            "tokenizer_config.json",
+            '{"model_max_length": "512"}',
+            "tokenizer_config.json: model_max_length: found '512'",
+        ),
+        ("tokenizer_config.json", '{"model_max_length": -1}', "tokenizer_config.json: model_max_length: found -1"),
+        ("tokenizer_config.json", '{"model_max_length": NaN}', "tokenizer_config.json: model_max_length: found nan"),
     ],
 )
 def test_json_that_is_refused(model_folder: Path, name: str, content: str, message: str) -> None:

@@ -67,7 +67,7 @@ class Table:
                 raise DomainbertError(f"{self.path}: {count}; the header names {header}")
             return names.index(column)
         if not -self.width <= column < self.width:
-            raise DomainbertError(f"{self.path}: no column {column} of {self.width}, numbered from 0")
+            raise DomainbertError(f"{self.path}: no column {column}; expected 0 to {self.width - 1}")
         return column % self.width
 
     def check_breaks(self, word: int) -> None:

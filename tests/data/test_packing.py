@@ -135,7 +135,9 @@ def test_an_empty_corpus_has_no_rows():
 
 def test_a_row_without_room_for_text_is_refused():
     assert room_for_text(4, 3) == 1
-    with pytest.raises(DomainbertError, match=r"^max_length: 3; expected more than the 3 special tokens of a text"):
+    with pytest.raises(
+        DomainbertError, match=r"^max_length: found 3; expected more than the 3 special tokens of a text"
+    ):
         plan_rows(np.array([0, 5]), None, None, 10, [0], 3, 3)
 
 

@@ -93,5 +93,5 @@ def test_layers_that_share_weights_are_frozen_together():
 
 
 def test_more_layers_than_there_are():
-    with pytest.raises(DomainbertError, match="frozen_layers: 5; the encoder has 4 layers"):
+    with pytest.raises(DomainbertError, match="frozen_layers: found 5; expected at most 4, the number of layers"):
         model_of(FAMILIES["bert"][0]).encoder.freeze(5)

@@ -72,7 +72,9 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     assert validation.objective.masker.weights is None
     plain = MaskedLM().build(toy_tokenizer)
     assert plain.for_training(toy_corpus) is plain
-    with pytest.raises(DomainbertError, match=r"frequency_power: 0\.5; expected 0, because this objective does not"):
+    with pytest.raises(
+        DomainbertError, match=r"frequency_power: found 0\.5; expected 0, because this objective does not"
+    ):
         rows_of_corpus(toy_corpus, config.build(toy_tokenizer), 24)[0].batch(Key(0, 0, rows[:1], rows[:1]))
 
 
@@ -94,7 +96,9 @@ def test_without_context_the_guess_is_of_what_was_hidden_in_training(
 
 @pytest.mark.parametrize("other", [{"whole_word": True}, {"spans": "ngram"}])
 def test_words_have_no_frequency(other: dict[str, Any]) -> None:
-    with pytest.raises(DomainbertError, match=rf"frequency_power: 0\.5 with {next(iter(other))}; expected neither"):
+    with pytest.raises(
+        DomainbertError, match=rf"frequency_power: found 0\.5 with {next(iter(other))}; expected neither"
+    ):
         MaskingConfig(frequency_power=0.5, **other)
 
 

@@ -112,7 +112,7 @@ def test_bad_settings_are_named(runs, tmp_path):
         [
             ({"seeds": (1, 2, 1)}, r"seeds: found \[1, 2, 1\]; expected a list of one or more different items"),
             ({"seeds": ()}, r"seeds: found \[\]"),
-            ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
+            ({"max_length": 97}, "max_length: found 97; expected at most 96, the number of positions of the encoder"),
             ({"encoder": runs.encoder}, "encoder: found with init: pretrained"),
             ({"model": runs / "vocab"}, "vocab: no config.json; expected a model folder"),
             ({"micro_batch_size": 3}, "micro_batch_size: found 3; expected a divisor of batch_size, 8"),

@@ -207,5 +207,5 @@ def test_they_are_refused_before_anything_is_trained(runs: Any, tmp_path: Path, 
     assert main(["finetune", *words, "--select_by", "auc"]) == 2
     assert "select_by: found 'auc'; expected one of f1, macro_f1, precision, recall, loss" in capsys.readouterr().err
     assert main(["finetune", *words, "--frozen_layers", "3"]) == 2
-    assert "frozen_layers: 3; the encoder has 2 layers" in capsys.readouterr().err
+    assert "frozen_layers: found 3; expected at most 2, the number of layers" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -145,7 +145,7 @@ def test_muon_trains_and_logs_are_written(runs):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
+        ({"max_length": 97}, "max_length: found 97; expected at most 96, the number of positions of the encoder"),
         ({"encoder": None}, "encoder, init_from: found neither; expected exactly one of the two"),
         ({"init_from": Path(".")}, "encoder, init_from: found both; expected exactly one of the two"),
         (
@@ -185,7 +185,9 @@ def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
     words = ["--prepared", f'["{runs / "prepare"}"]', "--budget.max_steps", "1", "--out", str(tmp_path / "out")]
     words += ["--encoder", "BertConfig", "--encoder.max_position_embeddings", "32"]
     assert main(["pretrain", *words]) == 2
-    assert "max_length: 128; the encoder has positions for 32 tokens" in capsys.readouterr().err
+    assert (
+        "max_length: found 128; expected at most 32, the number of positions of the encoder" in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 

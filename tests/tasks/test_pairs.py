@@ -140,7 +140,7 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
         "first text of at most 3 tokens, because each window contains all of it",
     ):
         encode_file(task, file, tokenizer, 10)
-    with pytest.raises(DomainbertError, match="max_length: 3; expected more than the 3 special tokens of a text"):
+    with pytest.raises(DomainbertError, match="max_length: found 3; expected more than the 3 special tokens of a text"):
         encode_file(task, file, tokenizer, 3)
 
 

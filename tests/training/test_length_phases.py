@@ -93,7 +93,9 @@ WRONG = {
     "[{until: 0.98, length: 128}, {length: 512}]": [
         "max_length[1]: no step of 20 is left for rows of 512 tokens; expected another until, or a longer budget"
     ],
-    "[{until: 0.9, length: 128}, {length: 1024}]": ["max_length: 1024; the encoder has positions for 512 tokens"],
+    "[{until: 0.9, length: 128}, {length: 1024}]": [
+        "max_length: found 1024; expected at most 512, the number of positions of the encoder"
+    ],
     "[]": [
         "max_length: found []; expected a list of one or more items, each item a mapping with the keys length, until"
     ],

@@ -37,7 +37,9 @@ def test_the_batch_is_divided_over_devices(batch_size, micro_batch_size, world_s
     [(32, 5, 1), (32, 64, 1), (30, None, 4), (2, None, 4), (32, 16, 4)],
 )
 def test_a_batch_that_does_not_divide(batch_size, micro_batch_size, world_size):
-    with pytest.raises(DomainbertError, match=rf"batch_size: {batch_size} does not divide .* on {world_size} devices"):
+    with pytest.raises(
+        DomainbertError, match=rf"batch_size: found {batch_size}; expected a multiple of .*: {world_size} devices"
+    ):
         module._accumulation(batch_size, micro_batch_size, world_size)
 
 

@@ -143,7 +143,7 @@ def test_names_in_the_first_row_hold_for_each_fold(tmp_path: Path, in_all: bool)
 
 def test_fewer_texts_than_folds(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "a", "label": "b"}\n')
-    with pytest.raises(DomainbertError, match=r"k_folds: 2, but .*train.jsonl has 1 documents"):
+    with pytest.raises(DomainbertError, match=r"k_folds: found 2, but .*train.jsonl has 1 documents"):
         split_folds(tmp_path / "train.jsonl", Classification(), 2, 1)
 
 
