@@ -194,10 +194,10 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
     headless = "no trained task head; expected a model that finetune wrote"
     found = [problem.partition(": ")[2] for problem in problems_of()]
     assert found == [
-        f"stages.bare.model: run/pretrain: {headless}",
-        f"stages.plain.model: model: {headless}",
-        f"stages.student.teachers[0]: run/pretrain: {headless}",
-        f"stages.student.teachers[1]: model: {headless}",
+        f"stages.bare.model: run/pretrain has {headless}",
+        f"stages.plain.model: model has {headless}",
+        f"stages.student.teachers[0]: run/pretrain has {headless}",
+        f"stages.student.teachers[1]: model has {headless}",
         "stages.student.teachers[2]: run/classes is for classification; expected ner",
         *(
             f"stages.result.models.{name}: {kind}; expected ner"

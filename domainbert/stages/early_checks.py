@@ -130,7 +130,7 @@ class Given:
         with self.under(key):
             found = self.task_of_model(path)
             if found == "":
-                raise DomainbertError(f"{path}: {NO_TASK_HEAD}")
+                raise DomainbertError(f"{path} has {NO_TASK_HEAD}")
             if found is not None and wanted is not None and found != wanted:
                 raise DomainbertError(f"{path} is for {found}; expected {wanted}")
 
