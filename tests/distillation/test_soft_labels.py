@@ -130,7 +130,7 @@ def test_damaged_ones_are_made_again(tmp_path, capsys, name):
         content[-4:] = bytes(4)
     (folder / name).write_bytes(content)
     assert np.array_equal(cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).rows([0, 1, 3]), rows)
-    assert capsys.readouterr().out == f"{folder}: {name} has changed; the teacher is asked again\n"
+    assert capsys.readouterr().out == f"{folder}: {name} has changed; the teacher runs again\n"
     cached_labels(tmp_path, {}, SIZES, 6, 2, lambda: pytest.fail("asked"))
 
 

@@ -186,13 +186,17 @@ def test_layers_with_weights_of_their_own_are_chosen(config, groups):
 @pytest.mark.parametrize(
     ("student", "teacher", "counts"),
     [
-        (StudentConfig(every=2), SHARED, "2 are chosen, but in albert they share the weights of 1"),
-        (StudentConfig(first=3), GROUPED, "3 are chosen, but in albert they share the weights of 2"),
-        (StudentConfig(every=2, family="albert"), TEACHER, "2 are chosen, but in albert they share the weights of 1"),
+        (StudentConfig(every=2), SHARED, "2 layers are selected, but in albert they share the weights of 1"),
+        (StudentConfig(first=3), GROUPED, "3 layers are selected, but in albert they share the weights of 2"),
+        (
+            StudentConfig(every=2, family="albert"),
+            TEACHER,
+            "2 layers are selected, but in albert they share the weights of 1",
+        ),
     ],
 )
 def test_layers_that_share_their_weights_cannot_be_chosen(student, teacher, counts):
-    with pytest.raises(DomainbertError, match=f"student.layers: {counts}; expected layers with weights of their own"):
+    with pytest.raises(DomainbertError, match=f"student.layers: {counts}; expected layers that share no weights"):
         student_config(student, teacher)
 
 
@@ -266,8 +270,11 @@ def test_another_vocabulary_leaves_words_and_head_alone():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
-        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
+        (
+            lambda: StudentConfig(every=2, first=1),
+            "first: set together with every; expected one of layers, every, first",
+        ),
+        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: set together with encoder"),
         (
             lambda: StudentConfig(family="brt"),
             "family: found 'brt'; expected one of albert, bert, deberta-v2, distilbert",
@@ -276,9 +283,9 @@ def test_another_vocabulary_leaves_words_and_head_alone():
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
-            "student.layers: asks for layer 4; the teacher has layers 0 to 3",
+            "student.layers: selects layer 4; the teacher has layers 0 to 3",
         ),
-        (lambda: student_config(StudentConfig(first=6), TEACHER), "student.first: asks for layer 5; the teacher has"),
+        (lambda: student_config(StudentConfig(first=6), TEACHER), "student.first: selects layer 5; the teacher has"),
         (lambda: StudentConfig(layers=(3, 3)), r"layers: found \[3, 3\]; expected each layer once"),
         (
             lambda: student_config(StudentConfig(layers=(1, 3)), CONVOLVED),
@@ -286,7 +293,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
         ),
         (
             lambda: student_config(StudentConfig(encoder=TEACHER, first=2), TEACHER),
-            "student.layers: 2 are chosen; the student's encoder has 4",
+            "student.layers: 2 layers are selected; the encoder of the student has 4",
         ),
     ],
 )

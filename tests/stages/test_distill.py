@@ -151,7 +151,7 @@ def test_what_is_refused(runs, tmp_path):
         "losses[0].hidden_size",
         "losses[2].num_attention_heads",
     ]
-    with pytest.raises(DomainbertError, match="teachers: 2, with losses between layers"):
+    with pytest.raises(DomainbertError, match="teachers: 2, with losses on layers"):
         run(runs, "distil-refused-2", teachers=[runs / "pretrain"] * 2)
-    with pytest.raises(DomainbertError, match=r"losses: some read what the teacher predicts, but a teacher has no"):
+    with pytest.raises(DomainbertError, match=r"losses: some read predictions of the teacher, but a teacher has no"):
         run(runs, "distil-refused-3", teachers=[runs / "ner-pretrained"])

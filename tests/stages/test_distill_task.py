@@ -121,7 +121,7 @@ def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path, capsys):
     asked = run(runs, f"{task}-asked", task, losses, **changes)
     capsys.readouterr()
     cached = run(runs, f"{task}-cached", task, losses, cache=cache, **changes)
-    assert re.search(r"ask teacher 1 of 1: ([\d,]+)/\1 \(100 %\) tokens", capsys.readouterr().err)
+    assert re.search(r"run teacher 1 of 1: ([\d,]+)/\1 \(100 %\) tokens", capsys.readouterr().err)
     (folder,) = (tmp_path / "cache").glob("[!.]*")
     assert np.load(folder / "logits.npy").dtype == np.float16
     assert_close(asked, cached)
@@ -145,7 +145,7 @@ def test_an_ensemble_is_the_mean_of_its_logits(runs, tmp_path):
     assert_close(both, runs / "ner-ensemble-1")
     twice = run(runs, "ner-twice", "ner", [LogitMSE()], teachers=teachers[:1] * 2, **changes)
     assert_close(twice, runs / "ner-ensemble-0")
-    with pytest.raises(DomainbertError, match="teachers: 2, with losses between layers"):
+    with pytest.raises(DomainbertError, match="teachers: 2, with losses on layers"):
         run(runs, "ner-ensemble-layers", "ner", [HiddenMSE()], teachers=teachers)
 
 
@@ -189,7 +189,7 @@ def test_another_vocabulary(runs, tmp_path):
     said = [tag for tags in tagger.predict_words(sentences) for tag in tags]
     agreed = np.mean([tagger.labels[place][1:] == tag[1:] for place, tag in zip(found[:words], said, strict=True)])
     assert agreed > 0.97, "each word has what its teacher said of it, but for half precision and repaired B-"
-    with pytest.raises(DomainbertError, match="cache: missing; a teacher with another vocabulary is asked before"):
+    with pytest.raises(DomainbertError, match="cache: missing; a teacher with another vocabulary must run before"):
         run(runs, "ner-other-words-1", "ner", [SoftTargets()], **changes)
     with pytest.raises(DomainbertError, match="losses: some compare hidden states or attention, but the student has"):
         run(runs, "ner-other-words-2", "ner", [SoftTargets(), PatientCLS(student_layers=(1,), teacher_layers=(1,))],
@@ -202,7 +202,7 @@ def test_another_vocabulary(runs, tmp_path):
         (
             "other",
             ["pretrain"],
-            ("model", "teachers[0] has another vocabulary than model; expected the same, by which"),
+            ("model", "teachers[0] has another vocabulary than model; expected the same vocabulary, because"),
         ),
         (None, ["pretrain", "other"], ("teachers", "teachers[1] has another vocabulary than teachers[0]; expected")),
         (None, ["missing", "other", "pretrain"], ("teachers", "teachers[2] has another vocabulary than teachers[1]; ")),
@@ -267,7 +267,7 @@ def short_teacher(folder, short):
 
 
 def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
-    with pytest.raises(DomainbertError, match="is for classification; expected a model of the task"):
+    with pytest.raises(DomainbertError, match="is for classification; expected ner"):
         run(runs, "wrong-task", "ner", teachers=[runs / "classification-pretrained"])
     with pytest.raises(DomainbertError, match=r"losses\[0\]: positions: all is for distill; expected"):
         run(runs, "wrong-positions", "ner", [SoftTargets(positions="all")])
@@ -297,7 +297,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
     assert_close(asked, cached)
     for name, of in {"teacher": {"teachers": [teacher]}, "student": {"task": Ner(head="crf")}}.items():
-        refused = "losses: LogitMSE compares logits of all labels, but those of a CRF are log-probabilities"
+        refused = "losses: LogitMSE compares logits of all labels, but the logits of a CRF are log-probabilities"
         with pytest.raises(DomainbertError, match=refused):
             runs.run(f"ner-logits-crf-{name}", distill_task, **{**arguments(runs, "ner", [LogitMSE()]), **of})
 
