@@ -190,7 +190,7 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
     Path("a.csv").write_text("text,label\na,up\nb,down\n")
     Path("x.conll").write_text("loan\tB-x\n")
     write_tagger(Path("tagger"))
-    headless = "has no head for a task; expected one that finetune wrote"
+    headless = "has no head for a task; expected a model that finetune wrote"
     found = [problem.partition(": ")[2] for problem in problems_of()]
     assert found == [
         f"stages.bare.model: run/pretrain {headless}",

@@ -64,7 +64,7 @@ def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, A
     assert said in capsys.readouterr().err
     assert work.run("finetune", "out", dropped, "--resume", "auto") == 0
     assert seeds_trained(work) == set()
-    assert "seed-1: removed, it is not among the seeds any more" in capsys.readouterr().out
+    assert "seed-1: deleted because seeds does not list it any more" in capsys.readouterr().out
     assert_same_outcome(work / "other", work / "out")
 
 
@@ -185,7 +185,7 @@ def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any)
     first = trainings([1, 2])
     assert first["validation_f1"] == pytest.approx(0.15) and first["best"] == "seed-2"
     assert trainings([1, 2]) == first and trainings.trained == []
-    assert capsys.readouterr().out.splitlines() == ["seed-1: finished before", "seed-2: finished before"]
+    assert capsys.readouterr().out.splitlines() == ["seed-1: already finished", "seed-2: already finished"]
     trainings([2], "other")
     assert trainings.trained == [2]
     assert "seed-2: data was key, is now other; it is trained again" in capsys.readouterr().out

@@ -73,9 +73,9 @@ class Pretrain(CorpusTraining):
         if (self.encoder is None) == (self.init_from is None):
             raise DomainbertError("encoder, init_from: expected exactly one of the two")
         if self.static_embeddings and self.encoder is None:
-            raise DomainbertError("static_embeddings: true beside init_from, which has embeddings; expected false")
+            raise DomainbertError("static_embeddings: true, but init_from has embeddings; expected false")
         if self.objective is not None and self.masking != MaskingConfig():
-            raise DomainbertError("masking: given beside an objective; expected it among the objective's own settings")
+            raise DomainbertError("masking: set together with objective; expected it in the settings of the objective")
         super().__post_init__()
         check_length(self.row_length, self.encoder)
 

@@ -99,7 +99,9 @@ def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: A
 def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, masking={"mlm_probability": 0.3})
     assert work.run("pretrain", "out", settings, *ALLOWED) == 2
-    assert "masking: given beside an objective; expected it among the objective's own" in capsys.readouterr().err
+    assert (
+        "masking: set together with objective; expected it in the settings of the objective" in capsys.readouterr().err
+    )
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
 

@@ -111,7 +111,7 @@ def test_bad_settings_are_named(runs, tmp_path):
             ({"seeds": (1, 2, 1)}, r"seeds: found \[1, 2, 1\]; expected a list of one or more different items"),
             ({"seeds": ()}, r"seeds: found \[\]"),
             ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
-            ({"encoder": runs.encoder}, "encoder: is of no use with init: pretrained"),
+            ({"encoder": runs.encoder}, "encoder: set together with init: pretrained"),
             ({"model": runs / "vocab"}, "vocab: no config.json; expected a model folder"),
             ({"micro_batch_size": 3}, "micro_batch_size: found 3; expected a divisor of batch_size, 8"),
             ({"train": tmp_path / "none.conll"}, "train: .*none.conll does not exist; expected a file or folder"),

@@ -175,13 +175,13 @@ def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> Non
     ("changes", "message"),
     [
         ({"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}}, "averaging: needs whole weights"),
-        ({"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
-        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
+        ({"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run the model"),
+        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run the model"),
         (
             {"r_drop": RDropConfig(), "dropout": 0.0},
-            "r_drop: compares readings with different dropout; found dropout: 0",
+            "r_drop: compares predictions with different dropout; found dropout: 0",
         ),
-        ({"init": "random", "frozen_layers": 0}, "frozen_layers: would stay random; expected init: pretrained"),
+        ({"init": "random", "frozen_layers": 0}, "frozen_layers: freezes random weights; expected init: pretrained"),
         (
             {"select_by": "accuracy"},
             "select_by: found 'accuracy'; expected one of f1, macro_f1, precision, recall, loss$",

@@ -150,7 +150,7 @@ def test_muon_trains_and_logs_are_written(runs):
         ({"init_from": Path(".")}, "encoder, init_from: expected exactly one of the two"),
         (
             {"encoder": None, "init_from": Path("."), "static_embeddings": True},
-            "static_embeddings: true beside init_from, which has embeddings; expected false",
+            "static_embeddings: true, but init_from has embeddings; expected false",
         ),
         ({"batch_size": 16, "micro_batch_size": 5}, "micro_batch_size: found 5; expected a divisor of batch_size, 16"),
         (

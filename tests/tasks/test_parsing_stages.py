@@ -175,8 +175,8 @@ def test_files_and_stages_are_refused_before_anything_is_trained(
     whole["stages"]["trees"]["validation"] = str(broken)
     student = whole["stages"]["student"]
     for changed, told in (
-        ({"losses": ["SoftTargets", "LogitMSE"]}, "losses[1]: LogitMSE compares a logit for each label, which parsing"),
-        ({"cache": "cache"}, "cache: keeps a logit for each label, which parsing has none of; expected none"),
+        ({"losses": ["SoftTargets", "LogitMSE"]}, "losses[1]: LogitMSE compares a logit per label, which parsing"),
+        ({"cache": "cache"}, "cache: holds a logit per label, which parsing does not have; expected null"),
     ):
         whole["stages"]["student"] = {**student, **changed}
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))

@@ -260,7 +260,7 @@ def test_pairs_go_through_every_stage(
 
 def test_sentences_of_a_corpus_are_no_pairs(tmp_path: Path) -> None:
     task, corpus = Regression(RegressionFormat(text_pair_key="b")), CorpusConfig([Source("corpus.txt")])
-    with pytest.raises(DomainbertError, match="unlabelled: sentences, which are single texts; the task reads pairs"):
+    with pytest.raises(DomainbertError, match="unlabelled: gives single texts, but the task reads pairs"):
         DistillTask(teachers=[], losses=[], task=task, train=tmp_path, validation=tmp_path, unlabelled=corpus)
 
 

@@ -463,7 +463,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
-        other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, so its scores would be others"
+        other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, which would change its scores"
         given = Given({"models": {"a": folder}, "task": task, "test": test, "train": None})
         check_arguments(given)
         to_come = Given(
