@@ -284,13 +284,13 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         "pretrain: {prepared: p, budget: {max_steps: 1, max_epochs: 1}, encoder: small}": "budget: 2 of max_steps,",
         f"finetune: {{{ner}, encoder: small}}": "encoder: set together with init: pretrained",
         f"finetune: {{{ner}, init: random, encoder: small, max_length: 513}}": "max_length: 513; the encoder has",
-        f"distill-task: {{{ner}, teachers: p, losses: HardTargets, student: {{first: 1}}}}": "student: set together with model",
+        f"distill-task: {{{ner}, teachers: p, losses: HardTargets, student: {{first: 1}}}}": "student: set together",
         "distill: {teachers: p, prepared: p, losses: HardTargets, budget: {max_steps: 1}, student: {encoder: tiny},"
         " max_length: 1000}": "max_length: 1000; the encoder has positions for 512 tokens",
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",
         "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: expected exactly one of the two",
         "export: {model: p, task: Ner}": "task: given without check; expected both",
-        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: classification has no separate scores",
+        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: classification has no",
     }
     (tmp_path / "p" / "a.txt").write_text("x")
     for text, said in texts.items():
