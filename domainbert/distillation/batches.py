@@ -66,7 +66,7 @@ class CountedRows(Dataset[Batch]):
 class DistillationBatches(LabelledTrainBatches):
     """Micro-batches of task distillation: labelled and unlabelled examples.
 
-    Args, in addition to those of `LabelledTrainBatches`:
+    Args, in addition to the arguments of `LabelledTrainBatches`:
         examples: the labelled examples, followed by the unlabelled examples.
         orders: assigns labelled examples to optimizer steps, and, if there are unlabelled examples, a second order
             assigns these; both count from 0.

@@ -144,7 +144,7 @@ class Distillation(Distilling, RowsModule):
 
         Raises:
             DomainbertError: rows are longer than the positions of a model; a loss cannot compare student and teacher
-                (named by its index); a teacher lacks the head that a loss reads.
+                (named by its index); a teacher has no head that a loss reads.
         """
         if not self.is_built:
             self.build(data.corpus)

@@ -74,7 +74,7 @@ def need_one_vocabulary(
 
     Args:
         task, losses: settings of the distillation.
-        has_model: whether the student starts from a model of its own.
+        has_model: whether the student starts from its own model, not from a teacher.
         fingerprints: vocabularies of that model (if `has_model`) and of the teachers; None if not known yet.
     """
     if not task.distillation.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):

@@ -50,7 +50,7 @@ def _check_weights(config: EncoderConfig, layers: Sequence[int]) -> None:
     if len(set(weights)) < len(weights):
         raise DomainbertError(
             f"student.layers: {len(weights)} layers are selected, but in {config.model_type} they share the weights of "
-            f"{len(set(weights))}; expected layers that share no weights, or none of layers, every, first"
+            f"{len(set(weights))}; expected layers that share no weights, or no layers, every or first"
         )
 
 
@@ -115,9 +115,9 @@ def _fill_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | Non
         student_types[: len(types)] = types[: len(student_types)]
     if directions is None:
         student_tables.norm.load_state_dict(tables.norm.state_dict())
-        projections = student_tables.project, tables.project
-        if all(projections) and projections[0].weight.shape == projections[1].weight.shape:
-            projections[0].load_state_dict(projections[1].state_dict())
+        ours, theirs = student_tables.project, tables.project
+        if ours and theirs and ours.weight.shape == theirs.weight.shape:
+            ours.load_state_dict(theirs.state_dict())
     return True
 
 

@@ -110,7 +110,7 @@ def observe(
 
 def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
     """Return the outputs of an ensemble: the mean logits, whose softmax is the geometric mean of the distributions
-    (Hinton et al. 2015, section 2). Hidden states are those of the first model; losses on layers require a single
+    (Hinton et al. 2015, section 2). Hidden states come from the first model; losses on layers require a single
     teacher."""
     if len(outputs) == 1:
         return outputs[0]

@@ -81,10 +81,10 @@ class Given:
                 is_file = name == str(self.get(name))  # a file with the name of an argument
                 self.problems.append((name, rest) if is_argument and not is_file else (key, problem))
 
-    def check_declared(self, kind: type) -> None:
-        """Check the tokenizers and models that the settings class `kind` declares, and that required packages are
+    def check_declared(self, settings_class: type) -> None:
+        """Check the tokenizers and models that `settings_class` declares, and that required packages are
         installed."""
-        for key, expected in opens(kind).items():
+        for key, expected in opens(settings_class).items():
             paths = self[key] if isinstance(self[key], list) else [self[key]]
             for number, path in enumerate(paths):
                 path_key = f"{key}[{number}]" if isinstance(self[key], list) else key
@@ -167,7 +167,7 @@ class Given:
 
     def check_prepared(self, models: Mapping[str, Path]) -> None:
         """Report corpora that an earlier stage has yet to prepare with other row lengths, or with another tokenizer
-        than that of the existing `models` (by key)."""
+        than the existing `models` (by key)."""
         lengths = {phase.length for phase in phases_of(self["max_length"])}
         for path in (*self["prepared"], *(self.get("held_out") or {}).values()):
             maker = self.maker(path)
