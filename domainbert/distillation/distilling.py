@@ -42,20 +42,16 @@ class Distilling(TrainedModule):
 
     def take_teachers(self, teachers: Sequence[EncoderWithHead]) -> None:
         """Set the teachers; switch them to eval mode and turn off their gradients."""
-        self.teachers = tuple(
-            teacher.eval().requires_grad_(False) for teacher in teachers
-        )  # a tuple registers no submodules
+        # a tuple, so that they are not submodules
+        self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)
 
     def setup(self, stage: str) -> None:
         """Move the teachers to the device of the training."""
         super().setup(stage)
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
-            raise DomainbertError(
-                "trainer.strategy: fsdp; distillation reads hidden states of whole models; expected ddp"
-            )
-        set_ddp_option(
-            self.trainer.strategy, "find_unused_parameters", True
-        )  # some losses give some weights no gradient
+            raise DomainbertError("trainer.strategy: fsdp; distillation reads inside the model; expected ddp")
+        # some losses give no gradient to some weights
+        set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)
         for teacher in self.teachers:
             teacher.to(self.trainer.strategy.root_device)
 

@@ -19,6 +19,8 @@ from domainbert.distillation.config import (
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
+_SAME_WIDTH = "expected equal sizes; HiddenMSE projects the student"
+
 
 @dataclass(frozen=True)
 class HiddenCosine(LayerLossConfig):
@@ -28,12 +30,7 @@ class HiddenCosine(LayerLossConfig):
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         from domainbert.distillation.losses import HiddenCosineLoss
 
-        check_equal(
-            "hidden_size",
-            student.hidden_size,
-            teacher.hidden_size,
-            "expected equal sizes; HiddenMSE projects the student",
-        )
+        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
         return HiddenCosineLoss(self.pairs(student, teacher, last_pair(student, teacher)))
 
 
@@ -50,9 +47,7 @@ class HiddenMSE(LayerLossConfig):
         from domainbert.distillation.losses import HiddenMSELoss
 
         if self.projection == "none":
-            check_equal(
-                "hidden_size", student.hidden_size, teacher.hidden_size, "expected equal sizes, or projection: shared"
-            )
+            check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected projection: shared")
         pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=0))
         return HiddenMSELoss(pairs, student.hidden_size, teacher.hidden_size, self.projection)
 
@@ -69,12 +64,7 @@ class PatientCLS(LayerLossConfig):
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         from domainbert.distillation.losses import PatientCLSLoss
 
-        check_equal(
-            "hidden_size",
-            student.hidden_size,
-            teacher.hidden_size,
-            "expected equal sizes; HiddenMSE projects the student",
-        )
+        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
         pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1)[:-1])
         if not pairs:
             raise DomainbertError("student_layers: a student of one layer has no layer before the last; set [1]")

@@ -79,9 +79,7 @@ class DistillTask(LabelledTraining):
         """Check that the settings fit together and that the task supports the losses, the cache and unlabelled text."""
         super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
-            raise DomainbertError(
-                "student: set together with model, which has an architecture; expected one of the two"
-            )
+            raise DomainbertError("student: set together with model; expected one of the two")
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
@@ -96,11 +94,10 @@ class DistillTask(LabelledTraining):
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
                 raise DomainbertError(f"losses[{number}]: positions: all is for distill; expected positions: predicted")
-        if self.cache is not None and not self.task.distillation.has_logits:
-            raise DomainbertError(
-                f"cache: holds a logit per label, which {self.task.name} does not have; expected null"
-            )
         if self.cache is not None:
+            if not self.task.distillation.has_logits:
+                name = self.task.name
+                raise DomainbertError(f"cache: holds a logit per label, which {name} does not have; expected null")
             check_whole("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: gives single texts, but the task reads pairs; expected null")

@@ -54,20 +54,16 @@ class Finetune(LabelledTraining):
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
             raise DomainbertError(
-                "adversarial, r_drop: run the model several times per step, which strategy: fsdp does not support"
+                "adversarial, r_drop: run the model several times per step; expected no strategy: fsdp"
             )
         if self.r_drop is not None and self.dropout == 0:
-            raise DomainbertError(
-                "r_drop: compares predictions with different dropout; found dropout: 0; expected more"
-            )
+            raise DomainbertError("r_drop: compares runs with different dropout; found dropout: 0, expected more")
         if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
             raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: set together with init: pretrained; expected init: random, or no encoder")
         if self.init == "random" and self.frozen_layers is not None:
-            raise DomainbertError(
-                "frozen_layers: freezes random weights; expected init: pretrained, or no frozen_layers"
-            )
+            raise DomainbertError("frozen_layers: freezes random weights; expected init: pretrained, or null")
         check_length(self.max_length, self.encoder)
         if self.max_length is not None:
             self.task.check_window(self.max_length)

@@ -179,7 +179,7 @@ def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> Non
         ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run the model"),
         (
             {"r_drop": RDropConfig(), "dropout": 0.0},
-            "r_drop: compares predictions with different dropout; found dropout: 0",
+            "r_drop: compares runs with different dropout; found dropout: 0",
         ),
         ({"init": "random", "frozen_layers": 0}, "frozen_layers: freezes random weights; expected init: pretrained"),
         (
