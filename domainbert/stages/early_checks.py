@@ -175,9 +175,8 @@ class Given:
                 continue
             prepared = maker.get("row_lengths")
             if prepared is not None and (missing := sorted(lengths - set(prepared))):
-                found = (
-                    f"{', '.join(map(str, missing))}; {path} has row_lengths {', '.join(map(str, sorted(prepared)))}"
-                )
+                missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
+                found = f"{missing_text}; {path} has row_lengths {prepared_text}"
                 self.problems.append(("max_length", f"{found}; expected one of them"))
             for key, model in models.items():
                 if self.there(model) and not maker.has_tokenizer_of(model):

@@ -80,8 +80,8 @@ class LabelledTraining(Training):
 
     checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
     """Optimiser steps between checkpoints; None writes one every ten minutes. A checkpoint is also written when a
-    signal ends the training, and after each epoch (after fewer epochs if saving a large model takes more than a
-    twentieth of the time)."""
+    signal ends the training, and after each epoch (less often if saving a large model takes more than a twentieth of
+    the time)."""
 
     def __post_init__(self) -> None:
         """Check that the settings fit together and that the task has the metric."""
