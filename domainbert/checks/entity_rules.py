@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from domainbert.checks.finding import Finding, Rule, rule
@@ -97,16 +98,16 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
     for number, item in enumerate(items):
         for words in _free_places(item, often):
             missed[item.surface(*words)].append((number, *item.characters(*words)))
-    odd = {word: at for word, at in missed.items() if labelled[word] > rule.limit * (labelled[word] + len(at))}
-    places = [data.place_of_stretch(*stretch) for stretch in sorted(stretch for at in odd.values() for stretch in at)]
+    suspicious = {word: at for word, at in missed.items() if labelled[word] > rule.limit * (labelled[word] + len(at))}
+    places = [data.place_of_stretch(*stretch) for stretch in sorted(chain.from_iterable(suspicious.values()))]
     if places:
         message = f"{len(places):,} places of {data.name} have no tag, but the same words have one almost everywhere"
-        yield rule.finding(f"{message} ({_examples(odd, labelled)})", places)
+        yield rule.finding(f"{message} ({_examples(suspicious, labelled)})", places)
 
 
-def _examples(odd: Mapping[str, list[Stretch]], labelled: Counter[str]) -> str:
-    most = sorted(odd, key=lambda word: (-len(odd[word]), word))[:3]
-    return ", ".join(f"{word!r} {labelled[word]:,} times tagged, {len(odd[word]):,} not" for word in most)
+def _examples(suspicious: Mapping[str, list[Stretch]], labelled: Counter[str]) -> str:
+    most = sorted(suspicious, key=lambda word: (-len(suspicious[word]), word))[:3]
+    return ", ".join(f"{word!r} {labelled[word]:,} times tagged, {len(suspicious[word]):,} not" for word in most)
 
 
 def _has_letters(surface: str) -> bool:
@@ -147,8 +148,8 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
                 before[previous].append((number, *item.characters(begin - 1, end)))
     habits, rare = [], []
     for word in sorted(inside.keys() & before.keys()):
-        rarer, other = sorted((inside[word], before[word]), key=len)
-        total = len(rarer) + len(other)
+        rarer, commoner = sorted((inside[word], before[word]), key=len)
+        total = len(rarer) + len(commoner)
         if total >= _LEAST_BESIDE and len(rarer) > rule.limit * total:
             habits.append(f"{word!r} {len(inside[word]):,} times inside, {len(before[word]):,} before it")
             rare += rarer

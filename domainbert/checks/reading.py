@@ -34,10 +34,12 @@ def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
     Correct the lines; the other rules skip this file.
     """
     matches = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
-    path, whole = str(file.file), f"{file.file}: "
+    path, prefix = str(file.file), f"{file.file}: "
     places = [
-        problem_place(at[1], int(at[2]), at[3]) if at else problem_place(path, None, problem.removeprefix(whole))
-        for at, problem in matches
+        problem_place(match[1], int(match[2]), match[3])
+        if match
+        else problem_place(path, None, problem.removeprefix(prefix))
+        for match, problem in matches
     ]
     problems = "1 problem" if len(places) == 1 else f"{len(places):,} problems"
     yield rule.finding(f"{file.file} ({file.name}) cannot be read: {problems}", places)
@@ -49,17 +51,17 @@ RULES = [unreadable]
 def read_checked(
     task: TaskConfig,
     name: SetName,
-    given: LabelledSet,
+    labelled_set: LabelledSet,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> tuple[CheckedSet | None, list[UnreadFile]]:
     """Read the files of a set; return the set of all readable files (None without any) and the unreadable files."""
-    unread, good = [], []
-    for file in files_of(given):
+    unreadable_files, readable = [], []
+    for file in files_of(labelled_set):
         try:
-            whole = read(task, file)
-            good.append(file)
+            labelled = read(task, file)
+            readable.append(file)
         except DomainbertError as error:
-            unread.append(UnreadFile(name, file, error.problems))
-    if not good:
-        return None, unread
-    return CheckedSet(name, whole if len(good) == 1 else read(task, good)), unread
+            unreadable_files.append(UnreadFile(name, file, error.problems))
+    if not readable:
+        return None, unreadable_files
+    return CheckedSet(name, labelled if len(readable) == 1 else read(task, readable)), unreadable_files

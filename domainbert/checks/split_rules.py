@@ -27,8 +27,8 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     both = [pair for pair in shared if sum(map(len, sets.second.words[pair[1]])) >= LEAST_CHARACTERS]
     if not both:
         return
-    other = sum(sets.first.items[copy].target != sets.second.items[number].target for copy, number in both)
-    labelled = f", {other:,} of them with other labels" if other else ""
+    relabelled = sum(sets.first.items[copy].target != sets.second.items[number].target for copy, number in both)
+    labelled = f", {relabelled:,} of them with other labels" if relabelled else ""
     share = f"{len(both):,} of {len(sets.second.items):,} texts of {sets.second.name}"
     message = f"{share} are also in {sets.first.name}{labelled}"
     few = len(both) <= rule.limit * len(sets.second.items)
@@ -38,8 +38,8 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
 def _place_of_pair(sets: TwoSets, first: int, second: int) -> Place:
     """Place of a text of the second set, which also names the place of its copy in the first set."""
-    there = sets.first.place(first)
-    return sets.second.place(second, f"(and {there.path}:{there.line}) {sets.second.texts[second]}")
+    copy = sets.first.place(first)
+    return sets.second.place(second, f"(and {copy.path}:{copy.line}) {sets.second.texts[second]}")
 
 
 @rule("warning", threshold=0.8)

@@ -52,11 +52,11 @@ def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
     yield from _matches(data, rule, _PERSONAL, "an e-mail address or phone number")
 
 
-def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], what: str) -> Iterator[Finding]:
+def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], description: str) -> Iterator[Finding]:
     matches = [(number, match) for number, text in enumerate(data.texts) if (match := pattern.search(text))]
     if matches:
         places = [data.place_of_stretch(number, *match.span()) for number, match in matches]
-        yield rule.finding(f"{len(matches):,} of {len(data.texts):,} texts of {data.name} have {what}", places)
+        yield rule.finding(f"{len(matches):,} of {len(data.texts):,} texts of {data.name} have {description}", places)
 
 
 @rule("warning", threshold=100)

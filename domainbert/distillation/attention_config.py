@@ -1,4 +1,4 @@
-"""Losses on attention. Free of torch."""
+"""Settings of losses on attention. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME_HEADS = "expected the same number of heads, or Relations, which regroups h
 @dataclass(frozen=True)
 class AttentionMSE(LayerLossConfig):
     """Mean squared difference of the attention scores before the softmax (Jiao et al. 2020, TinyBERT,
-    arXiv:1909.10351, eq. 7), summed over layers; all, mapped uniformly, if none are named."""
+    arXiv:1909.10351, eq. 7), summed over layers. Default layers: all, mapped uniformly."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -32,8 +32,8 @@ class AttentionMSE(LayerLossConfig):
 
 @dataclass(frozen=True)
 class AttentionKL(LayerLossConfig):
-    """KL of the attention distributions, mean over heads (Wang et al. 2020, MiniLM, arXiv:2002.10957, eq. 6); of the
-    last layer if none is named."""
+    """KL divergence of the attention distributions, mean over heads (Wang et al. 2020, MiniLM, arXiv:2002.10957,
+    eq. 6). Default layer: the last."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -45,16 +45,17 @@ class AttentionKL(LayerLossConfig):
 
 @dataclass(frozen=True)
 class Relations(LayerLossConfig):
-    """KL of softmax(A Aᵀ / sqrt(d)) between all tokens of a text, A being the queries, keys or values regrouped into
-    relation heads (Wang et al. 2021, MiniLMv2, arXiv:2012.15828, eq. 4 and 5); mean over relation heads, summed over
-    relations. Values alone with the model's own heads are MiniLM's value relation (eq. 8 and 9 there). Of the last
-    layer if none is named."""
+    """KL divergence of softmax(A Aᵀ / sqrt(d)) between all tokens of a text, where A is the queries, keys or values
+    regrouped into relation heads (Wang et al. 2021, MiniLMv2, arXiv:2012.15828, eq. 4 and 5); mean over relation heads,
+    summed over relations. `values` alone with the heads of the model is MiniLM's value relation (eq. 8 and 9 there).
+    Default layer: the last."""
 
     relations: Annotated[tuple[Literal["queries", "keys", "values"], ...], Items()] = ("queries", "keys", "values")
-    """Relations that are compared."""
+    """Relations to compare."""
 
     relation_heads: Annotated[int, Range(1, 10_000)] | None = None
-    """Into how many heads both widths are divided, MiniLMv2: 48 or 64; None takes each model's own, as many in both."""
+    """Number of heads into which the hidden size of both models is divided (MiniLMv2: 48 or 64). None takes the number
+    of attention heads, which must be equal in both models."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:

@@ -1,4 +1,4 @@
-"""Batches for distillation: with the counts that its losses are means over, all of the *global* batch."""
+"""Batches for distillation, with the counts of the *global* batch by which the sums of the losses are divided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def segment_counts(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """The counts of packed segments of so many tokens, special ones included: segments, tokens, pairs of tokens."""
+    """Count segments, tokens and pairs of tokens, for packed segments of `lengths` tokens including special tokens."""
     return {
         "num_segments": len(lengths),
         "num_real_tokens": int(lengths.sum()),
@@ -29,7 +29,7 @@ def segment_counts(lengths: NDArray[np.int64]) -> dict[str, int]:
 
 
 def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
-    """The same of a batch (B, S) alone, on its device."""
+    """Return the counts of `segment_counts` for a batch (B, S) alone, on its device."""
     places = Places(position_ids, segment_ids)
     return {
         "num_segments": ((position_ids == 0) & places.real).sum(),
@@ -39,23 +39,23 @@ def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]
 
 
 def token_places(batch: Batch) -> dict[str, NDArray[np.int64]]:
-    """The `real_places` and `first_places` of a batch of arrays, see `Places`."""
+    """Return `real_places` and `first_places` of a batch of arrays, see `Places`."""
     real = np.flatnonzero(batch["segment_ids"])
     return {"real_places": real, "first_places": real[batch["position_ids"].ravel()[real] == 0]}
 
 
 class CountedRows(Dataset[Batch]):
-    """Micro-batches of masked LM with the counts of their global batches, and without unused places to predict."""
+    """Micro-batches of masked LM with the counts of their global batches, and without unused `positions`."""
 
     def __init__(self, batches: TrainRows) -> None:
         self.batches = batches
 
     def __len__(self) -> int:
-        """Number of micro-batches."""
+        """Return the number of micro-batches."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`."""
+        """Return micro-batch `index`."""
         batch, plan = self.batches[index], self.batches.reader.plan
         pieces = plan.pieces_of(self.batches.order.batch(batch["step"])[1])
         used = batch["targets"] != IGNORED
@@ -64,13 +64,13 @@ class CountedRows(Dataset[Batch]):
 
 
 class DistillationBatches(LabelledTrainBatches):
-    """Micro-batch i of task distillation: labelled examples and, beside them, unlabelled ones.
+    """Micro-batches of task distillation: labelled and unlabelled examples.
 
-    Args, beside those of `LabelledTrainBatches`:
-        examples: the labelled ones and, after these, the unlabelled ones.
-        orders: which labelled and, if there are any, which unlabelled examples belong to which optimiser step; the
-            latter are numbered from 0 too.
-        logits: what the teachers said of each example; None where they are asked while training.
+    Args, in addition to the arguments of `LabelledTrainBatches`:
+        examples: the labelled examples, followed by the unlabelled examples.
+        orders: assigns labelled examples to optimizer steps, and, if there are unlabelled examples, a second order
+            assigns these; both count from 0.
+        logits: teacher logits of each example; None if the teachers run during training.
     """
 
     def __init__(
@@ -86,41 +86,46 @@ class DistillationBatches(LabelledTrainBatches):
         self.orders, self.logits = orders, logits
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`, as `collate` makes it; with `output_index` (N,), the place of each position that the
-        head reads among the outputs of the micro-batch (-1 for none), `output_example`, the example of each output (-1
-        where no position decides it), and the counts of the *global* batch."""
+        """Return micro-batch `index` from `collate`, with the counts of the *global* batch and
+
+        output_index: (N,) index of the output, within the micro-batch, that a position of the head decides; or -1.
+        output_example: (outputs,) example of each output, or -1 if no position decides the output.
+        teacher_logits: (outputs, labels), if `logits` is given.
+        """
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        starts = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
-        parts = [(order.batch(step)[1] + item, place) for order, item, place in starts]
+        # per order: number of its first example, and where its examples begin in the global batch
+        offsets = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
+        parts = [(order.batch(step)[1] + first, place) for order, first, place in offsets]
         numbers = [number for items, _ in parts for number in self.share.of(items, micro_batch).tolist()]
         places = [self.share.places(len(items), micro_batch) + place for items, place in parts]
-        everything = [[self.examples[i] for i in items.tolist()] for items, _ in parts]
-        chosen = [self.examples[i] for i in numbers]
-        sizes = [example.num_outputs for example in chosen]
-        batch: Batch = dict(collate(chosen, numbers, self.tokenizer, np.concatenate(places)))
-        place = output_index(batch["example"], batch["outputs"], sizes)
-        examples = np.full(sum(sizes), -1)
-        examples[place[place >= 0]] = batch["example"][place >= 0]
-        batch |= token_places(batch) | {"output_index": place, "output_example": examples}
+        global_examples = [[self.examples[number] for number in items.tolist()] for items, _ in parts]
+        examples = [self.examples[number] for number in numbers]
+        sizes = [example.num_outputs for example in examples]
+        batch: Batch = dict(collate(examples, numbers, self.tokenizer, np.concatenate(places)))
+        index_of_output = output_index(batch["example"], batch["outputs"], sizes)
+        output_example = np.full(sum(sizes), -1)
+        decides = index_of_output >= 0
+        output_example[index_of_output[decides]] = batch["example"][decides]
+        batch |= token_places(batch) | {"output_index": index_of_output, "output_example": output_example}
         if self.logits is not None:
             batch["teacher_logits"] = self.logits.rows(numbers)
-        return batch | _counts(*everything) | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}
+        counts = _global_counts(*global_examples)
+        return batch | counts | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}
 
 
 def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """The place of each position among the outputs of all examples, one after the other; -1 where it decides none.
+    """Return the index of each position's output among the outputs of all examples in a row; -1 where there is none.
 
     Args:
-        example: (N,) the example each position belongs to.
-        outputs: (N,) which of its outputs it decides, or -1.
-        sizes: outputs of each example.
+        example: (N,) example of each position.
+        outputs: (N,) output of that example which the position decides, or -1.
+        sizes: number of outputs of each example.
     """
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     return np.where(outputs >= 0, starts[example] + outputs, -1)
 
 
-def _counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> dict[str, int]:
-    """The counts of a global batch."""
+def _global_counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> dict[str, int]:
     examples = [*labelled, *unlabelled]
     windows = [window for example in examples for window in example.windows]
     return segment_counts(np.asarray([window.num_tokens for window in windows], dtype=np.int64)) | {

@@ -1,7 +1,7 @@
-"""Settings of every distillation loss in a YAML. Free of torch.
+"""Base classes for settings of distillation losses. Imports no torch.
 
-To add a loss: a frozen dataclass that inherits `LossConfig`, in a module here called `*_config.py`, and the loss itself
-in `losses.py`, which `build` imports.
+To add a loss, write a frozen dataclass that inherits `LossConfig` in a module `*_config.py` of this package, and a
+`DistillationLoss` in `losses.py`, which the method `build` imports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Layers = Annotated[tuple[Annotated[int, Range(-1000, 1000)], ...], Items()]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an encoder that losses have to know."""
+    """Sizes of an encoder that a loss compares."""
 
     num_layers: int
     hidden_size: int
@@ -32,47 +32,48 @@ class Sizes:
 
 @dataclass(frozen=True)
 class LossConfig(ABC):
-    """One term of the sum that a student learns from."""
+    """Settings of one loss of a student."""
 
     weight: Annotated[float, Range(0, 10_000, above=True)] = 1.0
-    """Factor in the sum."""
+    """Factor of the loss in the weighted sum."""
 
     def __post_init__(self) -> None:
-        """Check the numbers, those of subclasses too."""
+        """Validate the fields, including the fields of a subclass."""
         check_fields(self)
 
     @abstractmethod
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """The loss between two encoders; `DomainbertError` if it cannot compare these two."""
+        """Return the loss for two encoders; raise `DomainbertError` if it cannot compare them."""
 
 
 @dataclass(frozen=True)
 class LayerLossConfig(LossConfig):
-    """A loss between layers of the two. 0 is the output of the embeddings, 1 the first layer, -1 the last."""
+    """Settings of a loss that compares layers. 0 is the output of the embeddings, 1 the first layer, -1 the last."""
 
     student_layers: Layers | None = None
-    """Layers of the student."""
+    """Layers of the student to compare. None: see the loss."""
 
     teacher_layers: Layers | None = None
-    """As many layers of the teacher."""
+    """The layer of the teacher for each of `student_layers`."""
 
     def pairs(
-        self, student: Sizes, teacher: Sizes, usual: Sequence[tuple[int, int]], lowest: int = 0
+        self, student: Sizes, teacher: Sizes, default: Sequence[tuple[int, int]], lowest: int = 0
     ) -> list[tuple[int, int]]:
-        """Numbers of the layers that are compared, of student and teacher; `usual` where none are given.
+        """Return the compared layers as pairs (student, teacher), numbered from 0; `default` if no layers are set.
 
-        `DomainbertError` if one side alone is given, they are not as many, or a layer does not exist; or if `lowest` is
-        1 and the embeddings, which have no attention, are among them.
+        Raises:
+            DomainbertError: only one side is set, the numbers of layers differ, a layer does not exist, or a layer is
+                below `lowest` (1 for losses on attention, which the embeddings do not have).
         """
         if self.student_layers is None and self.teacher_layers is None:
-            return list(usual)
-        own, source = self.student_layers or (), self.teacher_layers or ()
-        if len(own) != len(source) or not own:
+            return list(default)
+        ours, theirs = self.student_layers or (), self.teacher_layers or ()
+        if len(ours) != len(theirs) or not ours:
             raise DomainbertError(
-                f"student_layers: found {len(own)} with {len(source)} teacher_layers; expected the same number of both"
+                f"student_layers: found {len(ours)} with {len(theirs)} teacher_layers; expected the same number of both"
             )
-        numbers = [_numbered("student_layers", layer, student) for layer in own]
-        pairs = list(zip(numbers, [_numbered("teacher_layers", layer, teacher) for layer in source], strict=True))
+        numbers = [_layer_number("student_layers", layer, student) for layer in ours]
+        pairs = list(zip(numbers, [_layer_number("teacher_layers", layer, teacher) for layer in theirs], strict=True))
         for name, side in zip(("student_layers", "teacher_layers"), zip(*pairs, strict=True), strict=True):
             if min(side) < lowest:
                 raise DomainbertError(
@@ -82,7 +83,7 @@ class LayerLossConfig(LossConfig):
 
 
 def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
-    """`DomainbertError` for several teachers with a loss that looks into one."""
+    """Raise `DomainbertError` for several teachers with a loss on layers."""
     if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
         raise DomainbertError(
             f"teachers: found {num_teachers} with losses on layers; expected one teacher, or losses on predictions only"
@@ -90,24 +91,24 @@ def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
 
 
 def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
-    """TinyBERT's map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M learns from m * N / M of N, to the
-    nearest; `first` is 0 to compare the embeddings' output too, else 1."""
+    """Return TinyBERT's layer map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M student layers learns
+    from teacher layer m * N / M of N, rounded. `first` is 0 to include the output of the embeddings, else 1."""
     ratio = teacher.num_layers / student.num_layers
     return [(layer, max(first, int(layer * ratio + 0.5))) for layer in range(first, student.num_layers + 1)]
 
 
 def last_pair(student: Sizes, teacher: Sizes) -> list[tuple[int, int]]:
-    """The last layer of both."""
+    """Return the pair of the last layers."""
     return [(student.num_layers, teacher.num_layers)]
 
 
 def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
-    """`DomainbertError` where a loss needs a size to be the same in both."""
+    """Raise `DomainbertError`, ending in `advice`, if a size differs between student and teacher."""
     if student != teacher:
         raise DomainbertError(f"{name}: found {student} in the student and {teacher} in the teacher; {advice}")
 
 
-def _numbered(name: str, layer: int, sizes: Sizes) -> int:
+def _layer_number(name: str, layer: int, sizes: Sizes) -> int:
     number = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= number <= sizes.num_layers:
         raise DomainbertError(f"{name}: found {layer}; expected from 0 to {sizes.num_layers}, or -1 for the last")

@@ -1,4 +1,4 @@
-"""Base of distillation on a corpus and on a task: teachers, the sum of losses, gradual unfreezing."""
+"""LightningModule base class of distillation on a corpus and on a task."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from domainbert.training.module import TrainedModule
 
 
 class Distilling(TrainedModule):
-    """Base of both kinds: teachers, the sum of losses, gradual unfreezing.
+    """Base class of `Distillation` and `TaskDistillation`: teachers, the sum of losses, gradual unfreezing.
 
-    The teachers are no part of the module, so they are in no checkpoint and no optimiser; they stay in eval mode and
-    without gradients.
+    The teachers are not submodules, so no checkpoint and no optimizer contains them; they stay in eval mode without
+    gradients.
     """
 
     losses: WeightedLosses
@@ -28,12 +28,12 @@ class Distilling(TrainedModule):
     teachers: tuple[EncoderWithHead, ...] = ()
 
     def learn_from(self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int) -> None:
-        """Say what is learnt from whom.
+        """Set teachers and losses.
 
         Args:
-            teachers: one, or an ensemble whose logits are averaged; none where no loss needs them.
-            losses: between the student and the first teacher.
-            unfreeze_every: optimiser steps after which one layer more learns, from the top; 0 lets all learn at once.
+            teachers: one teacher, or an ensemble whose logits are averaged; empty if no loss needs a teacher.
+            losses: losses between the student and the first teacher.
+            unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 trains all layers at once.
         """
         self.take_teachers(teachers)
         self.losses, self.unfreeze_every = losses, unfreeze_every
@@ -41,17 +41,19 @@ class Distilling(TrainedModule):
             self.model.head.requires_grad_(False)
 
     def take_teachers(self, teachers: Sequence[EncoderWithHead]) -> None:
-        """Ask these models from now on, in eval mode and without gradients."""
-        self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)  # a tuple is no submodule
+        """Set the teachers; switch them to eval mode and turn off their gradients."""
+        # a tuple, so that they are not submodules
+        self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)
 
     def setup(self, stage: str) -> None:
-        """Bring the teachers to the device of the training."""
+        """Move the teachers to the device of the training."""
         super().setup(stage)
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             raise DomainbertError(
                 "trainer.strategy: found fsdp; expected ddp, because distillation reads hidden layers"
             )
-        set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)  # not every loss reaches every weight
+        # some losses give no gradient to some weights
+        set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)
         for teacher in self.teachers:
             teacher.to(self.trainer.strategy.root_device)
 
@@ -61,16 +63,16 @@ class Distilling(TrainedModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Before clipping, drop the gradients of what does not learn yet."""
+        """Drop the gradients of frozen parameters before clipping."""
         for parameter in frozen_parameters(self.model.encoder, self.trainer.global_step, self.unfreeze_every):
             parameter.grad = None
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
-    """Parameters that stay frozen in an optimiser step (from 0): layers learn from the top, the embeddings last
-    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3), one more after `unfreeze_every` steps; at first the head
-    alone does. 0 freezes nothing."""
+    """Return the parameters that are frozen in an optimizer step (from 0): at first only the head is trained, then the
+    layers from the top, one more every `unfreeze_every` steps, and the embeddings last (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.3). 0 freezes nothing."""
     if not unfreeze_every:
         return []
     return encoder.up_to(encoder.num_hidden_layers - step // unfreeze_every)

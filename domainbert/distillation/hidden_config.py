@@ -1,4 +1,4 @@
-"""Losses on hidden states. Free of torch."""
+"""Settings of losses on hidden states. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from domainbert.distillation.config import (
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
+_SAME_WIDTH = "expected the same size, or HiddenMSE, which projects the student"
+
 
 @dataclass(frozen=True)
 class HiddenCosine(LayerLossConfig):
-    """1 - cos of hidden states, over tokens (Sanh et al. 2019, arXiv:1910.01108); of the last if no layer is named."""
+    """1 - cos of hidden states, mean over tokens (Sanh et al. 2019, arXiv:1910.01108). Default layer: the last."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         from domainbert.distillation.losses import HiddenCosineLoss
 
-        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
+        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
         return HiddenCosineLoss(self.pairs(student, teacher, last_pair(student, teacher)))
 
 
 @dataclass(frozen=True)
 class HiddenMSE(LayerLossConfig):
-    """Mean squared difference of hidden states, projected to the teacher's width (Jiao et al. 2020, TinyBERT,
-    arXiv:1909.10351, eq. 8 and 9), summed over layers; all of them and the embeddings, mapped uniformly, if none
-    are named."""
+    """Mean squared difference of hidden states, projected to the width of the teacher (Jiao et al. 2020, TinyBERT,
+    arXiv:1909.10351, eq. 8 and 9), summed over layers. Default layers: all, with the embeddings, mapped uniformly."""
 
     projection: Literal["shared", "per_layer", "none"] = "shared"
-    """A linear map that is learnt and thrown away: one for all layers, one for each, or none."""
+    """Linear projection of the student, discarded after training: one for all layers, one per layer, or none."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -53,17 +54,18 @@ class HiddenMSE(LayerLossConfig):
 
 @dataclass(frozen=True)
 class PatientCLS(LayerLossConfig):
-    """Squared distance of the normalised states of [CLS] (Sun et al. 2019, PKD, arXiv:1908.09355, eq. 7), summed over
-    layers; all but the last, which the logits train, mapped uniformly (PKD-Skip), if none are named.
+    """Squared distance of the normalised hidden states of [CLS] (Sun et al. 2019, PKD, arXiv:1908.09355, eq. 7), summed
+    over layers. Default layers: all but the last (which the logits train), mapped uniformly (PKD-Skip).
 
-    The authors' code takes the mean over layers and width: their weight is ours times `hidden_size` times layers."""
+    The authors' code takes the mean over layers and width: their weight is this weight times `hidden_size` times the
+    number of layers."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         from domainbert.distillation.losses import PatientCLSLoss
 
-        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
+        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
         pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1)[:-1])
         if not pairs:
-            raise DomainbertError("student_layers: a student of one layer has none before the last; expected [1]")
+            raise DomainbertError("student_layers: a student of one layer has no layer before the last; expected [1]")
         return PatientCLSLoss(pairs)

@@ -1,4 +1,4 @@
-"""The distillation losses: their interface, on what is predicted, on hidden states, and on attention."""
+"""Distillation losses: the base class, and losses on predictions, hidden states and attention."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from domainbert.training.divergence import full, softmax_divergence
 
 Reads = Literal["none", "predicted", "all", "hard"]
 Unit = Literal["targets", "outputs", "examples", "tokens", "segments", "pairs"]
-"""Unit that a loss is a mean of: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
-examples (labelled or not), tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of a
-segment."""
+"""Unit over which a loss is averaged: targets (masked tokens, labelled words or texts), outputs (words or texts of a
+task), examples (labelled or not), tokens that are not padding, segments (texts in packed rows), or pairs of tokens of
+a segment."""
 
-_NEVER = -1e9  # a score, finite, so that the difference of two is a number
+_NEVER = -1e9  # score of masked pairs; finite, so that differences of scores are not nan
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs of a model for a batch; only what some loss needs is there.
+    """Outputs of a model for a batch; outputs that no loss reads may be missing.
 
     Attributes:
-        hidden: of every layer, the embeddings first, each (B, S, H).
-        projections: of the layers that losses name.
-        logits: at the positions that are predicted, (N, C).
-        all_logits: at every token that is not padding, (tokens, C).
-        example: of a task, the example of each of `logits`, or -1: see `Teaching.divergence`; of a student only.
-        hard_loss: cross-entropy with what is true, summed; of a student only.
+        hidden: hidden states of the embeddings and of every layer, each (B, S, H).
+        projections: projections of the layers that losses on attention compare, by layer.
+        logits: (N, C) at the predicted positions.
+        all_logits: (tokens, C) at every token that is not padding.
+        example: student of a task only: example of each row of `logits`, or -1; see `Teaching.divergence`.
+        hard_loss: student only: cross-entropy with the true classes, summed.
     """
 
     hidden: list[Tensor]
@@ -50,9 +50,9 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Places:
-    """Places in packed rows where the losses look: of (B, S) tokens, whose positions restart with each segment.
+    """Indices and masks of tokens in packed rows (B, S), whose positions restart with each segment.
 
-    `given` are `real_places` and `first_places` of the batch, where it has them: a GPU is waited for to find them.
+    `given` may hold `real_places` and `first_places` of the batch, because computing them on a GPU would wait for it.
     """
 
     position_ids: Tensor
@@ -61,51 +61,52 @@ class Places:
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Places:
-        """Return the places of a batch."""
+        """Create the places of a batch."""
         return cls(batch["position_ids"], batch["segment_ids"], batch)
 
     @property
     def real(self) -> Tensor:
-        """(B, S) which tokens are not padding."""
+        """(B, S) True for tokens that are not padding."""
         return self.segment_ids > 0
 
     @property
     def pairs(self) -> Tensor:
-        """(B, S, S) which tokens are of the same segment."""
+        """(B, S, S) True for pairs of tokens of the same segment."""
         same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
         return same & self.real.unsqueeze(-1)
 
     def hidden_pairs(self, window: int | None) -> Tensor:
-        """(B, 1, S, S) which tokens do not see each other: those of two segments, or further apart than a window."""
+        """(B, 1, S, S) True for pairs without attention: of two segments, or further apart than `window`."""
         hidden = self.segment_ids.unsqueeze(-1) != self.segment_ids.unsqueeze(-2)
         if window is not None:
-            places = torch.arange(hidden.shape[-1], device=hidden.device)
-            hidden = hidden | ((places.unsqueeze(-1) - places).abs() > window)
+            index = torch.arange(hidden.shape[-1], device=hidden.device)
+            hidden = hidden | ((index.unsqueeze(-1) - index).abs() > window)
         return hidden.unsqueeze(1)
 
     @cached_property
     def first_places(self) -> Tensor:
-        """(segments,) the first token of each segment in the flattened rows: its [CLS]."""
-        return self._place("first_places", (self.position_ids == 0) & self.real)
+        """(segments,) index of each segment's first token, its [CLS], in the flattened rows."""
+        return self._indices("first_places", (self.position_ids == 0) & self.real)
 
     @cached_property
     def real_places(self) -> Tensor:
-        """(tokens,) the tokens in the flattened rows that are not padding."""
-        return self._place("real_places", self.real)
+        """(tokens,) indices of the tokens in the flattened rows that are not padding."""
+        return self._indices("real_places", self.real)
 
-    def _place(self, name: str, chosen: Tensor) -> Tensor:
-        return self.given[name] if name in self.given else chosen.flatten().nonzero().flatten()
+    def _indices(self, name: str, mask: Tensor) -> Tensor:
+        return self.given[name] if name in self.given else mask.flatten().nonzero().flatten()
 
 
 class DistillationLoss(nn.Module, ABC):
-    """A loss, summed over a micro-batch; who calls it divides by the number of units in the *global* batch.
+    """Base class of losses. `forward` sums over a micro-batch; the caller divides by the units of the *global* batch.
 
     Attributes:
-        unit: what is counted.
-        reads: which logits it looks at: none, those at predicted positions, all, or those with a true class (`hard`).
-        needs_teacher: whether it looks at the teacher at all.
-        pairs: layers of student and teacher that are compared.
-        attends: whether it looks at the projections of those layers, not at their hidden states.
+        unit: unit by whose number the sum is divided.
+        reads: logits that the loss reads: none, at predicted positions, all, or at positions with a true class
+            (`hard`).
+        needs_teacher: whether the loss compares with a teacher.
+        pairs: compared layers (student, teacher).
+        attends: whether the loss compares projections of these layers rather than hidden states.
     """
 
     unit: Unit
@@ -117,18 +118,19 @@ class DistillationLoss(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.divergence: Callable[..., Tensor] = softmax_divergence
-        """Between what teacher and student predict; of a task it is given `Outputs.example`, too."""
+        """Divergence of the student's predictions from the teacher's; for a task, `Outputs.example` is the third
+        argument."""
 
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """The sum over the micro-batch, a scalar; `teacher` is None only where no loss needs it."""
+        """Return the sum over the micro-batch, a scalar; `teacher` is None only if no loss needs it."""
 
 
 class SoftTargetsLoss(DistillationLoss):
     """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2), at predicted positions or,
     if `every`, at all tokens that are not padding (Sanh et al. 2019, section 2).
 
-    T² keeps the gradient's size whatever the temperature.
+    The factor T² makes the size of the gradient independent of the temperature.
     """
 
     unit: Unit = "outputs"
@@ -143,13 +145,13 @@ class SoftTargetsLoss(DistillationLoss):
     @override
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         logits = "all_logits" if self.reads == "all" else "logits"
-        own, source = (full(getattr(one, logits)) / self.temperature for one in (student, teacher))
-        of_task = () if student.example is None else (student.example,)
-        return self.temperature**2 * self.divergence(source, own, *of_task).sum()
+        ours, theirs = (full(getattr(outputs, logits)) / self.temperature for outputs in (student, teacher))
+        example = () if student.example is None else (student.example,)
+        return self.temperature**2 * self.divergence(theirs, ours, *example).sum()
 
 
 class HardTargetsLoss(DistillationLoss):
-    """Cross-entropy with the true classes, which whoever runs the student computes: a task has its own way."""
+    """Cross-entropy with the true classes, computed by the caller because a task may have its own loss."""
 
     unit: Unit = "targets"
     reads: Reads = "hard"
@@ -174,7 +176,7 @@ class LogitMSELoss(DistillationLoss):
 
 
 class LayerLoss(DistillationLoss):
-    """A loss between layers, summed over pairs of them."""
+    """Base class of losses that compare layers, summed over the pairs."""
 
     unit: Unit = "tokens"
 
@@ -186,26 +188,26 @@ class LayerLoss(DistillationLoss):
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         assert teacher is not None
         sums = [
-            self.between(self.of_layer(student, own, places), self.of_layer(teacher, source, places), places, index)
-            for index, (own, source) in enumerate(self.pairs)
+            self.between(self.of_layer(student, ours, places), self.of_layer(teacher, theirs, places), places, index)
+            for index, (ours, theirs) in enumerate(self.pairs)
         ]
         return torch.stack(sums).sum()
 
     @abstractmethod
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Any:
-        """The part of a layer, of either side, that is compared."""
+        """Return the compared outputs of a layer of student or teacher."""
 
     @abstractmethod
     def between(self, student: Any, teacher: Any, places: Places, index: int) -> Tensor:
-        """The sum over one pair of layers, number `index` of all."""
+        """Return the sum over pair number `index` of the layers."""
 
 
 class HiddenLoss(LayerLoss):
-    """A loss between hidden states."""
+    """Base class of losses that compare hidden states."""
 
     @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
-        """Hidden states (N, H) of the tokens that are not padding."""
+        """Return the hidden states (tokens, H) of the tokens that are not padding."""
         return full(select(outputs.hidden[layer], places.real_places))
 
 
@@ -241,7 +243,7 @@ class PatientCLSLoss(HiddenLoss):
 
     @override
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
-        """Mean hidden states (segments, H)."""
+        """Return the hidden states (segments, H) of [CLS]."""
         return full(select(outputs.hidden[layer], places.first_places))
 
     @override
@@ -251,7 +253,7 @@ class PatientCLSLoss(HiddenLoss):
 
 
 class AttentionLoss(LayerLoss):
-    """A loss between projections."""
+    """Base class of losses that compare the projections of attention."""
 
     attends: ClassVar[bool] = True
 
@@ -261,16 +263,16 @@ class AttentionLoss(LayerLoss):
 
 
 class AttentionMSELoss(AttentionLoss):
-    """(student - teacher)² of the scores, Q Kᵀ / sqrt(d) in BERT, mean over heads (Jiao et al. 2020, eq. 7); 0 outside
-    of a window."""
+    """(student - teacher)² of the scores, Q Kᵀ / sqrt(d) in BERT, mean over heads (Jiao et al. 2020, eq. 7); 0 for
+    pairs outside a window."""
 
     unit: Unit = "pairs"
 
     @override
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         hidden = places.hidden_pairs(student.window) | places.hidden_pairs(teacher.window)
-        apart = (student.scores - teacher.scores).masked_fill(hidden, 0)
-        return (apart.square().mean(dim=1) * places.pairs).sum()
+        difference = (student.scores - teacher.scores).masked_fill(hidden, 0)
+        return (difference.square().mean(dim=1) * places.pairs).sum()
 
 
 class AttentionKLLoss(AttentionLoss):
@@ -293,23 +295,23 @@ class RelationsLoss(AttentionLoss):
         sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
         sums = []
         for name in self.relations:
-            own, source = (scores(part, part) for part in (getattr(side, name) for side in sides))
-            sums.append(row_divergence(own, source, places))
+            ours, theirs = (scores(getattr(side, name), getattr(side, name)) for side in sides)
+            sums.append(row_divergence(ours, theirs, places))
         return torch.stack(sums).sum()
 
 
 def scores(left: Tensor, right: Tensor) -> Tensor:
-    """left rightᵀ / sqrt(D): (B, heads, S, D) twice -> (B, heads, S, S)."""
+    """Return left rightᵀ / sqrt(D): two (B, heads, S, D) -> (B, heads, S, S)."""
     return full(left) @ full(right).transpose(-1, -2) / math.sqrt(left.shape[-1])
 
 
 def row_divergence(
     student: Tensor, teacher: Tensor, places: Places, window: int | None = None, teacher_window: int | None = None
 ) -> Tensor:
-    """KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean over
-    heads, summed over tokens. Each looks through its window, and the teacher no further than the student can."""
-    # Padding sees itself, so that no softmax is empty; it is left out of the sum.
+    """Return KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean
+    over heads, summed over tokens. Scores outside a window are masked; the student's window also masks the teacher."""
+    # padding attends to padding, so that no softmax is empty; the sum excludes it
     hidden = places.hidden_pairs(window)
-    own = student.masked_fill(hidden, _NEVER)
-    source = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
-    return softmax_divergence(source, own).mean(dim=1).flatten().index_select(0, places.real_places).sum()
+    ours = student.masked_fill(hidden, _NEVER)
+    theirs = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
+    return softmax_divergence(theirs, ours).mean(dim=1).flatten().index_select(0, places.real_places).sum()

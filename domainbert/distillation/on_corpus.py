@@ -60,19 +60,18 @@ class Distillation(Distilling, RowsModule):
 
     Args:
         teachers: model folders, usually one; several are an ensemble, whose logits are averaged.
-        losses: of the student; their weighted sum is minimised.
+        losses: losses of the student; their weighted sum is minimised.
         student: architecture of the student, and the weights that it copies from the first teacher.
-        masking: tokens that are hidden in what all read.
+        masking: masking of the input of student and teachers.
         optim, schedule: optimizer and learning-rate schedule; `head_lr` is also the learning rate of projections.
         seed: random seed of new weights, dropout, and of data without a seed (order, masks).
         unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
-        dropout: of the student while it is trained; None leaves it.
-        activation_checkpointing: compute each layer again in the backward pass, which saves memory.
+        dropout: dropout of the student during training; None keeps the dropout of its config.
+        activation_checkpointing: recompute each layer in the backward pass, which saves memory.
 
     Attributes:
         config: architecture of the student.
-        predicts: whether the student has a masked-LM head that is worth saving.
-        taken: what the student has taken over.
+        predicts: whether the student has a trained or copied masked-LM head, which is saved.
     """
 
     validates_by_language = False
@@ -93,11 +92,11 @@ class Distillation(Distilling, RowsModule):
         dropout: float | None = None,
         activation_checkpointing: bool = False,
     ) -> None:
-        self.folders = [one if isinstance(one, ModelFolder) else open_model(Path(one)) for one in teachers]
+        self.folders = [path if isinstance(path, ModelFolder) else open_model(Path(path)) for path in teachers]
         self.student: StudentConfig = from_plain(StudentConfig, student)
         masked_lm = MaskedLM(from_plain(MaskingConfig, masking))
         super().__init__(self.folders[0].tokenizer(), masked_lm, optim, schedule, seed)
-        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, one)) for one in losses]
+        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
         check_ensemble(len(self.folders), self.loss_configs)
         self.unfreeze_every, self.dropout = unfreeze_every, dropout
         self.activation_checkpointing = activation_checkpointing
@@ -116,43 +115,44 @@ class Distillation(Distilling, RowsModule):
 
     @property
     def paths(self) -> list[Path]:
-        """The folders of the teachers."""
+        """Folders of the teachers."""
         return [folder.path for folder in self.folders]
 
     def objective_of(self, corpus: PreparedCorpus) -> Any:
-        """See `RowsModule`; `DomainbertError` where the corpus has another vocabulary than a teacher."""
+        """Return the objective for a corpus; raise `DomainbertError` if its vocabulary is not the vocabulary of a
+        teacher."""
         for folder in self.folders:
             if folder.tokenizer().fingerprint != corpus.tokenizer_fingerprint:
                 names = ", ".join(type(loss).__name__ for loss in self.loss_configs)
                 raise DomainbertError(
-                    f"prepared: {corpus.tokenizer_folder.parent} was made with another vocabulary than the teacher "
-                    f"{folder.path}, and {names} compare token by token; expected a corpus prepared with the teacher's "
-                    "tokenizer (distill-task compares words)"
+                    f"prepared: {corpus.tokenizer_folder.parent} has another vocabulary than the teacher "
+                    f"{folder.path}, but {names} compare token by token; expected a corpus prepared with the tokenizer "
+                    "of the teacher (distill-task compares words)"
                 )
         return super().objective_of(corpus)
 
     @property
     def fingerprint(self) -> None:
-        """`objective_of` compares it."""
+        """None: `objective_of` compares the vocabularies."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """Rows with the counts that the losses are means over."""
+        """Add the counts by which the losses are divided to the rows."""
         return CountedRows(rows)
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
-        """Build the student unless it is there; see `TrainedModule.resolve`.
+        """Build the student if it does not exist; see `TrainedModule.resolve`.
 
         Raises:
-            DomainbertError: rows that are longer than the positions of a model; a loss that cannot compare the two, by
-                its place in the list; a teacher without the head that a loss reads.
+            DomainbertError: rows are longer than the positions of a model; a loss cannot compare student and teacher
+                (named by its index); a teacher has no head that a loss reads.
         """
         if not self.is_built:
             self.build(data.corpus)
         positions = {"the student": self.config.max_length}
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
-        for who, count in positions.items():
+        for name, count in positions.items():
             if data.row_length > count:
-                raise DomainbertError(above_positions(data.row_length, count, who))
+                raise DomainbertError(above_positions(data.row_length, count, name))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Load the teachers and build the student."""
@@ -161,30 +161,30 @@ class Distillation(Distilling, RowsModule):
             folder, first = self.folders[0], teachers[0]
             self.config = student_config(self.student, folder.config)
             trained = self.config.as_trained(self.dropout)
-            # its config.json may say another one
+            # pad_id of config.json may differ from the tokenizer's
             vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
-            model, taken = build_student(trained, self.student, first, "masked_lm", 0, vocabulary)
+            model, copied = build_student(trained, self.student, first, "masked_lm", 0, vocabulary)
             model.encoder.activation_checkpointing = self.activation_checkpointing
-            print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
+            print(f"student: {', '.join(copied) or 'nothing'} of {folder.path}; the rest starts at random")
             losses = self._weighted(model, first)
-        self.predicts = bool(losses.reads) or ("head" in taken and predicts_entries(folder.config, folder.head))
+        self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
         self.begin(model, teachers if losses.needs_teacher else [], losses, self.unfreeze_every)
 
     def begin(
         self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
     ) -> None:
-        """Take a student, and see `Distilling.learn_from`."""
+        """Set the student; the other arguments are described at `Distilling.learn_from`."""
         self.set_models(model)
         self.learn_from(teachers, losses, unfreeze_every)
-        counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # rows of a corpus are none
+        counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
         names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
     def _weighted(self, model: EncoderWithHead, teacher: EncoderWithHead) -> WeightedLosses:
-        """The losses; `DomainbertError` where some read predictions that a teacher does not make."""
+        """Build the losses; raise `DomainbertError` if they read predictions of a teacher without a masked-LM head."""
         weighted = WeightedLosses(self.loss_configs, model.encoder, teacher.encoder)
-        predict = all(predicts_entries(folder.config, folder.head) for folder in self.folders)
-        if weighted.reads & {"predicted", "all"} and not predict:
+        have_heads = all(predicts_entries(folder.config, folder.head) for folder in self.folders)
+        if weighted.reads & {"predicted", "all"} and not have_heads:
             raise DomainbertError(
                 "losses: found a loss on predictions, but a teacher has no masked-LM head; expected losses on layers"
             )
@@ -196,7 +196,7 @@ class Distillation(Distilling, RowsModule):
         return self.note_loss(self.losses.total(means), means)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add a batch to the sums."""
+        """Add the losses and counts of a batch to the sums of the validation."""
         used = batch["targets"] != IGNORED
         batch |= {name: batch[name][used] for name in ("positions", "targets")}
         targets = used.sum()
@@ -216,14 +216,14 @@ class Distillation(Distilling, RowsModule):
         self.log(f"{stage}/loss", self.losses.total(means))
 
     def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
-        """Write the model folder of the student; each process calls it.
+        """Write the model folder of the student; every process must call it.
 
         Args:
-            folder: made if there is none.
+            folder: created if it does not exist.
             card: text of the model card; None writes a default card.
 
         Raises:
-            DomainbertError: the student does not exist yet; a weight is not finite.
+            DomainbertError: the student is not built yet; a weight is not finite.
         """
         if not self.is_built:
             raise DomainbertError("save_pretrained: the student is not built yet; expected trainer.fit before it")
@@ -237,27 +237,27 @@ class Distillation(Distilling, RowsModule):
             save_model(Path(folder), *trained, weights=weights, teachers=names)
 
     def card(self, facts: Mapping[str, Any], said: CardConfig | None = None) -> str:
-        """A model card with some more facts."""
+        """Return the text of a model card with `facts` added to its table; `said` are the settings of the card."""
         title, names = "Domain student", ", ".join(path.name for path in self.paths)
-        known = {"encoder": self.config.model_type, "teacher": names, **facts}
+        rows = {"encoder": self.config.model_type, "teacher": names, **facts}
         usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
         tag = "fill-mask" if self.predicts else "feature-extraction"
         head = card_head(title, tag, said, self.paths[0], tags=["distillation"])
-        return model_card(title, "An encoder distilled with domainbert.", known, usage, head)
+        return model_card(title, "An encoder distilled with domainbert.", rows, usage, head)
 
     def _sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         positions, reads = batch["positions"], self.losses.reads
-        wanted = positions if reads & {"predicted", "hard"} else None
+        student_positions = positions if reads & {"predicted", "hard"} else None
         places = Places.of(batch)
         every = places.real_places if "all" in reads else None
-        student = observe(self.model, batch, self.losses.layers(0), wanted, every)
+        student = observe(self.model, batch, self.losses.layers(0), student_positions, every)
         if "hard" in reads:
             assert student.logits is not None
             hard = functional.cross_entropy(student.logits.float(), batch["targets"], reduction="sum")
             student = replace(student, hard_loss=hard)
         teacher = None
         if self.losses.needs_teacher:
-            observed = self.losses.layers(1), positions if "predicted" in reads else None, every
+            arguments = batch, self.losses.layers(1), positions if "predicted" in reads else None, every
             with torch.no_grad():
-                teacher = mean_outputs([observe(one, batch, *observed) for one in self.teachers])
+                teacher = mean_outputs([observe(model, *arguments) for model in self.teachers])
         return self.losses.sums(student, teacher, places)

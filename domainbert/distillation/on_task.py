@@ -1,4 +1,4 @@
-"""Distillation of fine-tuned models on labelled and unlabelled text, as a LightningModule with its data."""
+"""Distillation of fine-tuned models on labelled and unlabelled text: LightningModule and LightningDataModule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 
 class TransferData(LabelledData):
-    """Labelled text, as of `LabelledData`, and text without labels, for `TaskDistillation`.
+    """Labelled and unlabelled text for `TaskDistillation`.
 
         data = TransferData(Ner(), "train.conll", "dev.conll", unlabelled=CorpusConfig([Source("corpus.jsonl")]))
 
@@ -53,9 +53,9 @@ class TransferData(LabelledData):
     64
 
     Args, keyword only, in addition to `LabelledData`:
-        unlabelled: text of the domain, cut into sentences; or the contents themselves.
-        max_unlabelled: sentences of it that are taken, drawn at random; None takes all.
-        unlabelled_batch_size: unlabelled sentences of an optimizer step.
+        unlabelled: corpus of the domain, which is split into sentences; or the texts themselves.
+        max_unlabelled: largest number of sentences to draw from the corpus at random; None takes all.
+        unlabelled_batch_size: unlabelled sentences per optimizer step.
 
     Attributes:
         logits: teacher logits of each example; None if the teachers run during training.
@@ -80,34 +80,34 @@ class TransferData(LabelledData):
         seed: int | None = None,
         num_workers: int | None = None,
     ) -> None:
-        how = {"model": model, "batch_size": batch_size, "max_length": max_length, "seed": seed}
-        super().__init__(task, train, validation, test, predict, **how, num_workers=num_workers)
+        options = {"model": model, "batch_size": batch_size, "max_length": max_length, "seed": seed}
+        super().__init__(task, train, validation, test, predict, **options, num_workers=num_workers)
         self.unlabelled, self.max_unlabelled = unlabelled, max_unlabelled
         self.unlabelled_batch_size = unlabelled_batch_size
 
     @cached_property
     def text(self) -> TransferText:
         """Training set and unlabelled sentences."""
-        train, given = self.labelled("train"), self.unlabelled
-        if given is None or isinstance(given, CorpusConfig):
-            return TransferText.of(train, given, self.max_unlabelled, self.resolved_task.word_splitting)
-        return TransferText(train, given)
+        train, unlabelled = self.labelled("train"), self.unlabelled
+        if unlabelled is None or isinstance(unlabelled, CorpusConfig):
+            return TransferText.of(train, unlabelled, self.max_unlabelled, self.resolved_task.word_splitting)
+        return TransferText(train, unlabelled)
 
     def examples(self, name: str) -> list[Example]:
-        """Examples of a set; the training set is followed by the unlabelled examples."""
+        """Return the examples of a set; the unlabelled examples follow the labelled examples of `train`."""
         if name == "train" and name not in self._examples:
             self._examples[name] = self.text.encode(self.resolved_task, self.tokenizer, self.window)
         return super().examples(name)
 
     @cached_property
     def orders(self) -> list[GlobalOrder]:
-        """The labelled and, if there are any, the unlabelled examples of each step."""
-        text = self.text.sentences
-        seed = self.seed or 0
-        return [self.order, *([GlobalOrder(len(text), self.unlabelled_batch_size, seed)] if text else [])]
+        """Order of the labelled examples, followed by the order of the unlabelled examples if there are any."""
+        if not (count := len(self.text.sentences)):
+            return [self.order]
+        return [self.order, GlobalOrder(count, self.unlabelled_batch_size, self.seed or 0)]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
-        """Micro-batches of labelled and unlabelled text, with `teacher_logits` if they were computed before."""
+        """Return micro-batches of labelled and unlabelled text, with `teacher_logits` if they are in the cache."""
         return DistillationBatches(self.examples("train"), self.tokenizer, self.orders, share, steps, self.logits)
 
 
@@ -122,20 +122,20 @@ class TaskDistillation(Distilling, FineTuning):
     >>> TaskDistillation(["model"], Ner(), [SoftTargets()], cache="soft-labels").top_k
     64
 
-    It validates, tests, predicts and saves as `FineTuning`. Teachers do not run if the batches contain
-    these, and have the embeddings of all entries.
+    It validates, tests, predicts and saves like `FineTuning`. Teachers do not run during training if the batches
+    contain their logits and no loss compares layers.
 
     Args:
         teachers: fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged.
         task: the task, such as `Ner()`.
-        losses: of the student; their weighted sum is minimised.
-        model: model folder that the student starts from; None makes the student of the first teacher.
-        student: architecture of a student made from the first teacher, and the weights that it copies.
+        losses: losses of the student; their weighted sum is minimised.
+        model: model folder that the student starts from; None derives the student from the first teacher.
+        student: architecture of a student derived from the first teacher, and the weights that it copies.
         cache: folder for teacher logits, so that each teacher runs once; None runs the teachers in every step.
-        top_k: logits of each word or text that the cache keeps.
+        top_k: number of logits per word or text that the cache keeps.
         unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
-        precision: precision of teachers that run before the training.
-        optim, schedule, seed, dropout, activation_checkpointing: as of `FineTuning`.
+        precision: precision of teachers that run before the training to fill the cache.
+        optim, schedule, seed, dropout, activation_checkpointing: see `FineTuning`.
     """
 
     data_class = "TransferData"
@@ -159,7 +159,7 @@ class TaskDistillation(Distilling, FineTuning):
         activation_checkpointing: bool = False,
     ) -> None:
         self.given_teachers = teachers
-        paths = [Path(one) for one in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
+        paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
         self.own_model, self.student = model, cast(StudentConfig, from_plain(StudentConfig, student))
         FineTuning.__init__(
             self,
@@ -172,7 +172,7 @@ class TaskDistillation(Distilling, FineTuning):
             activation_checkpointing=activation_checkpointing,
         )
         self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
-        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, one)) for one in losses]
+        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
         check_ensemble(len(paths), self.loss_configs)
         self.unfreeze_every, self.precision = unfreeze_every, precision
         self.note_arguments(
@@ -187,14 +187,15 @@ class TaskDistillation(Distilling, FineTuning):
         )
 
     def ensemble(self, task: Task[Any, Any]) -> Teachers:
-        """The teachers, loaded once; `DomainbertError` if one is for another task or has other labels."""
+        """Return the teachers, loaded once; raise `DomainbertError` if a teacher has another task or other labels."""
         if not isinstance(self.given_teachers, Teachers):
-            how = (cast(Precision, self.precision), self.cache, self.top_k)
-            self.given_teachers = load_teachers(self.paths, task, *how)
+            precision = cast(Precision, self.precision)
+            self.given_teachers = load_teachers(self.paths, task, precision, self.cache, self.top_k)
         return self.given_teachers
 
     def usual_window(self, task: Task[Any, Any]) -> int:
-        """Tokens of a window: the positions of the student, at most the length that its teachers were trained on."""
+        """Return the default window in tokens: the positions of the student, at most the length used to train the
+        teachers."""
         teachers = self.ensemble(task)
         config = self.open().config if self.own_model is not None else self._student_config(teachers)
         return min(config.max_length, teachers.usual_length)
@@ -203,7 +204,7 @@ class TaskDistillation(Distilling, FineTuning):
         return student_config(self.student, teachers.predictors[0].config)
 
     def start(self, task: Task[Any, Any]) -> Start:
-        """See `FineTuning.start`; the student of the first teacher if no model is given."""
+        """Load or derive the student; see `FineTuning.start`."""
         teachers = self.ensemble(task)
         names = tuple(map(model_name, teachers.paths))
         if self.own_model is not None:
@@ -212,12 +213,13 @@ class TaskDistillation(Distilling, FineTuning):
         config, tokenizer = self._student_config(teachers), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
         outputs = task.head_config, len(task.labels), vocabulary
-        model, taken = build_student(config.as_trained(self.dropout), self.student, teacher.model, *outputs)
-        print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
+        model, copied = build_student(config.as_trained(self.dropout), self.student, teacher.model, *outputs)
+        print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
         return Start(model, config, tokenizer, names)
 
     def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
-        """See `FineTuning.begin`; `DomainbertError` where the losses cannot compare student and teachers."""
+        """Set up the student, see `FineTuning.begin`; raise `DomainbertError` if the losses cannot compare the
+        models."""
         if max_length > start.config.max_length:
             raise DomainbertError(above_positions(max_length, start.config.max_length, "the student"))
         super().begin(start, task, max_length)
@@ -227,7 +229,8 @@ class TaskDistillation(Distilling, FineTuning):
         self.compare(weighted)
 
     def compare(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """See `Distilling.learn_from`; the task's `teaching` says how outputs are compared."""
+        """Set the losses, see `Distilling.learn_from`; the task's `teaching` defines how `SoftTargets` compares
+        outputs."""
         self.learn_from(teachers, losses, self.unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
@@ -235,35 +238,36 @@ class TaskDistillation(Distilling, FineTuning):
                 loss.divergence, loss.unit = teaching.divergence, teaching.softmax_over
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
-        """Build the models as `FineTuning`; with a cache, compute the teacher logits before a training."""
+        """Build the models like `FineTuning`; with a cache, compute the teacher logits before a training."""
         if not self.is_built:
-            self.ensemble(data.resolved_task)  # before new weights are drawn
+            self.ensemble(data.resolved_task)  # loads the teachers before random weights are drawn
         super().resolve(data, stage)
         if stage != "fit":
             return
         if not isinstance(data, TransferData):
-            found = type(data).__name__
-            raise DomainbertError(f"trainer.fit: found {found} with TaskDistillation; expected TransferData")
+            name = type(data).__name__
+            raise DomainbertError(f"trainer.fit: found {name} with TaskDistillation; expected TransferData")
         teachers, examples = self.ensemble(self.task), data.examples("train")
-        before = teachers.cache is not None and "predicted" in self.losses.reads
-        if before:
+        in_cache = teachers.cache is not None and "predicted" in self.losses.reads
+        if in_cache:
             sizes = [example.num_outputs for example in examples]
             data.logits = teachers.soft_labels(data.text, self.task, sizes)
-        if self.losses.needs_hidden or (self.losses.needs_teacher and not before):
+        if self.losses.needs_hidden or (self.losses.needs_teacher and not in_cache):
             self.take_teachers([teacher.model for teacher in teachers.check(examples).predictors])
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         reads = self.losses.reads
-        own = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
-        student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None)
-        student = self._outputs(student, batch)
-        teacher = self._ask(batch) if self.losses.needs_teacher else None
+        # the student may hold embeddings only for the ids in the data; teachers hold all
+        student_batch = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
+        student = observe(self.model, student_batch, self.losses.layers(0), batch["positions"] if reads else None)
+        student = self._task_outputs(student, batch)
+        teacher = self._mean_teacher_outputs(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, Places.of(batch))
         means = self.losses.means(sums, batch | {"num_targets": batch[self.task.counted]})
         return self.note_loss(self.losses.total(means), means)
 
-    def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
+    def _task_outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
         """Replace logits at positions by logits of words or texts, and add the task's own loss."""
         if student.logits is None:
             return student
@@ -273,14 +277,14 @@ class TaskDistillation(Distilling, FineTuning):
         logits = need_teaching(self.task).teacher_logits(self.task, self.model.head, student.logits, batch)
         return replace(student, logits=logits, hard_loss=hard, example=batch["output_example"])
 
-    def _ask(self, batch: dict[str, Any]) -> Outputs:
-        given = batch.get("teacher_logits")
-        if given is not None and not self.losses.needs_hidden:
-            return Outputs([], {}, given)
-        positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
+    def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
+        cached = batch.get("teacher_logits")
+        if cached is not None and not self.losses.needs_hidden:
+            return Outputs([], {}, cached)
+        positions = batch["positions"] if "predicted" in self.losses.reads and cached is None else None
         with torch.no_grad():
-            teacher = mean_outputs([self._teacher_outputs(one, batch, positions) for one in self.teachers])
-        return replace(teacher, logits=given) if teacher.logits is None else teacher
+            teacher = mean_outputs([self._teacher_outputs(model, batch, positions) for model in self.teachers])
+        return replace(teacher, logits=cached) if teacher.logits is None else teacher
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Run one teacher on a batch; return logits of words or texts, or the log-marginals of a CRF."""
@@ -294,17 +298,17 @@ class TaskDistillation(Distilling, FineTuning):
 def check_losses(
     weighted: WeightedLosses, module: TaskDistillation, start: Start, teachers: Teachers, window: int
 ) -> None:
-    """Raise `DomainbertError` where the losses cannot compare student and teachers."""
-    task, cached = module.task, teachers.cache is not None
+    """Raise `DomainbertError` if the losses cannot compare student and teachers."""
+    task, has_cache = module.task, teachers.cache is not None
     have_crf = teachers.have_crf or crf_of(start.model.head) is not None
-    some_labels = cached and teachers.drops_logits(task)
+    drops_logits = has_cache and teachers.drops_logits(task)
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
         need_teaching(task)
-    if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or some_labels):
-        found = "a CRF has only log-probabilities" if have_crf else "the cache keeps only top_k logits"
-        raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")
-    own = [] if module.own_model is None else [start.tokenizer.fingerprint]
-    fingerprints = [*own, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
+    if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or drops_logits):
+        reason = "a CRF has only log-probabilities" if have_crf else "the cache keeps only top_k logits"
+        raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {reason}; expected SoftTargets")
+    student = [] if module.own_model is None else [start.tokenizer.fingerprint]
+    fingerprints = [*student, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
     need_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
     if not teachers.read_as(start.tokenizer):
         if weighted.needs_hidden:
@@ -312,11 +316,11 @@ def check_losses(
                 "losses: found losses on layers, but the student has another vocabulary than its teacher; "
                 "expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
             )
-        if weighted.needs_teacher and not cached:
+        if weighted.needs_teacher and not has_cache:
             raise DomainbertError(
                 "cache: missing; expected a folder: a teacher with another vocabulary predicts before the training"
             )
-    if (weighted.needs_hidden or (weighted.needs_teacher and not cached)) and window > teachers.max_length:
+    if (weighted.needs_hidden or (weighted.needs_teacher and not has_cache)) and window > teachers.max_length:
         raise DomainbertError(
             f"{above_positions(window, teachers.max_length, 'a teacher')}, or a cache and losses on predictions only"
         )

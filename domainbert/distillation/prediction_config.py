@@ -1,4 +1,4 @@
-"""Losses on what is predicted. Free of torch."""
+"""Settings of losses on predictions. Imports no torch."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SoftTargets(LossConfig):
     """
 
     temperature: Annotated[float, Range(0.01, 1000)] = 2.0
-    """Logits are divided by it; above 1 the teacher's lesser choices weigh more."""
+    """Temperature by which logits are divided; above 1, less probable classes of the teacher weigh more."""
 
     positions: Literal["predicted", "all"] = "predicted"
-    """`predicted` are the masked tokens of a corpus, and the words or texts of a task; `all` is every token of a
-    corpus, as DistilBERT does, which takes much more time and memory."""
+    """`predicted`: the masked tokens of a corpus, or the words or texts of a task. `all`: every token of a corpus, as
+    in DistilBERT, which takes much more time and memory."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -42,7 +42,7 @@ class SoftTargets(LossConfig):
 
 @dataclass(frozen=True)
 class HardTargets(LossConfig):
-    """Cross-entropy with what is true: the masked tokens of a corpus (masked LM), the labels of a task.
+    """Cross-entropy with the masked tokens of a corpus (masked LM) or the labels of a task.
 
     >>> from domainbert import HardTargets
     >>> HardTargets(weight=0.5).weight
@@ -58,7 +58,7 @@ class HardTargets(LossConfig):
 
 @dataclass(frozen=True)
 class LogitMSE(LossConfig):
-    """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1); not of a CRF."""
+    """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1); not for a CRF."""
 
     @override
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -70,15 +70,20 @@ class LogitMSE(LossConfig):
 def need_one_vocabulary(
     task: TaskConfig, losses: Sequence[LossConfig], has_model: bool, fingerprints: Sequence[str | None]
 ) -> None:
-    """Raise `DomainbertError` where a task that can be compared by one vocabulary alone has several; first that of the
-    student, if it has a model of its own, then those of the teachers, None for one that is not known yet."""
+    """Raise `DomainbertError` if the models have different vocabularies and the task cannot compare such models.
+
+    Args:
+        task, losses: settings of the distillation.
+        has_model: whether the student starts from its own model, not from a teacher.
+        fingerprints: vocabularies of that model (if `has_model`) and of the teachers; None if not known yet.
+    """
     if not task.distillation.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
         return
     names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
-    known = [(name, one) for name, one in zip(names, fingerprints, strict=True) if one is not None]
-    for name, one in known[1:]:
-        if one != known[0][1]:
-            first = known[0][0]
+    by_name = {name: value for name, value in zip(names, fingerprints, strict=True) if value is not None}
+    first = next(iter(by_name), "")
+    for name, fingerprint in by_name.items():
+        if fingerprint != by_name[first]:
             raise DomainbertError(
                 f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, "
                 f"because {task.name} compares the outputs token by token"

@@ -1,13 +1,13 @@
-"""Logits of teachers for a set of texts, on disk, so that they need not be asked again.
+"""Cache of teacher logits on disk.
 
-A folder, named by what made it, holds
+A folder, named by a hash of the facts that determine the logits, holds
 
-    soft_labels.json    the record: number of outputs, of labels, and how many of these are kept
-    logits.npy          (outputs, kept) half precision, memory-mapped; the largest first where not all are kept
-    labels.npy          (outputs, kept) which labels these are; only where not all are kept
-    rest.npy            (outputs,) log-probability of all the others together; likewise
+    soft_labels.json    record: number of outputs, number of labels, and number of logits kept per output
+    logits.npy          (outputs, kept) half precision, memory-mapped; the largest, if not all logits are kept
+    labels.npy          (outputs, kept) labels of these logits; only if not all are kept
+    rest.npy            (outputs,) log of the total probability of the other labels; only if not all are kept
 
-An output is a word or a text. With the largest k logits alone the other labels share what probability is left evenly.
+An output is a word or a text. With only the largest k logits, the other labels share the remaining probability equally.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ _RECORD = "soft_labels.json"
 _LOCKS = ".locked"
 
 Block = tuple[NDArray[np.int64], NDArray[np.float32]]
-"""The places of some outputs, (n,), and their logits, (n, labels)."""
+"""Indices of some outputs, (n,), and their logits, (n, labels)."""
 
 
 class SoftLabels:
-    """The logits of every output of a list of items, of so many outputs each, in a folder of `cached_labels`."""
+    """Logits of all outputs of a list of items, read from a folder of `cached_labels`.
+
+    Args:
+        folder: folder of the logits.
+        facts: `num_outputs`, `num_labels` and `kept`.
+        sizes: number of outputs of each item.
+    """
 
     def __init__(self, folder: Path, facts: dict[str, Any], sizes: Sequence[int]) -> None:
         self.facts = facts
@@ -45,27 +51,31 @@ class SoftLabels:
         self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
 
     def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
-        """The logits of the outputs of some items, one item after the other: (outputs, labels)."""
-        places = np.concatenate([np.arange(self.starts[item], self.starts[item + 1]) for item in items])
-        kept = self.logits[places].astype(np.float32)
+        """Return the logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
+        outputs = np.concatenate([np.arange(self.starts[item], self.starts[item + 1]) for item in items])
+        kept = self.logits[outputs].astype(np.float32)
         if self.labels is None or self.rest is None:
             return kept
         others = self.facts["num_labels"] - self.facts["kept"]
-        log_other = self.rest[places].astype(np.float32)[:, None] - np.float32(np.log(others))
-        whole = np.repeat(log_other, self.facts["num_labels"], axis=1)
-        np.put_along_axis(whole, self.labels[places].astype(np.int64), kept, axis=1)
-        return whole
+        log_other = self.rest[outputs].astype(np.float32)[:, None] - np.float32(np.log(others))
+        logits = np.repeat(log_other, self.facts["num_labels"], axis=1)
+        np.put_along_axis(logits, self.labels[outputs].astype(np.int64), kept, axis=1)
+        return logits
 
 
 class MeanLabels:
-    """The mean logits of an ensemble, whose softmax is the geometric mean of its distributions (Hinton et al. 2015,
-    section 2): of each teacher its soft labels."""
+    """Mean logits of an ensemble; their softmax is the geometric mean of the distributions (Hinton et al. 2015, section
+    2).
+
+    Args:
+        teachers: soft labels of each teacher.
+    """
 
     def __init__(self, teachers: Sequence[SoftLabels]) -> None:
         self.teachers = teachers
 
     def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
-        """Mean logits of the outputs of some items, one item after the other: (outputs, labels)."""
+        """Return the mean logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
         return np.mean([teacher.rows(items) for teacher in self.teachers], axis=0, dtype=np.float32)
 
 
@@ -75,34 +85,34 @@ def cached_labels(
     sizes: Sequence[int],
     num_labels: int,
     top_k: int,
-    ask: Callable[[], Iterable[Block]],
+    compute: Callable[[], Iterable[Block]],
 ) -> SoftLabels:
-    """The soft labels of some items: those on disk, or, where there are none made of the same, those `ask` gives.
+    """Return the soft labels of some items, from the cache or, if they are missing or damaged, from `compute`.
 
-    Of several processes that want the same, one asks and the others wait for it. Damaged ones are made again.
+    If several processes need the same labels, one process computes them and the others wait.
 
     Args:
-        cache: folder of such folders; made if absent.
-        made_from: the facts that decide them beside sizes: teachers, data, tokens of a window.
-        sizes: outputs of each item.
+        cache: folder of the cache; created if it does not exist.
+        made_from: facts that determine the logits, in addition to `sizes`: teacher, data, window.
+        sizes: number of outputs of each item.
         num_labels: labels of an output.
-        top_k: how many logits to keep of each.
-        ask: gives every output once, in any order.
+        top_k: number of logits to keep per output.
+        compute: yields each output exactly once, in any order.
     """
     kept = min(top_k, num_labels)
     facts = {"num_outputs": int(sum(sizes)), "num_labels": num_labels, "kept": kept}
     freshness = Freshness({**made_from, **facts, "sizes": hash_json(list(sizes))})
     folder = cache / freshness.key[:32]
     with folder_lock(cache / _LOCKS / folder.name):
-        found, reason = freshness.look(folder / _RECORD)
-        if found is None:
+        record, reason = freshness.look(folder / _RECORD)
+        if record is None:
             if reason:
                 print(f"{folder}: {reason}; computing the logits of the teacher again", flush=True)
             partial = folder.with_name(folder.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             with told_if_full(cache):
-                _write(partial, **facts, blocks=ask())
+                _write(partial, **facts, blocks=compute())
                 freshness.record(partial / _RECORD, facts)
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
@@ -111,28 +121,29 @@ def cached_labels(
 
 def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
     def table(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
-        found = np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
-        if hasattr(os, "posix_fallocate"):  # else a disk that is full kills the process when it writes there
+        array = np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
+        if hasattr(os, "posix_fallocate"):  # otherwise writing to the map on a full disk kills the process
             with open(folder / name, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-        return found
+        return array
 
     arrays = [table("logits.npy", "float16", kept)]
     if kept < num_labels:
         arrays += [table("labels.npy", "uint32", kept), table("rest.npy", "float16")]
     written = 0
-    for places, values in blocks:
-        written += len(places)
+    for outputs, values in blocks:
+        written += len(outputs)
         rows = _largest(values, kept) if kept < num_labels else (values,)
         for array, row in zip(arrays, rows, strict=True):
-            array[places] = row
+            array[outputs] = row
     assert written == num_outputs, f"{written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()
 
 
 def _largest(values: NDArray[np.float32], kept: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The largest log-probabilities of each row of logits, the labels that they are of, and that of all others."""
+    """Return the `kept` largest log-probabilities per row of logits, their labels, and the log of the remaining
+    probability."""
     highest = values.max(axis=1, keepdims=True)
     log_probabilities = values - (highest + np.log(np.exp(values - highest).sum(axis=1, keepdims=True)))
     order = np.argsort(-values, axis=1, kind="stable")[:, :kept]

@@ -1,4 +1,4 @@
-"""Settings of a student in a YAML. Free of torch."""
+"""Settings of a student. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from domainbert.encoders.families import family_names
 
 @dataclass(frozen=True)
 class StudentConfig:
-    """The architecture of a student, and what it takes over from its teacher.
+    """Architecture of a student, and the weights that it copies from its teacher.
 
     >>> from domainbert import StudentConfig
     >>> StudentConfig(layers=(0, 2, 4)).layers
@@ -22,43 +22,46 @@ class StudentConfig:
     """
 
     encoder: EncoderConfig | None = None
-    """Its architecture, of any size; None takes the teacher's, with as many layers as are chosen below."""
+    """Architecture, of any size. None takes the teacher's architecture, with the layers selected below."""
 
     family: str | None = None
-    """The family to build where `encoder` is None, such as `distilbert`; None is the teacher's."""
+    """Family to build if `encoder` is None, such as `distilbert`; None takes the teacher's family."""
 
     layers: Annotated[tuple[Annotated[int, Range(0, 999)], ...], Items()] | None = None
-    """The teacher's layers that the student's start from, as their weights are numbered, from 0: DistilBERT's are
-    [0, 2, 4, 7, 9, 11]."""
+    """Layers of the teacher from which the student's layers start, numbered from 0; DistilBERT: [0, 2, 4, 7, 9, 11]."""
 
     every: Layers | None = None
-    """Every n-th of the teacher's layers instead, from the first: 2 takes 0, 2, 4, ..."""
+    """Instead of `layers`: every n-th layer of the teacher, from the first; 2 selects 0, 2, 4, ..."""
 
     first: Layers | None = None
-    """The first so many of the teacher's layers instead."""
+    """Instead of `layers`: the number of lowest layers of the teacher to select."""
 
     narrow: Literal["pca", "svd", "random"] = "pca"
-    """Embeddings of a student that is narrower than its teacher: the teacher's along their principal directions (`pca`
-    about their mean, `svd` about 0), as in XtremeDistil, or random; its layers start at random."""
+    """Initial embeddings of a student that is narrower than its teacher. `pca`: the teacher's embeddings projected on
+    their principal directions about the mean, as in XtremeDistil; `svd`: the same about 0; `random`. The layers of such
+    a student always start at random."""
 
     init: Literal["teacher", "random"] = "teacher"
-    """`random` takes nothing over from the teacher."""
+    """`teacher` copies weights of the teacher; `random` copies nothing."""
 
     def __post_init__(self) -> None:
-        """Check that the layers are chosen in one way."""
+        """Validate the fields, and check that at most one way to select layers is set."""
         check_fields(self)
-        chosen = [name for name in ("layers", "every", "first") if getattr(self, name) is not None]
-        if len(chosen) > 1:
-            raise DomainbertError(f"{chosen[1]}: found with {chosen[0]}; expected only one of layers, every, first")
+        selectors = [name for name in ("layers", "every", "first") if getattr(self, name) is not None]
+        if len(selectors) > 1:
+            raise DomainbertError(
+                f"{selectors[1]}: found with {selectors[0]}; expected only one of layers, every, first"
+            )
         if self.encoder is not None and self.family is not None:
             raise DomainbertError("family: found with encoder, which sets the family; expected only one of them")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
             raise DomainbertError(f"layers: found {list(self.layers)}; expected each layer once")
-        if self.family is not None and self.family not in (known := family_names()):
-            raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(known)}")
+        if self.family is not None and self.family not in (names := family_names()):
+            raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(names)}")
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
-        """The layers of a teacher of `num_layers` that are chosen, which it has to have; None where nothing is said."""
+        """Return the selected layers of a teacher with `num_layers` layers, or None; raise `DomainbertError` if one is
+        missing."""
         if self.every is not None:
             return tuple(range(0, num_layers, self.every))
         chosen = tuple(range(self.first)) if self.first is not None else self.layers

@@ -1,4 +1,4 @@
-"""Students: smaller encoders that start from what fits of their teacher."""
+"""Students: smaller encoders, initialised from the weights of a teacher."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ from domainbert.encoders.post_norm import Embeddings
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
-    """The architecture of a student; `DomainbertError` if the layers chosen are not the teacher's, or not as many, or
-    share weights in one of the two."""
+    """Return the architecture of a student.
+
+    Raises:
+        DomainbertError: a selected layer does not exist in the teacher, the number of selected layers differs from the
+            student's, or selected layers share weights in the teacher or the student.
+    """
     sizes = teacher.sizes
     layers = student.chosen_layers(sizes.num_layers)
     if student.encoder is not None:
@@ -58,102 +62,108 @@ def build_student(
     num_labels: int,
     vocabulary: VocabularyFacts,
 ) -> tuple[EncoderWithHead, list[str]]:
-    """A student with a head, started from its teacher as far as the shapes allow; and what was taken over, in words.
+    """Return a student with a head, initialised from its teacher where the shapes match, and the names of the copied
+    parts.
 
-    Embeddings of equal width as they are (token types, which are always the first here, join the positions of a family
-    without them, so that nothing changes), narrower ones along the teacher's principal directions (Mukherjee and
-    Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2). Where the hidden states are of equal width, the layers
-    chosen, what stands beside layers and embeddings, and the head.
+    Embeddings of equal width are copied. Token types are copied too; a family without token types adds the first type,
+    the only one in use here, to its positions. Narrower embeddings are the teacher's, projected on their principal
+    directions (Mukherjee and Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2). If the hidden states have
+    equal width, the selected layers, the head, and parameters outside embeddings and layers are copied.
 
     Args:
-        config: from `student_config`.
-        student: what is taken over.
-        teacher: with a head of the same kind.
+        config: architecture from `student_config`.
+        student: settings that select the weights to copy.
+        teacher: model with the same type of head.
         head, num_labels: see `encoders.families.build_model`.
-        vocabulary: the student's; nothing is copied to embeddings of another size.
+        vocabulary: vocabulary of the student; embeddings of another size are not copied.
     """
     model = build_model(config, vocabulary, head, num_labels)
     encoder = model.encoder
     if student.init == "random":
         return model, []
-    taken: list[str] = []
+    copied: list[str] = []
     same_vocabulary = vocabulary.size == teacher.encoder.input_embeddings.num_embeddings
     with torch.no_grad():
-        width, of_teacher = (one.input_embeddings.embedding_dim for one in (encoder, teacher.encoder))
-        if width == of_teacher:
-            taken += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
-        elif student.narrow != "random" and width < of_teacher and same_vocabulary:
-            taken += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
+        width, teacher_width = (part.input_embeddings.embedding_dim for part in (encoder, teacher.encoder))
+        if width == teacher_width:
+            copied += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
+        elif student.narrow != "random" and width < teacher_width and same_vocabulary:
+            copied += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
         if encoder.hidden_size == teacher.encoder.hidden_size:
             _copy_rest(encoder, teacher.encoder)
-            taken += _copy_layers(encoder, teacher.encoder, student)
-            taken += _copy_head(model.head, teacher.head, same_vocabulary)
-    return model, taken
+            copied += _copy_layers(encoder, teacher.encoder, student)
+            copied += _copy_head(model.head, teacher.head, same_vocabulary)
+    return model, copied
 
 
-def _put_tables(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
-    """Fill positions and token types, if both have `Embeddings`: else only word embeddings are taken over.
+def _fill_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
+    """Copy position and token type embeddings, projected on `directions` if given; return False if a model has none.
 
-    Fewer positions than the teacher's take the first, more keep their own rest.
+    A student with fewer positions takes the first; a student with more keeps its initial values for the others.
     """
-    own, source = (next((m for m in one.modules() if isinstance(m, Embeddings)), None) for one in (encoder, teacher))
-    if own is None or source is None:
+    student_tables, tables = (_embedding_tables(part) for part in (encoder, teacher))
+    if student_tables is None or tables is None:
         return False
-    own_position, position = (one.position.weight[one.first_position :] for one in (own, source))
-    types = torch.zeros_like(position[:1]) if source.token_type is None else source.token_type.weight
+    student_position, position = (part.position.weight[part.first_position :] for part in (student_tables, tables))
+    types = torch.zeros_like(position[:1]) if tables.token_type is None else tables.token_type.weight
     if directions is not None:
         position, types = position @ directions, types @ directions
-    count = min(len(own_position), len(position))
-    own_position[:count] = position[:count] + (types[0] if own.token_type is None else 0)
-    if own.token_type is not None:
-        own_types = own.token_type.weight.zero_()
-        own_types[: len(types)] = types[: len(own_types)]
+    count = min(len(student_position), len(position))
+    student_position[:count] = position[:count] + (types[0] if student_tables.token_type is None else 0)
+    if student_tables.token_type is not None:
+        student_types = student_tables.token_type.weight.zero_()
+        student_types[: len(types)] = types[: len(student_types)]
     if directions is None:
-        own.norm.load_state_dict(source.norm.state_dict())
-        if own.project and source.project and own.project.weight.shape == source.project.weight.shape:
-            own.project.load_state_dict(source.project.state_dict())
+        student_tables.norm.load_state_dict(tables.norm.state_dict())
+        ours, theirs = student_tables.project, tables.project
+        if ours and theirs and ours.weight.shape == theirs.weight.shape:
+            ours.load_state_dict(theirs.state_dict())
     return True
 
 
+def _embedding_tables(encoder: Encoder) -> Embeddings | None:
+    return next((module for module in encoder.modules() if isinstance(module, Embeddings)), None)
+
+
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
-    own, source = encoder.input_embeddings.weight, teacher.input_embeddings.weight
-    copied = same_vocabulary and own.shape == source.shape
-    if copied:
-        own.copy_(source)
-    positions = _put_tables(encoder, teacher)
-    return ["embeddings" if copied else "position embeddings"] if copied or positions else []
+    student_words, words = encoder.input_embeddings.weight, teacher.input_embeddings.weight
+    copies_words = same_vocabulary and student_words.shape == words.shape
+    if copies_words:
+        student_words.copy_(words)
+    positions = _fill_positions(encoder, teacher)
+    return ["embeddings" if copies_words else "position embeddings"] if copies_words or positions else []
 
 
 def _copy_rest(encoder: Encoder, teacher: Encoder) -> None:
-    """Copy what two encoders of one class have beside embeddings and layers, as far as it fits: norms, for example."""
+    """Copy parameters outside embeddings and layers, such as norms, between encoders of one class if shapes match."""
     if type(encoder) is not type(teacher):
         return
-    tables = [one for one in encoder.modules() if isinstance(one, Embeddings)]
-    others = [encoder.input_embeddings, *encoder.blocks(), *tables]
-    elsewhere = {parameter for module in others for parameter in module.parameters()}
+    tables = [module for module in encoder.modules() if isinstance(module, Embeddings)]
+    excluded_modules = [encoder.input_embeddings, *encoder.blocks(), *tables]
+    excluded = {parameter for module in excluded_modules for parameter in module.parameters()}
     source = dict(teacher.named_parameters())
-    for name, own in encoder.named_parameters():
-        if own not in elsewhere and name in source and own.shape == source[name].shape:
-            own.copy_(source[name])
+    for name, parameter in encoder.named_parameters():
+        if parameter not in excluded and name in source and parameter.shape == source[name].shape:
+            parameter.copy_(source[name])
 
 
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    """Copy the layers chosen, else all if there are as many, be it only of their weights."""
-    own, source = encoder.blocks(), teacher.blocks()
+    """Copy the selected layers; by default all, if both have the same number of layers or of distinct layer weights."""
+    blocks, source = encoder.blocks(), teacher.blocks()
     chosen = student.chosen_layers(len(source))
     if chosen is None:
-        if len(own) != len(source):
-            own, source = list(dict.fromkeys(own)), list(dict.fromkeys(source))
+        if len(blocks) != len(source):
+            blocks, source = list(dict.fromkeys(blocks)), list(dict.fromkeys(source))
         chosen = tuple(range(len(source)))
-    if len(own) != len(chosen) or encoder.num_heads != teacher.num_heads:
+    if len(blocks) != len(chosen) or encoder.num_heads != teacher.num_heads:
         return []
-    pairs = list(dict.fromkeys((one, source[number]) for one, number in zip(own, chosen, strict=True)))
-    if len({one for one, _ in pairs}) < len(pairs):  # weights that layers share cannot start from several
+    pairs = list(dict.fromkeys((block, source[number]) for block, number in zip(blocks, chosen, strict=True)))
+    if len({block for block, _ in pairs}) < len(pairs):  # a block that layers share cannot copy several layers
         return []
-    if any(_shapes(one) != _shapes(other) for one, other in pairs):
+    if any(_shapes(block) != _shapes(layer) for block, layer in pairs):
         return []
-    for one, other in pairs:
-        one.load_state_dict(other.state_dict())
+    for block, layer in pairs:
+        block.load_state_dict(layer.state_dict())
     return [f"layers {', '.join(map(str, chosen))}"]
 
 
@@ -162,30 +172,32 @@ def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:
-    """Copy the head where the shapes fit, and a CRF where both have one: emissions are else a linear head's logits."""
-    own, source = head.state_dict(), teacher.state_dict()
-    fits = {name for name in own if name in source and own[name].shape == source[name].shape}
+    """Copy the head if shapes match. A CRF may be missing on one side: its emissions then match a linear head's
+    logits."""
+    student_state, source = head.state_dict(), teacher.state_dict()
+    fits = {name for name in student_state if name in source and student_state[name].shape == source[name].shape}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
-    whole = fits >= {name for name in (*own, *source) if not name.startswith("crf.")}
-    if not whole or not same_activation or not (same_vocabulary or "bias" not in own):
+    whole = fits >= {name for name in (*student_state, *source) if not name.startswith("crf.")}
+    if not whole or not same_activation or not (same_vocabulary or "bias" not in student_state):
         return []
     head.load_state_dict({name: source[name] for name in fits}, strict=False)
     return ["head"]
 
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
-    word, own = teacher.input_embeddings.weight, encoder.input_embeddings.weight
-    directions = principal_directions(word, own.shape[1], centred)
-    own.copy_(word @ directions)
-    _put_tables(encoder, teacher, directions)
-    return [f"embeddings along {own.shape[1]} principal directions"]
+    words, student_words = teacher.input_embeddings.weight, encoder.input_embeddings.weight
+    directions = principal_directions(words, student_words.shape[1], centred)
+    student_words.copy_(words @ directions)
+    _fill_positions(encoder, teacher, directions)
+    return [f"embeddings along {student_words.shape[1]} principal directions"]
 
 
 def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
-    """The directions (H, count) along which `rows` (N, H) vary most about their mean, or are longest (`centred` off).
+    """Return the directions (H, count) in which `rows` (N, H) have the largest variance, or second moment if not
+    `centred`.
 
-    Eigenvectors of the H x H matrix of second moments, the largest eigenvalue first; each points to where its largest
-    element is positive, so that the result does not depend on the library.
+    The directions are eigenvectors of the H x H matrix of second moments, by decreasing eigenvalue. The sign makes the
+    largest element of each positive, so that the result does not depend on the library.
     """
     exact = rows.double()
     exact = exact - exact.mean(dim=0) if centred else exact

@@ -1,4 +1,4 @@
-"""The teachers of a task: fine-tuned models that give logits for every word or text."""
+"""Teachers of a task: fine-tuned models that compute logits for every word or text."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from domainbert.tokenization.splitting import WordSplitting, split_words
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
-_CHECKED = 8  # examples
+_CHECKED = 8  # number of examples whose logits must be finite
 
 
 @dataclass(frozen=True)
 class TransferText:
-    """Texts that a student reads: labelled items, and sentences without labels."""
+    """Texts for a student: labelled items, and sentences without labels."""
 
     labelled: Labelled[Any]
     sentences: Sequence[Content]
@@ -48,7 +48,7 @@ class TransferText:
     def of(
         cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None, splitting: WordSplitting | None
     ) -> TransferText:
-        """The training set, and at most `most` sentences of a corpus, split into words by `splitting`."""
+        """Read a training set, and draw at most `most` sentences of a corpus, split into words by `splitting`."""
         if unlabelled is None:
             return cls(labelled, [])
         texts = (document.text for document in read_documents(unlabelled))
@@ -62,88 +62,99 @@ class TransferText:
         return self.labelled.items
 
     def encode(self, task: Task[Any, Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """All of it as examples, the labelled ones first."""
+        """Encode all texts, labelled items first."""
         unlabelled = task.encode_contents(self.sentences, tokenizer, max_length)
         return encode_file(task, self.labelled, tokenizer, max_length) + unlabelled
 
     def name(self, number: int) -> str:
-        """Origin of a text, for messages."""
+        """Return the origin of text `number` for messages."""
         if number < len(self.items):
             return f"the training text of line {self.labelled.where(number)}"
         return f"the unlabelled sentence {text_in(self.sentences[number - len(self.items)])!r}"
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the words, whatever their labels."""
+        """Hash of the words of all texts, without labels."""
         return hash_json([list(map(key_of_content, part)) for part in (self.labelled.contents, self.sentences)])
 
 
 def unlabelled_contents(
     labelled: Labelled[Any], sentences: Sequence[str], splitting: WordSplitting | None
 ) -> Sequence[Content]:
-    """Unlabelled sentences as the models read them: split into words where the labelled items are lists of words, so
-    that teachers and student with different vocabularies have the same outputs."""
+    """Return the contents of unlabelled sentences: lists of words if the labelled items are lists of words, so that
+    teachers and student with different vocabularies have the same outputs."""
     if not any(isinstance(content, (list, tuple)) for content in labelled.contents[:1]):
         return sentences
     words = split_words(sentences, splitting)
-    return [[text[start:stop] for start, stop in places] for text, places in zip(sentences, words, strict=True)]
+    return [[text[start:stop] for start, stop in spans] for text, spans in zip(sentences, words, strict=True)]
 
 
 @dataclass(frozen=True)
 class Teachers:
-    """Fine-tuned models that teach together, with the labels of the task in its order: their mean logits count."""
+    """Ensemble of fine-tuned models whose mean logits the student learns.
+
+    Attributes:
+        predictors: models, whose labels have the order of the task.
+        paths: folders of the models; their weights are part of the cache key.
+        cache: folder for `cached_labels`; None runs the teachers in every step.
+        top_k: number of logits per output that the cache keeps.
+    """
 
     predictors: Sequence[FineTuned]
     paths: Sequence[Path]
-    """Their folders, whose weights are part of the cache's key."""
     cache: Path | None
-    """See `cached_labels`; None asks them at every step."""
     top_k: int
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest window that all of them have positions for."""
+        """Largest window, in tokens, for which all teachers have positions."""
         return min(teacher.config.max_length for teacher in self.predictors)
 
     @property
     def usual_length(self) -> int:
-        """Tokens of the longest window that all of them were trained for."""
+        """Largest window, in tokens, with which all teachers were trained."""
         return min(teacher.max_length for teacher in self.predictors)
 
     @property
     def have_crf(self) -> bool:
-        """Whether some have a CRF, so that their logits are log-marginals."""
+        """Whether a teacher has a CRF; its logits are log-marginals."""
         return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
     def read_as(self, tokenizer: DomainTokenizer) -> bool:
-        """Whether all of them read the same tokens as this tokenizer's model."""
+        """Return whether all teachers have the vocabulary of `tokenizer`."""
         return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
 
     def kept(self, task: Task[Any, Any]) -> int:
-        """Number of logits that a cache holds of each output: all but for a softmax, whose rest can be told."""
+        """Return the number of logits per output in the cache: at most `top_k` for a softmax, otherwise all."""
         teaching = need_teaching(task)
         columns = teaching.num_outputs(task)
         return min(self.top_k, columns) if teaching.is_softmax else columns
 
     def drops_logits(self, task: Task[Any, Any]) -> bool:
-        """Whether a cache holds only the largest logits of each output."""
+        """Return whether the cache holds only the largest logits of each output."""
         return task.teaching is not None and self.kept(task) < task.teaching.num_outputs(task)
 
     def check(self, examples: Sequence[Example]) -> Teachers:
-        """These teachers, after `DomainbertError` if the logits of one for the first examples are not finite."""
+        """Run each teacher on the first examples; raise `DomainbertError` if a logit is not finite. Return the
+        teachers."""
         for teacher in self.predictors:
             deque(teacher.logits([example for example in examples[:_CHECKED] if example.num_outputs]), maxlen=0)
         return self
 
     def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> MeanLabels:
-        """The mean logits of all, each with its own vocabulary; from the cache if they are there, which holds those of
-        each teacher by themselves.
+        """Return the mean logits of the teachers, from the cache if possible; the cache holds the logits of each
+        teacher.
 
-        The labels of the task are the columns, and `sizes` the outputs of each example, as the student counts them.
-        `DomainbertError` if a teacher's vocabulary divides a text into other words.
+        Args:
+            text: texts, which each teacher encodes with its own vocabulary.
+            task: task whose labels are the columns.
+            sizes: number of outputs of each text, as the student encodes it.
+
+        Raises:
+            DomainbertError: a teacher's vocabulary splits a text into other words than the student's.
         """
         assert self.cache is not None
-        found, teaching = [], need_teaching(task)
+        labels, teaching = [], need_teaching(task)
         for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
             made_from = {
                 "teacher": HASHES.of(open_model(path).path),
@@ -154,9 +165,11 @@ class Teachers:
                 "task": task.name,
                 **teaching.facts(task),
             }
-            ask = partial(_all_asked, teacher, path, text, task, sizes, f"ask teacher {number} of {len(self.paths)}")
-            found.append(cached_labels(self.cache, made_from, sizes, teaching.num_outputs(task), self.kept(task), ask))
-        return MeanLabels(found)
+            label = f"run teacher {number} of {len(self.paths)}"
+            compute = partial(_text_logits, teacher, path, text, task, sizes, label)
+            num_labels, kept = teaching.num_outputs(task), self.kept(task)
+            labels.append(cached_labels(self.cache, made_from, sizes, num_labels, kept, compute))
+        return MeanLabels(labels)
 
 
 def load_teachers(
@@ -167,25 +180,27 @@ def load_teachers(
     top_k: int,
     open_folder: Callable[[Path], ModelFolder] = open_model,
 ) -> Teachers:
-    """The fine-tuned models; `DomainbertError` if one is for another task or has other labels."""
+    """Load fine-tuned models; raise `DomainbertError` if a model has another task, other inputs or other labels."""
     teachers: list[FineTuned] = []
     for path in paths:
         predictor = load_predictor(open_folder(path), "32-true")
         teacher: FineTuned = predictor.runtime
-        # the weights stay as they are: students begin with them
+        # the weights keep full precision: students copy them
         teacher.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         if teacher.exported is not None:
-            raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
+            raise DomainbertError(
+                f"teachers: {path} is exported for ONNX Runtime; expected a model folder with weights"
+            )
         if predictor.task.name != task.name:
-            raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected a model of the task")
+            raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected {task.name}")
         if sorted(teacher.labels) != sorted(task.labels):
             raise DomainbertError(
                 f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
                 f"{', '.join(task.labels)}; expected the same"
             )
         if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
-            found, wanted = (" and ".join(one.inputs.kinds(one)) for one in (predictor.task, task))
-            raise DomainbertError(f"teachers: {path} reads {found}; expected a model of {wanted}")
+            found, expected = (" and ".join(each.inputs.kinds(each)) for each in (predictor.task, task))
+            raise DomainbertError(f"teachers: {path} reads {found}; expected a model that reads {expected}")
         _order_labels(teacher, task.labels)
         task.scaling.init_head(task, teacher.model.head)
         teachers.append(teacher)
@@ -193,7 +208,7 @@ def load_teachers(
 
 
 def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
-    """Put a teacher's outputs, in memory, in the order of the task's labels."""
+    """Reorder a teacher's outputs, in memory, to the labels of the task."""
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
     head = teacher.model.head
     if isinstance(head, Biaffine):
@@ -207,32 +222,32 @@ def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     teacher.labels = tuple(labels)
 
 
-def _all_asked(
+def _text_logits(
     teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], label: str
 ) -> Iterator[Block]:
-    """Logits of one teacher for all texts, with its progress."""
+    """Yield the logits of one teacher for all texts, with a progress bar."""
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
-    # the longest texts come first: by their number, the time left would be told too long
+    # counts tokens because the longest texts come first: counting texts would overestimate the remaining time
     with Progress(label, sum(example.num_tokens for example in examples if example.num_outputs), "tokens") as progress:
-        yield from _asked(teacher, task, examples, progress)
+        yield from _example_logits(teacher, task, examples, progress)
 
 
-def _asked(
+def _example_logits(
     teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example], progress: Progress
 ) -> Iterator[Block]:
-    """Logits of one teacher, with the progress in tokens; items without outputs are passed over."""
+    """Yield the logits of one teacher, and advance the progress by tokens; skip examples without outputs."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
-    full = [number for number, example in enumerate(examples) if example.num_outputs]
-    for batch, logits in teacher.logits([examples[number] for number in full]):
-        items = [full[item] for item in batch["items"].tolist()]
+    numbers = [number for number, example in enumerate(examples) if example.num_outputs]
+    for batch, logits in teacher.logits([examples[number] for number in numbers]):
+        items = [numbers[item] for item in batch["items"].tolist()]
         sizes = [examples[item].num_outputs for item in items]
         index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
         outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(sizes)}
         with torch.no_grad():
             values = need_teaching(task).teacher_logits(task, teacher.model.head, logits, batch | outputs)
-        places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
-        yield places, values.float().cpu().numpy()
+        output_numbers = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
+        yield output_numbers, values.float().cpu().numpy()
         progress.advance(sum(examples[item].num_tokens for item in items))
 
 

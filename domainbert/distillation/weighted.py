@@ -1,4 +1,4 @@
-"""The declarative list of losses at work: what they need of both models, and their weighted sum."""
+"""Weighted sum of distillation losses, and the model outputs that the losses read."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ COUNTS: dict[Unit, str] = {
     "segments": "num_segments",
     "pairs": "num_pairs",
 }
-"""Name of the number of units in a batch."""
+"""Key of the number of units in a batch."""
 
 
 class WeightedLosses(nn.Module):
-    """Several losses with their weights; a loss may have parameters, which are trained and not saved.
+    """Several losses with their weights. Parameters of a loss are trained but not saved.
 
     Attributes:
-        names: of the losses, for the log: the class, with a number behind its second use.
-        weights: their factors.
+        names: names of the losses for the log: the class, with a number from its second use.
+        weights: factors of the losses.
         terms: the losses.
-        needs_teacher: whether any looks at the teacher.
-        needs_hidden: whether any looks into the teacher, not only at its predictions.
-        reads: the logits that they look at.
+        needs_teacher: whether a loss compares with the teacher.
+        needs_hidden: whether a loss compares layers.
+        reads: logits that the losses read.
 
     Raises:
-        DomainbertError: losses that cannot compare the two, by their places in the list.
+        DomainbertError: losses cannot compare the models; the message names their indices.
     """
 
     def __init__(self, configs: Sequence[LossConfig], student: Encoder, teacher: Encoder) -> None:
@@ -56,48 +56,49 @@ class WeightedLosses(nn.Module):
                 problems.add(f"losses[{index}].{error}")
         problems.raise_if_any()
         self.losses = nn.ModuleList(self.terms)
-        self.names = _names([type(config).__name__ for config in configs])
+        self.names = _numbered_names([type(config).__name__ for config in configs])
         self.weights = [config.weight for config in configs]
         self.needs_teacher = any(loss.needs_teacher for loss in self.terms)
         self.needs_hidden = any(loss.pairs for loss in self.terms)
         self.reads: set[Reads] = {loss.reads for loss in self.terms} - {"none"}
 
     def layers(self, side: int) -> set[int]:
-        """The layers whose projections are wanted: of the student for `side` 0, of the teacher for 1."""
+        """Return the layers whose projections are compared: of the student for `side` 0, of the teacher for 1."""
         return {pair[side] for loss in self.terms if loss.attends for pair in loss.pairs}
 
     def sums(self, student: Outputs, teacher: Outputs | None, places: Places) -> dict[str, Tensor]:
-        """Each loss, summed over a micro-batch, outside of autocast."""
+        """Return each loss summed over a micro-batch, computed without autocast."""
         with torch.autocast(places.segment_ids.device.type, enabled=False):
             values = [loss(student, teacher, places) for loss in self.terms]
         return dict(zip(self.names, values, strict=True))
 
     def means(self, sums: Mapping[str, Tensor], counts: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Each loss per unit; `counts` are those of the whole that is averaged over, called as in a batch."""
+        """Divide each loss by its number of units; `counts` has the keys of a batch."""
         named = zip(self.names, self.terms, strict=True)
         return {name: sums[name] / max(counts[COUNTS[loss.unit]], 1) for name, loss in named}
 
     def total(self, means: Mapping[str, Tensor]) -> Tensor:
-        """The weighted sum."""
+        """Return the weighted sum of the losses."""
         terms = [weight * means[name] for name, weight in zip(self.names, self.weights, strict=True)]
         return torch.stack(terms).sum()
 
 
 def sizes_of(encoder: Encoder) -> Sizes:
-    """Sizes of an encoder that losses have to know."""
+    """Return the sizes of an encoder that losses compare."""
     return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
 def observe(
     model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: Tensor | None = None
 ) -> Outputs:
-    """Run a student or teacher and keep what losses look at.
+    """Run a student or teacher, and return the outputs that losses read.
 
     Args:
-        batch: with what `Packed.of` reads.
-        layers: those whose projections are wanted.
-        positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
-        every: (tokens,) the tokens that are not padding, if logits are wanted at all of them.
+        model: the student or teacher.
+        batch: batch that `Packed.of` reads.
+        layers: layers whose projections are recorded.
+        positions: (N,) indices of the flattened tokens at which to compute `logits`; None computes none.
+        every: (tokens,) indices of all tokens that are not padding, to compute `all_logits`; None computes none.
     """
     tokens = Packed.of(batch)
     recording = record(model.encoder, tokens, layers)
@@ -108,20 +109,23 @@ def observe(
 
 
 def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
-    """Outputs of an ensemble: the mean of its logits, whose softmax is the geometric mean of the distributions (Hinton
-    et al. 2015, section 2); nobody looks into several teachers, so the rest is the first one's."""
+    """Return the outputs of an ensemble: the mean logits, whose softmax is the geometric mean of the distributions
+    (Hinton et al. 2015, section 2). Hidden states come from the first model; losses on layers require a single
+    teacher."""
     if len(outputs) == 1:
         return outputs[0]
-    logits, all_logits = ([getattr(one, name) for one in outputs] for name in ("logits", "all_logits"))
+    logits, all_logits = (
+        [getattr(model_outputs, name) for model_outputs in outputs] for name in ("logits", "all_logits")
+    )
     return replace(outputs[0], logits=_mean(logits), all_logits=_mean(all_logits))
 
 
 def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:
-    given = [tensor.float() for tensor in tensors if tensor is not None]
-    return torch.stack(given).mean(dim=0) if given else None
+    floats = [tensor.float() for tensor in tensors if tensor is not None]
+    return torch.stack(floats).mean(dim=0) if floats else None
 
 
-def _names(classes: Sequence[str]) -> list[str]:
+def _numbered_names(classes: Sequence[str]) -> list[str]:
     return [
         name if name not in classes[:index] else f"{name}-{classes[: index + 1].count(name)}"
         for index, name in enumerate(classes)

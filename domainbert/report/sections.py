@@ -30,7 +30,7 @@ def sections(runs: Sequence[Run], most_mistakes: int = MOST) -> list[Section]:
 
 
 def _verdict(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
-    sentences = [{"title": one.title, "sentences": verdicts(one), "facts": one.facts} for one in results]
+    sentences = [{"title": result.title, "sentences": verdicts(result), "facts": result.facts} for result in results]
     data = {"verdicts": sentences, "troubles": troubles(runs, results), "runs": run_summary(runs)}
     return Section("Verdict", "verdict.html", data)
 

@@ -77,8 +77,8 @@ def systems_table(evaluation: Evaluation) -> Table:
 
 
 def _with_interval(value: float | None, bounds: Sequence[float] | None, metric: Headline, sign: str = "") -> Number:
-    shown = f" {shown_interval(bounds, metric.percent, sign)}" if bounds else ""
-    return Number(shown_score(value, metric.percent, sign) + shown, _sortable(value))
+    interval = f" {shown_interval(bounds, metric.percent, sign)}" if bounds else ""
+    return Number(shown_score(value, metric.percent, sign) + interval, _sortable(value))
 
 
 def _sortable(value: float | None) -> float:
@@ -216,16 +216,16 @@ def confusions(evaluation: Evaluation, most: int = 30) -> list[Confusion]:
 def _confusion(system: str, confusion: Mapping[str, Any], most: int) -> Confusion:
     labels, counts = confusion["labels"], confusion["counts"]
     by_frequency = sorted(range(len(labels)), key=lambda index: -sum(counts[index]) - sum(row[index] for row in counts))
-    kept = sorted(by_frequency[:most])
-    rows = [list(_cells(labels, counts[index], index, kept)) for index in kept]
-    return Confusion(system, [labels[index] for index in kept], rows, len(labels) - len(kept))
+    shown = sorted(by_frequency[:most])
+    rows = [list(_cells(labels, counts[index], index, shown)) for index in shown]
+    return Confusion(system, [labels[index] for index in shown], rows, len(labels) - len(shown))
 
 
 def _cells(
-    labels: Sequence[str], row: Sequence[float], gold: int, kept: Iterable[int]
+    labels: Sequence[str], row: Sequence[float], gold: int, shown: Iterable[int]
 ) -> Iterator[tuple[str, int, str]]:
     total = sum(row) or 1
-    for column in kept:
+    for column in shown:
         share = row[column] / total
         text = f"{row[column]:,.1f}".removesuffix(".0") if row[column] else ""
         tip = f"gold {labels[gold]}, predicted {labels[column]}\n{text or 0} ({100 * share:.1f} % of the row)"

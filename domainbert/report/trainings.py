@@ -109,5 +109,5 @@ def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str
 
 def _thin_out(steps: list[int], best: int | None) -> list[int]:
     """Keep every n-th step, the last step and the best step."""
-    every = -(-len(steps) // _MOST_POINTS)
-    return [step for number, step in enumerate(steps) if number % max(every, 1) == 0 or step in (best, steps[-1])]
+    stride = -(-len(steps) // _MOST_POINTS)
+    return [step for number, step in enumerate(steps) if number % max(stride, 1) == 0 or step in (best, steps[-1])]

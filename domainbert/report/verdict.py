@@ -77,7 +77,9 @@ def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str
         for stage in run.stages:
             messages += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
     listed = "\n".join(messages)
-    return messages + [warning for one in evaluations for warning in one.warnings if warning not in listed]
+    return messages + [
+        warning for evaluation in evaluations for warning in evaluation.warnings if warning not in listed
+    ]
 
 
 def _reason(reason: object) -> str:

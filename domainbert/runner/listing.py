@@ -153,7 +153,7 @@ def inspect_stage(folder: Path) -> StageSeen:
     status, started = read_status(folder), _modified(folder / STATUS)
     function = str(status.get("stage", ""))
     try:
-        left, manifest = read_state(folder)
+        folder_state, manifest = read_state(folder)
         if manifest is not None:
             return _finished(folder, manifest)
     except _BROKEN as error:
@@ -164,10 +164,12 @@ def inspect_stage(folder: Path) -> StageSeen:
         return StageSeen(folder.name, function, "running", _progress(folder), "", started, seconds)
     state, reason = str(status.get("state", "")), " ".join(str(status.get("reason", "")).split())
     if state in ("failed", "stopped"):
-        why = f"{reason or 'no reason given'}; {left}"
+        why = f"{reason or 'no reason given'}; {folder_state}"
+    elif folder_state == UNSEALED:
+        state, why = "damaged", folder_state
     else:
-        state, why = ("damaged", left) if left == UNSEALED else ("killed", f"killed, or its machine went down; {left}")
-    resume_command = str(status.get("go_on", "")) if left == INTERRUPTED else ""
+        state, why = "killed", f"killed, or its machine went down; {folder_state}"
+    resume_command = str(status.get("go_on", "")) if folder_state == INTERRUPTED else ""
     return StageSeen(folder.name, function, state, why, resume_command, started)
 
 

@@ -159,12 +159,12 @@ class _Reading:
             if job is not None:
                 self.jobs[name] = job
 
-    def add_checks(self, stages: Mapping[str, Node], given: Node | None) -> None:
+    def add_checks(self, stages: Mapping[str, Node], settings: Node | None) -> None:
         """Insert the automatic checks before the trainings."""
         from domainbert.stages.implied_checks import ReadStage, implied_checks
 
         read = {name: ReadStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()}
-        for check in list(implied_checks(read, given)):
+        for check in list(implied_checks(read, settings)):
             names = list(self.jobs)
             earlier = names[: names.index(check.before)]
             node = replace(check.node, value={**check.node.value, "stage": Node("check", check.node.where)})

@@ -32,29 +32,29 @@ def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
     Raises:
         DomainbertError: an option has no value, or a flag has a value and takes none.
     """
-    typed, rest = Typed(), list(arguments)
-    while rest:
-        word = rest.pop(0)
+    typed, remaining = Typed(), list(arguments)
+    while remaining:
+        word = remaining.pop(0)
         if word in ("-h", "--help"):
             typed.flags["help"] = None
         elif word in ("-c", "--config"):
-            typed.files.append(_value(word, rest))
+            typed.files.append(_value(word, remaining))
         elif not word.startswith("--"):
             typed.words.append(word)
         else:
-            _take_option(word, rest, flags, typed)
+            _take_option(word, remaining, flags, typed)
     return typed
 
 
-def _take_option(word: str, rest: list[str], flags: Mapping[str, str], typed: Typed) -> None:
-    name, equals, given = word.removeprefix("--").partition("=")
+def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], typed: Typed) -> None:
+    name, equals, inline_value = word.removeprefix("--").partition("=")
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
     takes = "optional" if name.endswith(".help") else flags.get(name)
-    without_value = not equals and (not rest or rest[0].startswith("--"))
+    without_value = not equals and (not remaining or remaining[0].startswith("--"))
     if takes == "none" and equals:
-        raise DomainbertError(f"--{name}: found '{given}'; expected no value")
+        raise DomainbertError(f"--{name}: found '{inline_value}'; expected no value")
     bare = takes == "none" or (takes == "optional" and without_value)
-    value = None if bare else given if equals else _value(word, rest)
+    value = None if bare else inline_value if equals else _value(word, remaining)
     if name.endswith(".help"):
         typed.help_of = (name.removesuffix(".help"), value)
     elif takes is not None:
@@ -63,7 +63,7 @@ def _take_option(word: str, rest: list[str], flags: Mapping[str, str], typed: Ty
         typed.options.append((name, value or ""))
 
 
-def _value(option: str, rest: list[str]) -> str:
-    if not rest or rest[0].startswith("--"):
+def _value(option: str, remaining: list[str]) -> str:
+    if not remaining or remaining[0].startswith("--"):
         raise DomainbertError(f"{option}: expected a value after it")
-    return rest.pop(0)
+    return remaining.pop(0)

@@ -29,7 +29,7 @@ def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[st
 
 
 def stage_facts(
-    stage: str, kind: type, settings: Settings, inputs: Mapping[str, str], keys: Mapping[str, str] | None = None
+    stage: str, cls: type, settings: Settings, inputs: Mapping[str, str], keys: Mapping[str, str] | None = None
 ) -> Freshness:
     """Return everything that decides what a stage writes.
 
@@ -40,14 +40,14 @@ def stage_facts(
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
     contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
     config = replace_strings(settings.plain, {**contents, **settings.references})
-    speed_only = {*marked(kind, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
+    speed_only = {*marked(cls, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
     facts = {name: fact for name, fact in flatten(config).items() if not _is_below(name, speed_only)}
     if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
         facts.pop("trainer", None)
     text = json.dumps(config, ensure_ascii=False)
     facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
-    order = {name: list(settings.plain[name]) for name in marked(kind, ORDERED)}
+    order = {name: list(settings.plain[name]) for name in marked(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
     return Freshness({**facts, **order}, {*defaults, *order})
 

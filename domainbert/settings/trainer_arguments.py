@@ -114,8 +114,8 @@ def _problem(name: str, node: Node) -> str | None:
     if name in REFUSED:
         return REFUSED[name]
     if name in WORDS:
-        fits = value is None or value in WORDS[name]
-        return None if fits else f"found {node.shown()}; {nearest(str(value), WORDS[name])}"
+        is_valid = value is None or value in WORDS[name]
+        return None if is_valid else f"found {node.shown()}; {nearest(str(value), WORDS[name])}"
     if name not in _TYPES and name not in trainer_arguments():
         return f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
     try:

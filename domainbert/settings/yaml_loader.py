@@ -84,15 +84,15 @@ class Dumper(yaml.SafeDumper):
 
 def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
     """Replace PyYAML's YAML 1.1 rules: `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date, `=` an error."""
-    dropped = {_PREFIX + kind for kind in ("bool", "int", "float", "timestamp", "value")}
-    kept = {
+    dropped = {_PREFIX + tag for tag in ("bool", "int", "float", "timestamp", "value")}
+    resolvers = {
         first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]
         for first, entries in target.yaml_implicit_resolvers.items()
     }
-    target.yaml_implicit_resolvers = kept
-    for kind, pattern in _PLAIN.items():
-        whole = re.compile(f"^(?:{pattern.pattern})$")
-        target.add_implicit_resolver(_PREFIX + kind, whole, list("tTfF" if kind == "bool" else "-+.0123456789"))
+    target.yaml_implicit_resolvers = resolvers
+    for tag, pattern in _PLAIN.items():
+        full_pattern = re.compile(f"^(?:{pattern.pattern})$")
+        target.add_implicit_resolver(_PREFIX + tag, full_pattern, list("tTfF" if tag == "bool" else "-+.0123456789"))
 
 
 _use_yaml_1_2_scalars(Loader)

@@ -70,7 +70,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
 
     Raises:
         DomainbertError: a loss cannot compare teacher and student (named by its index); the corpus has another
-            vocabulary; rows are longer than the positions of a model; a teacher lacks the head that a loss reads.
+            vocabulary; rows are longer than the positions of a model; a teacher has no head that a loss reads.
     """
     import lightning
 

@@ -1,9 +1,10 @@
-"""`distill-task`: a smaller model learns a task from fine-tuned models, also on text without labels."""
+"""The stage `distill-task`: train a student for a task with fine-tuned teachers, on labelled and unlabelled text."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,51 +32,51 @@ class DistillTask(LabelledTraining):
     """Settings of `distill-task`."""
 
     teachers: Annotated[list[ModelPath], Items()] = field(metadata=TRAINED_MODEL)
-    """Fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged, for losses that
-    read no hidden layers."""
+    """Fine-tuned model folders for the same labels. The logits of several teachers are averaged, for losses that do not
+    read hidden layers."""
 
     losses: Annotated[list[LossConfig], Items()]
-    """Losses of the student, whose weighted sum is minimised; each is logged. Where none looks at what is predicted, as
-    in TinyBERT's intermediate stage, the last epoch is kept, and `patience` ends nothing."""
+    """Losses of the student; their weighted sum is minimised, and each is logged. If no loss reads predictions, as in
+    TinyBERT's intermediate stage, the last epoch is kept and `patience` has no effect."""
 
     model: ModelPath | None = field(default=None, metadata=TRAINED_MODEL)
-    """Model folder that the student starts from, such as one that `distill` wrote; its vocabulary may be another one
-    where the losses compare predictions and there is a `cache`, but not for parsers and answers to questions. None
-    makes the student of the first teacher."""
+    """Model folder that the student starts from, such as the output of `distill`. With a `cache` and only losses on
+    predictions, its vocabulary may differ from the teachers', except for parsing and question answering. None derives
+    the student from the first teacher."""
 
     student: StudentConfig = StudentConfig()
-    """Architecture of a student that is made of the first teacher, and what it takes over."""
+    """Architecture of a student derived from the first teacher, and the weights that it copies."""
 
     unlabelled: CorpusConfig | None = None
-    """Text of the domain, cut into sentences."""
+    """Unlabelled text of the domain, which is split into sentences."""
 
     max_unlabelled: PositiveInt | None = 20_000
-    """Sentences of it that are taken, drawn at random; None takes all."""
+    """Largest number of sentences to draw from `unlabelled` at random; None takes all."""
 
     unlabelled_batch_size: BatchSize = 64
-    """Sentences of an optimiser step beside those of the training set."""
+    """Number of unlabelled sentences in an optimiser step, in addition to `batch_size`."""
 
     cache: str | None = None
-    """Folder, made if there is none, where the teachers' logits are kept in half precision, by teacher and text, so
-    that each is asked once for all epochs, seeds, ensembles and runs; None asks them at every step. A teacher that is
-    asked before reads windows of its own length."""
+    """Folder for teacher logits in half precision, by teacher and text; created if it does not exist. Each teacher then
+    runs once for all epochs, seeds, ensembles and runs, on windows of the length that it was trained with. None runs
+    the teachers in every step."""
 
     top_k: PositiveInt = 64
-    """Logits of each word or text that the cache keeps; the other labels share what is left evenly."""
+    """Number of logits per word or text in the cache; the other labels share the remaining probability equally."""
 
     max_length: Length | None = None
-    """Tokens of a window, [CLS] and [SEP] included; longer inputs are read in overlapping windows. None takes what the
-    student has positions for, but not more than its teachers were trained on."""
+    """Tokens of a window, including [CLS] and [SEP]; longer inputs are split into overlapping windows. None takes the
+    positions of the student, but at most the length with which its teachers were trained."""
 
     unfreeze_every: Count = 0
-    """Optimiser steps after which one layer more learns, from the top, the head first and the embeddings last; 0 lets
-    all learn from the start."""
+    """Optimiser steps after which one more layer is trained, from the head down to the embeddings; 0 trains all layers
+    from the start."""
 
     trainer: dict[str, Any] | None = None
-    """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
+    """Further arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student is said once and has positions for a window, and that the task can be taught."""
+        """Check that the settings fit together and that the task supports the losses, the cache and unlabelled text."""
         super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: found with model; expected only one of them")
@@ -95,11 +96,11 @@ class DistillTask(LabelledTraining):
                 raise DomainbertError(
                     f"losses[{number}]: found positions: all; expected positions: predicted (all is for distill)"
                 )
-        if self.cache is not None and not self.task.distillation.has_logits:
-            raise DomainbertError(
-                f"cache: found a folder, but {self.task.name} has no logit for each label; expected null"
-            )
         if self.cache is not None:
+            if not self.task.distillation.has_logits:
+                raise DomainbertError(
+                    f"cache: found a folder, but {self.task.name} has no logit for each label; expected null"
+                )
             check_whole("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")
@@ -107,15 +108,15 @@ class DistillTask(LabelledTraining):
 
 @stage
 def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, Any]:
-    """Distil fine-tuned models into a smaller one on a labelled task, and keep the epoch that is best on validation.
+    """Distil fine-tuned models into a smaller model for a labelled task, and keep the epoch that is best on validation.
 
-    The student may read text without labels beside the training set: its teachers say what they make of it. Methods in
-    several stages are this one run several times, each with its losses, the next from the folder of the one before.
-    `losses: [HardTargets]` trains the same student without a teacher. `out` is as for `finetune`.
+    The student can also learn the predictions of its teachers on unlabelled text. For a method with several steps, run
+    this stage once per step, each with its own losses and the model of the previous step. `losses: [HardTargets]`
+    trains the same student without a teacher. `out` has the same files as for `finetune`.
 
     Raises:
-        DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,
-            by its place in the list; a student with another vocabulary and losses that compare pieces, or no cache.
+        DomainbertError: a file is invalid; teachers have other labels; a loss cannot compare student and teacher (named
+            by its index); or the student has another vocabulary, with losses on layers or without a cache.
     """
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
@@ -124,12 +125,12 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
-    lesson = _Lesson(settings, inputs, teachers, text, validation)
-    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, lesson.train_seed)
+    train_seed = partial(_train_seed, settings, inputs, teachers, text, validation)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
 
 
 def check_arguments(given: Given) -> None:
-    """Check the labelled files, and that teachers and student are of the task."""
+    """Check the labelled files, and that teachers and student are models for the task."""
     for number, path in enumerate(given["teachers"]):
         given.check_task(f"teachers[{number}]", path, given["task"].name)
         given.check_pairs(f"teachers[{number}]", path)
@@ -140,62 +141,57 @@ def check_arguments(given: Given) -> None:
 
 
 def _check_vocabularies(given: Given) -> None:
-    """Note different vocabularies of student and teachers that are there, where the task can compare no others."""
-    named = [*(given["teachers"] if given["model"] is None else [given["model"], *given["teachers"]])]
-    found: list[str | None] = []
-    for path in named:
+    """Report different vocabularies of existing models if the task cannot compare such models."""
+    paths = [*([] if given["model"] is None else [given["model"]]), *given["teachers"]]
+    fingerprints: list[str | None] = []
+    for path in paths:
         folder = given.opened(path) if given.there(path) else None
-        found.append(None)
-        with suppress(DomainbertError):  # one that cannot be read has been told
-            found[-1] = None if folder is None else folder.tokenizer().fingerprint
+        fingerprints.append(None)
+        with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
+            fingerprints[-1] = None if folder is None else folder.tokenizer().fingerprint
     with given.under("model"):
-        need_one_vocabulary(given["task"], given["losses"], given["model"] is not None, found)
+        need_one_vocabulary(given["task"], given["losses"], given["model"] is not None, fingerprints)
 
 
-@dataclass(frozen=True)
-class _Lesson:
-    """Data that the students of all seeds learn from."""
+def _train_seed(
+    settings: DistillTask,
+    inputs: Inputs,
+    teachers: Teachers,
+    text: TransferText,
+    validation: Labelled[Any],
+    seed: int,
+    folder: Path,
+) -> dict[str, Any]:
+    from domainbert.distillation.on_task import TaskDistillation, TransferData
 
-    settings: DistillTask
-    inputs: Inputs
-    teachers: Teachers
-    text: TransferText
-    validation: Labelled[Any]
-
-    def train_seed(self, seed: int, folder: Path) -> dict[str, Any]:
-        """Train a student, and write it to its folder."""
-        from domainbert.distillation.on_task import TaskDistillation, TransferData
-
-        settings, inputs = self.settings, self.inputs
-        model = None if settings.model is None else inputs.model(settings.model)
-        module = TaskDistillation(
-            self.teachers,
-            settings.task,
-            settings.losses,
-            model=model,
-            student=settings.student,
-            unfreeze_every=settings.unfreeze_every,
-            optim=settings.optim,
-            schedule=settings.schedule,
-            seed=seed,
-            dropout=settings.dropout,
-            activation_checkpointing=settings.activation_checkpointing,
-        )
-        data = TransferData(
-            settings.task,
-            self.text.labelled,
-            self.validation,
-            unlabelled=self.text.sentences,
-            unlabelled_batch_size=settings.unlabelled_batch_size,
-            model=self.teachers.predictors[0].tokenizer if model is None else model,
-            batch_size=settings.batch_size,
-            max_length=settings.max_length,
-            num_workers=settings.num_workers,
-        )
-        data.resolve(module, "fit")
-        label, reads = f"distill-task seed {seed}", bool(module.losses.reads)  # else the last epoch is kept
-        result = fit_labelled(label, module, data, settings, folder, keeps_best=reads)
-        facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}
-        base = settings.model or settings.teachers[0]
-        save_seed(folder, module, settings, "Distilled", facts, result, base)
-        return result
+    model = None if settings.model is None else inputs.model(settings.model)
+    module = TaskDistillation(
+        teachers,
+        settings.task,
+        settings.losses,
+        model=model,
+        student=settings.student,
+        unfreeze_every=settings.unfreeze_every,
+        optim=settings.optim,
+        schedule=settings.schedule,
+        seed=seed,
+        dropout=settings.dropout,
+        activation_checkpointing=settings.activation_checkpointing,
+    )
+    data = TransferData(
+        settings.task,
+        text.labelled,
+        validation,
+        unlabelled=text.sentences,
+        unlabelled_batch_size=settings.unlabelled_batch_size,
+        model=teachers.predictors[0].tokenizer if model is None else model,
+        batch_size=settings.batch_size,
+        max_length=settings.max_length,
+        num_workers=settings.num_workers,
+    )
+    data.resolve(module, "fit")
+    predicts = bool(module.losses.reads)  # otherwise validation cannot choose an epoch
+    result = fit_labelled(f"distill-task seed {seed}", module, data, settings, folder, keeps_best=predicts)
+    facts = {"teachers": ", ".join(map(str, settings.teachers)), "seed": seed}
+    save_seed(folder, module, settings, "Distilled", facts, result, settings.model or settings.teachers[0])
+    return result

@@ -1,10 +1,10 @@
-"""Checks of the settings of a stage, and of the files they name, before any stage has run. Free of torch.
+"""Checks of the settings of a stage, and of the files that they name, before any stage runs. Imports no torch.
 
-The metadata of a setting declare that the stage opens a tokenizer or a model there (`settings.schema.TOKENIZER`). What
-else can be tried without the outputs of earlier stages, the module of a stage tries in `check_arguments(given: Given)`.
-`domainbert <stage>`, `run`, `run --dry-run` and `tune` do both before the first stage runs.
+Fields of the settings declare in their metadata whether they name a tokenizer or a model (`settings.schema.opens`). A
+stage module does further checks that need no output of earlier stages in `check_arguments(given: Given)`. `domainbert
+<stage>`, `run`, `run --dry-run` and `tune` run both before the first stage.
 
-Labelled files are read as a whole, so that an error in their last line is told, too: about 0.3 s for a megabyte.
+Labelled files are read to their end, which takes about 0.3 s per megabyte, so that every error is reported.
 """
 
 from __future__ import annotations
@@ -33,63 +33,65 @@ if TYPE_CHECKING:
 
 @dataclass
 class Given:
-    """Arguments of a stage before it runs, and the problems that were found in them.
+    """Arguments of a stage before it runs, and the problems found in them.
 
-    A check leaves what an earlier stage has yet to write, and takes the path from the argument at `key` unless told.
+    Checks skip paths that an earlier stage has not written yet. The default path of a check is the argument at `key`.
     """
 
     arguments: Mapping[str, Any]
-    """All of them but `out`, defaults included."""
+    """All arguments except `out`, including defaults."""
 
     makers: Mapping[str, Given] = field(default_factory=dict)
-    """Arguments of the earlier stages that have yet to run, by the paths in their folders that are named here."""
+    """Arguments of earlier stages that have not run yet, by each path in their output that these arguments name."""
 
     inputs: Inputs = field(default_factory=Inputs)
-    """Opens what the arguments name; the stage continues with it."""
+    """Inputs that the checks open; the stage reuses them."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """Dotted keys, and the problems at them."""
+    """Pairs of a dotted key and the problem of the argument there."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
 
     def get(self, name: str) -> Any:
-        """An argument; None if the stage has none of that name."""
+        """Return an argument; None if the stage has no argument of this name."""
         return self.arguments.get(name)
 
     def maker(self, path: Path) -> Given | None:
-        """Arguments of the earlier stage that has yet to write a path; None if the path is there already."""
+        """Return the arguments of the stage that has yet to write `path`; None if no stage writes it."""
         return self.makers.get(str(path))
 
     def there(self, path: LabelledSet | None) -> bool:
-        """True if an argument names something that no earlier stage has yet to write."""
-        return path is not None and all(self.maker(one) is None for one in paths_of(path))
+        """Return whether `path` is set and no earlier stage has yet to write it."""
+        return path is not None and all(self.maker(file) is None for file in paths_of(path))
 
     @contextmanager
     def under(self, key: str) -> Iterator[None]:
-        """Note what a `DomainbertError` says, as problems of the argument that they begin with, or of that at `key`.
+        """Record the problems of a `DomainbertError`: under the argument whose name begins the problem, else under
+        `key`.
 
-        An empty key stands for all arguments together.
+        An empty `key` refers to the arguments as a whole.
         """
         try:
             yield
         except DomainbertError as error:
             for problem in error.problems:
-                begin, _, rest = problem.partition(": ")
-                named = begin == key or begin in self.arguments
-                is_file = begin == str(self.get(begin))  # that is called like the argument
-                self.problems.append((begin, rest) if named and not is_file else (key, problem))
+                name, _, rest = problem.partition(": ")
+                is_argument = name == key or name in self.arguments
+                is_file = name == str(self.get(name))  # a file with the name of an argument
+                self.problems.append((name, rest) if is_argument and not is_file else (key, problem))
 
-    def check_declared(self, kind: type) -> None:
-        """Note what is wrong with the inputs that a dataclass of settings declares, and packages that are missing."""
-        for key, expected in opens(kind).items():
+    def check_declared(self, settings_class: type) -> None:
+        """Check the tokenizers and models that `settings_class` declares, and that required packages are
+        installed."""
+        for key, expected in opens(settings_class).items():
             paths = self[key] if isinstance(self[key], list) else [self[key]]
             for number, path in enumerate(paths):
-                place = f"{key}[{number}]" if isinstance(self[key], list) else key
+                path_key = f"{key}[{number}]" if isinstance(self[key], list) else key
                 if expected == "tokenizer":
-                    self.check_tokenizer(place, path)
+                    self.check_tokenizer(path_key, path)
                 else:
-                    self.check_model(place, path, trained=expected == "trained model")
+                    self.check_model(path_key, path, trained=expected == "trained model")
         for key, value in self.arguments.items():
             if isinstance(value, CorpusConfig) and value.near_duplicate_threshold is not None:
                 self.check_installed(f"{key}.near_duplicate_threshold", ["datasketch"], "near-duplicates")
@@ -98,22 +100,19 @@ class Given:
                 need_logger(name)
 
     def check_installed(self, key: str, packages: Sequence[str], extra: str) -> None:
-        """Note missing packages that a setting needs, or that a stage needs where the key is empty."""
+        """Report missing packages that a setting needs, or the stage if `key` is empty; `extra` installs them."""
         missing = [name for name in packages if not is_installed(name)]
         if missing:
             self.problems.append((key, needs_package(", ".join(missing), extra)))
 
     def check_tokenizer(self, key: str, path: Path | None) -> None:
-        """Note a tokenizer folder that cannot be read."""
+        """Report a tokenizer folder that cannot be read."""
         if path is not None and self.there(path):
             with self.under(key):
                 self.inputs.tokenizer(path)
 
     def check_model(self, key: str, path: Path | None, trained: bool = True) -> None:
-        """Note a model folder whose family, labels or tokenizer cannot be read, or that cannot learn.
-
-        An exported folder has no weights, and is enough where `trained` is false.
-        """
+        """Report a model folder that cannot be read; an exported folder, which has no weights, only if `trained`."""
         if path is None or not self.there(path):
             return
         with self.under(key):
@@ -125,17 +124,18 @@ class Given:
             folder.tokenizer()
 
     def check_task(self, key: str, path: Path | None = None, wanted: str | None = None) -> None:
-        """Note a model, there or yet to be made, that has no head for a task, or one for another than `wanted`."""
+        """Report a model that has no head for a task or, if `wanted` is set, is for another task than `wanted`."""
         path = path or self[key]
         with self.under(key):
-            found = self.task_of_model(path)
-            if found == "":
+            task = self.task_of_model(path)
+            if task == "":
                 raise DomainbertError(f"{path} has {NO_TASK_HEAD}")
-            if found is not None and wanted is not None and found != wanted:
-                raise DomainbertError(f"{path} is for {found}; expected {wanted}")
+            if task is not None and wanted is not None and task != wanted:
+                raise DomainbertError(f"{path} is for {task}; expected {wanted}")
 
     def task_of_model(self, path: Path) -> str | None:
-        """Name of the task that a model is for, empty for one without a head of such; None where that is not told."""
+        """Return the task of a model, "" for a model without a head for a task, or None if the task is not known
+        yet."""
         maker = self.maker(path)
         if maker is None:
             if (folder := self.opened(path)) is None:
@@ -145,98 +145,98 @@ class Given:
         task, model = maker.get("task"), maker.get("model")
         if isinstance(task, TaskConfig):
             return task.name
-        if task is None and "prepared" in maker.arguments:  # it learns from text without labels
+        if task is None and "prepared" in maker.arguments:  # pretraining
             return ""
         return maker.task_of_model(model) if task is None and model is not None else None
 
     def check_pairs(self, key: str, path: Path | None = None) -> None:
-        """Note a tokenizer, of a model or alone, that frames no pairs of texts where the task reads such."""
+        """Report a tokenizer without a template for pairs if the task reads pairs."""
         path = path or self[key]
         if path is None or not self.there(path) or not self["task"].reads_pairs:
             return
         folder = self.opened(path)
-        with suppress(DomainbertError):  # one that cannot be read has been told
+        with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
             tokenizer = self.inputs.tokenizer(path) if folder is None else folder.tokenizer()
             with self.under(key):
                 tokenizer.template.extra(pair=True)
 
     def check_max_length(self, encoder: EncoderConfig | None) -> None:
-        """Note a window or row that is longer than the encoder's positions, where its architecture is known."""
+        """Report a window or row that is longer than the positions of the encoder, if its architecture is known."""
         with self.under("max_length"):
             check_length(last_length(self["max_length"]), encoder)
 
     def check_prepared(self, models: Mapping[str, Path]) -> None:
-        """Note corpora to come, of which the YAML tells that their rows have other lengths, or that their tokenizer is
-        not that of the models, by key, that are there."""
+        """Report corpora that an earlier stage has yet to prepare with other row lengths, or with another tokenizer
+        than the existing `models` (by key)."""
         lengths = {phase.length for phase in phases_of(self["max_length"])}
         for path in (*self["prepared"], *(self.get("held_out") or {}).values()):
             maker = self.maker(path)
             if maker is None or "tokenizer" not in maker.arguments:
                 continue
-            known = maker.get("row_lengths")
-            if known is not None and not lengths <= set(known):
-                wrong, have = (", ".join(map(str, sorted(one))) for one in (lengths - set(known), known))
-                self.problems.append(
-                    ("max_length", f"found {wrong}; expected one of the row_lengths of {path}, {have}")
-                )
+            prepared = maker.get("row_lengths")
+            if prepared is not None and (missing := sorted(lengths - set(prepared))):
+                missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
+                found = f"found {missing_text}; expected one of the row_lengths of {path}, {prepared_text}"
+                self.problems.append(("max_length", found))
             for key, model in models.items():
                 if self.there(model) and not maker.has_tokenizer_of(model):
                     found = f"{path} is prepared with {maker['tokenizer']}, which is not the tokenizer of {model}"
                     self.problems.append((key, f"{found}; expected tokenizer: {model} in prepare"))
 
     def has_tokenizer_of(self, model: Path) -> bool:
-        """Whether the tokenizer at `tokenizer` is that of a model; not, if it is yet to be trained."""
+        """Return whether the argument `tokenizer` is the tokenizer of a model; False if it is still to be trained."""
         maker, folder = self.maker(self["tokenizer"]), self.opened(model)
         if maker is not None:
             return "vocab_size" not in maker.arguments
         try:
-            own = self.inputs.tokenizer(self["tokenizer"])
-            return folder is None or folder.tokenizer().fingerprint == own.fingerprint
+            tokenizer = self.inputs.tokenizer(self["tokenizer"])
+            return folder is None or folder.tokenizer().fingerprint == tokenizer.fingerprint
         except DomainbertError:
-            return True  # which is told where they are checked
+            return True  # other checks report unreadable tokenizers
 
     def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
-        """Note more layers to freeze than the encoder has, where its architecture is known."""
+        """Report `frozen_layers` beyond the layers of the encoder, if its architecture is known."""
         frozen = self["frozen_layers"]
         if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
             self.problems.append(("frozen_layers", above_layers(frozen, size)))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
-        """The architecture of a model folder that an argument names, as far as YAML and files tell it."""
+        """Return the architecture of a model that an argument names; None if it is not known yet."""
         if path is None:
             return None
         maker = self.maker(path)
         if maker is None:
             folder = self.opened(path)
             return None if folder is None else folder.config
-        if "student" in maker.arguments:  # it is computed with the teacher
+        if "student" in maker.arguments:  # the architecture depends on the teacher
             return None
-        own: EncoderConfig | None = maker.get("encoder")
-        return own or maker.encoder_of(maker.get("init_from")) or maker.encoder_of(maker.get("model"))
+        encoder: EncoderConfig | None = maker.get("encoder")
+        return encoder or maker.encoder_of(maker.get("init_from")) or maker.encoder_of(maker.get("model"))
 
     def check_training_files(self) -> None:
-        """Note errors in a training or validation set, and labels of validation that training does not have."""
-        known = self.labels_of_training()
-        if known is not None:
+        """Report errors in the training and validation sets, and validation labels that the training set does not
+        have."""
+        labels = self.labels_of_training()
+        if labels is not None:
             with self.under("task"):
-                self["task"].check_labels(known)
+                self["task"].check_labels(labels)
         self.check_labelled("train", self["task"])
-        self.check_labelled("validation", self["task"], known)
+        self.check_labelled("validation", self["task"], labels)
 
     def labels_of_training(self) -> tuple[str, ...] | None:
-        """The labels that a stage's models know, from its training set; None where that is not told yet."""
+        """Return the labels of the training set; None if they are not known yet."""
         if self.get("train") is None or self.get("task") is None or not self.there(self["train"]):
             return None
         try:
             labels = [self.inputs.labels(self["task"], file) for file in files_of(self["train"])]
         except DomainbertError:
-            return None  # which is told where the file is checked
+            return None  # `check_labelled` reports the error
         return tuple(sorted(set().union(*labels)))
 
     def check_labelled(self, key: str, task: TaskConfig | None, known: tuple[str, ...] | None = None) -> None:
-        """Note errors in a labelled file, and labels beside the `known` ones of training, where these are known.
+        """Report errors in a labelled set, and labels outside `known`, the labels of the training set, if given.
 
-        Nothing is checked where no task says how the file is read.
+        Nothing is checked without a task, which defines the format of the files.
         """
         if task is None or not self.there(self[key]):
             return
@@ -249,7 +249,7 @@ class Given:
                 self.problems += [(key, problem) for problem in error.problems]
 
     def opened(self, path: Path) -> ModelFolder | None:
-        """Facts of a model folder; None where `check_model` has said that it cannot be read."""
+        """Open a model folder; return None if it cannot be read, which `check_model` reports."""
         try:
             return self.inputs.model(path)
         except DomainbertError:

@@ -1,4 +1,4 @@
-"""`evaluate`, which alone opens the test set: scores with intervals, paired comparison, error slices."""
+"""The stage `evaluate`: score models on a test set, with intervals, paired comparisons and error slices."""
 
 from __future__ import annotations
 
@@ -36,26 +36,27 @@ class Evaluate:
     """Settings of `evaluate`."""
 
     models: dict[str, ModelPath] = field(metadata=ORDERED)
-    """Names and model folders, also exported ones or an `.onnx` file in one; a folder that `finetune` wrote with
-    several seeds counts as one system, the mean of its `seed-*` models. The first is compared with each other one."""
+    """Model folders by system name; exported folders or their `.onnx` files also work. A folder that `finetune` wrote
+    with several seeds is one system, the mean of its `seed-*` models. The first system is compared with each other
+    system."""
 
     task: TaskConfig
-    """Task to score (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`."""
+    """Task (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`."""
 
     test: LabelledSet
-    """Labelled test set, as `train` of `finetune`; nothing else reads it."""
+    """Labelled test set, like `train` of `finetune`. Only `evaluate` and `check` read it."""
 
     train: Path | None = None
-    """Training set, for tasks that score what occurs in it apart from what does not: entities, by words and type."""
+    """Training set, for tasks with separate scores of seen and unseen items: entities, by words and type."""
 
     bootstrap_resamples: Annotated[int, Range(100, 1_000_000)] = 2000
-    """Number of times that the documents are drawn for the intervals."""
+    """Number of bootstrap resamples of the documents for the intervals."""
 
     seed: Seed = 0
-    """Seed of that draw."""
+    """Seed of the resampling."""
 
     def __post_init__(self) -> None:
-        """Check the names of the models, and that the task reads a training set if there is one."""
+        """Check the names of the models, and that the task uses a training set if there is one."""
         problems = Problems("evaluate")
         if not self.models:
             problems.add("models: empty; expected at least one name with a model folder")
@@ -73,18 +74,18 @@ class Evaluate:
 
 @stage
 def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
-    """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
+    """Score fine-tuned models on a test set, with 95 % intervals, and compare the first model with each other model.
 
-    docs/reference/evaluation.md defines the scores of each task. Intervals come from resampling documents (sentences
-    where the file marks no documents) and seeds. Size and speed of each system's first model are measured on the first
-    512 texts of the test set, or as many as take some seconds; pieces per word on all of it,
-    punctuation apart, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/`
-    model cards with these scores, to be copied, and `draws.json`, the headline in every resample, by which `report`
-    compares systems that were evaluated apart.
+    docs/reference/evaluation.md defines the scores of each task. Intervals resample documents (sentences if the file
+    marks no documents) and seeds. The size and speed of the first model of each system are measured on the first 512
+    texts of the test set, or fewer if they take more than some seconds; pieces per word are counted on the whole test
+    set, without punctuation, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`,
+    `cards/` (model cards with these scores, to be copied), and `draws.json`, the headline score in every resample, with
+    which `report` compares systems of different evaluations.
 
     Raises:
-        DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
-            training did not have, or a number of scored entities that is not that of the file.
+        DomainbertError: a folder has no model or a model for another task; the test set cannot be read or has a label
+            that training did not have; or the number of scored entities differs from the file.
     """
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import confusion_lines, cost_lines
@@ -106,25 +107,25 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     summary["warnings"] += weak_teachers(settings.models, costs, task.headline)
     for name, cost in costs.items():
         summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
-    how = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
-    write_json(out / "draws.json", {"drawn": how, "systems": summary.pop("draws", {})}, as_is=True)
+    drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
+    write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, as_is=True)
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     names = ", ".join(path_of(file).name for file in files_of(settings.test))
     write_cards(out / "cards", settings.models, task, names, summary["systems"])
-    costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
+    costs_text = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""
-    drawn = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
-    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {drawn}"
+    resampled = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
+    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled}"
     confused = confusion_lines(summary["systems"])
-    print("\n".join(["", title, "", *scoring.lines(summary), *confused, "", *costs_told]))
-    systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
+    print("\n".join(["", title, "", *scoring.lines(summary), *confused, "", *costs_text]))
+    systems = {name: scoring.brief(scores) for name, scores in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 
 def _score_models(
     out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, inputs: Inputs
 ) -> dict[str, dict[str, Any]]:
-    """Predict the test set with every model; measure the costs of each system's first side by side."""
+    """Predict the test set with every model, and measure the costs of the first model of each system side by side."""
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 
@@ -133,7 +134,7 @@ def _score_models(
         for seed, folder in seeds.items():
             opened = inputs.model(folder)
             predictor = load_predictor(opened, "32-true")
-            _check_kind(system, folder, predictor.task.name, task)
+            _check_task_name(system, folder, predictor.task.name, task)
             _check_settings(system, task.evaluation.settings_from_model_config(predictor.runtime.fields), task)
             with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
                 predictor.on_predicted = progress.advance
@@ -154,7 +155,7 @@ def open_test(
     train: Path | None,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> Scoring:
-    """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
+    """Read a test set, and `train` as in `Evaluate`; raise `DomainbertError` if a file cannot be read."""
     from domainbert.tasks.task import scoring_of
 
     training = None if train is None else read(task, train)
@@ -162,58 +163,59 @@ def open_test(
 
 
 def check_arguments(given: Given) -> None:
-    """Check the models that are there, the test set, and that the training of each model has its labels."""
+    """Check the existing models, the test set, and that the training set of each model has the labels of the test
+    set."""
     task, models = given["task"], given["models"]
     for name, path in models.items():
-        known = None
+        labels = None
         with given.under(f"models.{name}"):
-            known = _labels_known(given, name, path)
-        if known is not None:
+            labels = _labels_of_model(given, name, path)
+        if labels is not None:
             with given.under("task"):
-                task.check_labels(known)
-        given.check_labelled("test", task, known)
+                task.check_labels(labels)
+        given.check_labelled("test", task, labels)
     given.check_labelled("train", task)
 
 
-def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
-    """The labels that a system knows: of its folder, which is checked, or of the training to come, if that tells."""
+def _labels_of_model(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
+    """Check a system, and return its labels; None if a later training has yet to determine them."""
     maker, task = given.maker(path), given["task"]
     if maker is not None:
-        if (found := given.task_of_model(path)) is not None:
-            _check_kind(name, path, found, task)
-        learnt = maker.get("task")
-        if isinstance(learnt, TaskConfig) and learnt.reads_pairs != task.reads_pairs:
-            found, wanted = (("pairs" if one.reads_pairs else "single texts") for one in (task, learnt))
-            raise DomainbertError(f"task: reads {found}; expected {wanted}, which models.{name} is trained on")
-        if isinstance(learnt, type(task)):
-            _check_settings(name, vars(learnt), task)
+        if (task_name := given.task_of_model(path)) is not None:
+            _check_task_name(name, path, task_name, task)
+        training = maker.get("task")
+        if isinstance(training, TaskConfig) and training.reads_pairs != task.reads_pairs:
+            found, expected = (("pairs" if config.reads_pairs else "single texts") for config in (task, training))
+            raise DomainbertError(f"task: reads {found}; expected {expected}, which models.{name} is trained on")
+        if isinstance(training, type(task)):
+            _check_settings(name, vars(training), task)
         labels_of_training = maker.labels_of_training()
         return None if labels_of_training is None else task.read_labels(labels_of_training)
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)
         opened = given.inputs.model(folder)
-        _check_kind(name, folder, given.task_of_model(folder), task)
+        _check_task_name(name, folder, given.task_of_model(folder), task)
         _check_settings(name, task.evaluation.settings_from_model_config(opened.fields), task)
         labels = opened.labels
     return tuple(task.known_labels(labels))
 
 
-def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) -> None:
-    if found != task.name:
-        kind = f"is for {found}" if found else "has no trained task head"
-        raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
+def _check_task_name(system: str, folder: Path, task_name: str | None, task: TaskConfig) -> None:
+    if task_name != task.name:
+        found = f"is for {task_name}" if task_name else "has no trained task head"
+        raise DomainbertError(f"models.{system}: {folder} {found}; expected {task.name}")
 
 
 def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
-    """Raise `DomainbertError` where the task has other settings than the `training` of a system, as far as it tells."""
-    usual = defaults_of(type(task))
+    """Raise `DomainbertError` if a setting of the task differs from `training`, the known settings of a system."""
+    defaults = defaults_of(type(task))
     for setting in (*task.evaluation.training_settings, *task.evaluation.saved_settings):
-        found = getattr(task, setting)
-        if setting in task.evaluation.saved_settings and found == usual[setting]:
+        value = getattr(task, setting)
+        if setting in task.evaluation.saved_settings and value == defaults[setting]:
             continue
-        if setting in training and training[setting] != found:
+        if setting in training and training[setting] != value:
             raise DomainbertError(
-                f"task.{setting}: found {found!r}, but {system} was trained with {training[setting]!r}, which "
+                f"task.{setting}: found {value!r}, but {system} was trained with {training[setting]!r}, which "
                 "changes the scores; expected the same"
             )
 
@@ -231,17 +233,17 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
 
 
 def _folders_of(name: str, folder: Path) -> dict[str, Path]:
-    """The model folders of a system by the name of the seed; a single model is called "model"."""
+    """Return the model folders of a system by seed name; a single model has the name "model"."""
     from domainbert.models.folder import read_seeds
 
-    check_sealed(folder, "seed-*/config.json")  # a seed without it would be left out
+    check_sealed(folder, "seed-*/config.json")  # otherwise an unfinished seed would be left out
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
     if (folder / "seeds.json").is_file():
         listed = [seed for value in read_seeds(folder).values() if isinstance(value, dict) for seed in value]
-        if lost := [seed for seed in listed if not (folder / seed / "config.json").is_file()]:
+        if missing := [seed for seed in listed if not (folder / seed / "config.json").is_file()]:
             raise DomainbertError(
-                f"models.{name}: {folder}: seeds.json lists {', '.join(lost)}; expected a model folder for each seed"
+                f"models.{name}: {folder}: seeds.json lists {', '.join(missing)}; expected a model folder for each seed"
             )
     seeds = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_by_number)
     if not seeds:

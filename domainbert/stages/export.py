@@ -37,7 +37,7 @@ from transformers import AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained(".")
 session = onnxruntime.InferenceSession("model.onnx")
 encoded = tokenizer(["A text.", "Another one."], padding=True, return_tensors="np")
-names = [one.name for one in session.get_inputs()]
+names = [each.name for each in session.get_inputs()]
 (output,) = session.run(None, {name: encoded.get(name, 0 * encoded["input_ids"]) for name in names})"""
 
 
@@ -121,7 +121,7 @@ def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check that the packages for ONNX are installed, and the labelled file."""
+    """Check that the packages for ONNX are installed, and check the labelled file."""
     given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     maker, task = given.maker(given["model"]), given["task"]
     if maker is not None:

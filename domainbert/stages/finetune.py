@@ -1,4 +1,4 @@
-"""`finetune`: a labelled task, from a model folder or from random weights, with several seeds."""
+"""The stage `finetune`: train a model for a labelled task, from a model folder or random weights, once per seed."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ class Finetune(LabelledTraining):
     """Settings of `finetune`."""
 
     model: ModelPath
-    """Model folder; or, with `init: random` and an `encoder`, a tokenizer folder."""
+    """Model folder; with `init: random` and an `encoder`, a tokenizer folder."""
 
     init: Literal["pretrained", "random"] = "pretrained"
-    """`pretrained` starts from the model's weights, `random` from none: the honest baseline."""
+    """`pretrained` starts from the weights of the model; `random`, the baseline, from random weights."""
 
     encoder: EncoderConfig | None = None
-    """Architecture for `init: random`; None takes the model's own."""
+    """Architecture for `init: random`; None takes the architecture of the model."""
 
     max_length: Length | None = None
-    """Tokens of a window, [CLS] and [SEP] included; longer inputs are read in overlapping windows. None takes what the
-    encoder has positions for; those beyond the rows of its pretraining were never trained, so give that length here if
-    inputs are longer."""
+    """Tokens of a window, including [CLS] and [SEP]; longer inputs are split into overlapping windows. None takes all
+    positions of the encoder. Positions beyond the row length of its pretraining are untrained: if inputs are longer,
+    set the row length here."""
 
     frozen_layers: Count | None = None
-    """The embeddings and so many layers above them do not learn; 0 freezes the embeddings alone, None nothing."""
+    """Freeze the embeddings and the lowest `frozen_layers` layers; 0 freezes only the embeddings, None nothing."""
 
     adversarial: AdversarialConfig | None = None
-    """The loss once more, with the word embeddings of each text moved to where it rises fastest; None leaves it out."""
+    """Adversarial training: a second loss, with the word embeddings of each text moved in the direction of the steepest
+    increase; None disables it."""
 
     r_drop: RDropConfig | None = None
-    """Each text is read twice, and the two predictions are drawn to each other; None reads it once."""
+    """R-Drop: run each text twice and penalise different predictions; None disables it."""
 
     def __post_init__(self) -> None:
-        """Check that an encoder is of use, and that it has positions for a window."""
+        """Check that the settings fit together, and that the task and the encoder support them."""
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
             raise DomainbertError("adversarial, r_drop: found with strategy: fsdp; expected another strategy")
@@ -72,13 +73,13 @@ class Finetune(LabelledTraining):
 def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
     """Fine-tune a model on a labelled task, and keep the epoch that is best on validation.
 
-    `out` gets a model folder for each seed (`seed-1`, ...), and `seeds.json` that names the best. Seeds that are
-    finished there with the same settings and inputs are kept, and one that has checkpoints of them resumes from the
-    newest; one of other settings is trained again.
+    `out` gets a model folder for each seed (`seed-1`, ...), and `seeds.json`, which names the best seed. Seeds that are
+    finished with the same settings and inputs are kept; a seed with checkpoints of the same settings and inputs resumes
+    from the newest; a seed with other settings is trained again.
 
     Raises:
-        DomainbertError: anything wrong with the labelled files; a validation label that training does not have;
-            `max_length` beyond the encoder's positions.
+        DomainbertError: a labelled file is invalid; a validation label is not in the training set; `max_length` exceeds
+            the positions of the encoder.
     """
     from domainbert.tasks.task import read_task
 
@@ -88,7 +89,7 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
 
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
-    """The first items of the first seed's training as the model reads them, for `--show`; nothing is written."""
+    """Return the first training items of the first seed as the model reads them, for `--show`; write nothing."""
     from domainbert.tasks.showing import shown_items
     from domainbert.tasks.task import read_task
     from domainbert.tokenization.extend import with_tokens
@@ -131,8 +132,8 @@ def _train_seed(
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
 
-    random = settings.init == "random" and settings.encoder is not None
-    model = settings.model if random else inputs.model(settings.model)
+    has_encoder = settings.init == "random" and settings.encoder is not None  # then `model` is a tokenizer folder
+    model = settings.model if has_encoder else inputs.model(settings.model)
     module = FineTuning(
         model,
         settings.task,
@@ -151,7 +152,7 @@ def _train_seed(
         settings.task,
         train,
         validation,
-        model=inputs.tokenizer(settings.model) if random else model,
+        model=inputs.tokenizer(settings.model) if has_encoder else model,
         batch_size=settings.batch_size,
         max_length=settings.max_length,
         num_workers=settings.num_workers,

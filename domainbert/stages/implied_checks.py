@@ -47,7 +47,7 @@ class _Group:
     tests: list[Node] = field(default_factory=list)
 
 
-def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Iterator[ImpliedCheck]:
+def implied_checks(stages: Mapping[str, ReadStage], check_settings: Node | None) -> Iterator[ImpliedCheck]:
     """Return the automatic checks of a recipe.
 
     A recipe gets a check for each task with its labelled sets, or a check of the corpus if it has no labelled sets. A
@@ -56,13 +56,14 @@ def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Itera
 
     Args:
         stages: the stages of the recipe in order.
-        given: settings of all checks, from the key `check` of the recipe; `check: false` disables the checks.
+        check_settings: settings of all checks, from the key `check` of the recipe; `check: false` disables the checks.
     """
     first = next((name for name, stage in stages.items() if stage.kind in _TRAIN), None)
-    if first is None or any(stage.kind == "check" for stage in stages.values()) or (given and given.value is False):
+    disabled = check_settings is not None and check_settings.value is False
+    if disabled or first is None or any(stage.kind == "check" for stage in stages.values()):
         return
     groups, before = _groups(stages), set(list(stages)[: list(stages).index(first)])
-    overrides, names = {} if given is None else given.value, set(stages)
+    overrides, names = {} if check_settings is None else check_settings.value, set(stages)
     for group in groups:
         name = _free("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)
@@ -121,15 +122,15 @@ def _reading_key(task: Any) -> tuple[type, str]:
 
 def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:
     """Return the labelled sets and the window of a group, and its model if it exists before the first training."""
-    given = group.node.value
-    sets = {name: given[name] for name in ("train", "validation")}
+    training = group.node.value
+    sets = {name: training[name] for name in ("train", "validation")}
     tests = [test for node in group.tests for test in (node.value if isinstance(node.value, list) else [node])]
     if tests:
         sets["test"] = tests[0] if len(tests) == 1 else Node(tests, tests[0].where)
-    settings = {"task": given["task"], "labelled": Node(sets, group.node.where)}
-    settings |= {"max_length": given["max_length"]} if "max_length" in given else {}
-    exists = "model" in given and _referred_stages(given["model"]) <= before
-    return settings | ({"tokenizer": given["model"]} if exists else {})
+    settings = {"task": training["task"], "labelled": Node(sets, group.node.where)}
+    settings |= {"max_length": training["max_length"]} if "max_length" in training else {}
+    exists = "model" in training and _referred_stages(training["model"]) <= before
+    return settings | ({"tokenizer": training["model"]} if exists else {})
 
 
 def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:

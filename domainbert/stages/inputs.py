@@ -57,12 +57,12 @@ class Inputs:
 
         return self._once(("tokenizer", str(path)), [path], lambda: load_tokenizer(path))
 
-    def labelled(self, task: TaskConfig, given: LabelledSet) -> Labelled[Any]:
+    def labelled(self, task: TaskConfig, labelled_set: LabelledSet) -> Labelled[Any]:
         """Read the items of a labelled set, see `read_set`.
 
         Up to 16 MB of files are kept in memory; beyond that, the least recently used are dropped and read again.
         """
-        return read_set(task, given, self._file)
+        return read_set(task, labelled_set, self._file)
 
     def labels(self, task: TaskConfig, file: Single) -> Mapping[str, FoundLabel]:
         """Find the labels in a labelled file, see `find_labels`."""

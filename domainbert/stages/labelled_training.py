@@ -1,4 +1,4 @@
-"""Training on labelled text, a model for each seed: the settings and the seeds of `finetune` and `distill-task`."""
+"""Training on labelled text, one model per seed: common code of `finetune` and `distill-task`."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledTraining(Training):
-    """Settings of a training on labelled text."""
+    """Common settings of `finetune` and `distill-task`."""
 
     task: TaskConfig
-    """Task to learn (`Ner`, `Classification`, ...), and the format of its files."""
+    """Task (`Ner`, `Classification`, ...), and the format of its files."""
 
     train: LabelledSet
-    """Labelled training set; its labels are those the model will know. A file, or {text: FILE, label: FILE} with a text
-    and its label in each line, or a list of these."""
+    """Labelled training set; the model gets its labels. A file; or {text: FILE, label: FILE} with a text and its label
+    in each line; or a list of these."""
 
     validation: LabelledSet
-    """Labelled set by which the epoch is chosen. The test set has no place here."""
+    """Labelled set that selects the epoch; never the test set."""
 
     batch_size: BatchSize = 32
-    """Labelled sentences or texts of an optimiser step, over all devices."""
+    """Labelled sentences or texts per optimiser step, over all devices."""
 
     max_epochs: Epochs = 10
     """Passes over the training set."""
@@ -54,36 +54,37 @@ class LabelledTraining(Training):
     """Epochs without improvement on validation after which training stops; None never stops early."""
 
     select_by: str | None = None
-    """Validation metric by which epoch and seed are chosen, such as `accuracy`, or `loss`; None takes the task's
-    headline."""
+    """Validation metric that selects epoch and seed, such as `accuracy`, or `loss`; None takes the task's headline
+    metric."""
 
     dropout: Dropout | None = None
-    """Dropout of the model that learns, during this stage; the model folder keeps its own. None leaves it as it is; a
-    ModernBERT as it is published has none."""
+    """Dropout during this stage; the config of the saved model keeps its own value. None takes the value of the config,
+    which is 0 in published ModernBERT models."""
 
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
     """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""
 
     schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1)
-    """Learning rate over the steps."""
+    """Learning-rate schedule."""
 
     averaging: AveragingConfig | None = None
-    """An average of the weights over the steps is validated, and kept, in their place; None keeps them as they are."""
+    """Average of the weights over the steps, which is validated and saved instead of the last weights; None disables
+    it."""
 
     seeds: Seeds = field(default=(1,), metadata=PARTS)
-    """Seeds, one training each: of new weights, the order and the dropout. If others are asked for, those that are
-    finished are kept, and only new ones are trained; the folder of one that is dropped is removed."""
+    """Seeds of new weights, data order and dropout; one training per seed. If the seeds change, finished seeds are
+    kept, new seeds are trained, and the folders of seeds that are no longer listed are deleted."""
 
     micro_batch_size: BatchSize | None = field(default=None, metadata=SPEED_ONLY)
-    """Labelled sentences or texts a device computes at once; None takes its share of the batch."""
+    """Labelled sentences or texts that a device computes at once; None takes its share of the batch."""
 
     checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
-    """Optimiser steps between checkpoints; None writes one every ten minutes. One is written after each epoch (of a
-    large model not after each, if saving takes more than a twentieth of the time) and when a signal ends the training,
-    too."""
+    """Optimiser steps between checkpoints; None writes one every ten minutes. A checkpoint is also written when a
+    signal ends the training, and after each epoch (less often if saving a large model takes more than a twentieth of
+    the time)."""
 
     def __post_init__(self) -> None:
-        """Check what the settings have to be together, and that the task has the metric."""
+        """Check that the settings fit together and that the task has the metric."""
         _ = self.chosen_by
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
@@ -98,16 +99,16 @@ class LabelledTraining(Training):
 
     @property
     def chosen_by(self) -> Headline:
-        """The metric by which epoch and seed are chosen; `DomainbertError` names those of the task."""
+        """Return the metric that selects epoch and seed; raise `DomainbertError` if the task does not have it."""
         return self.task.headline if self.select_by is None else self.task.validation_metric(self.select_by)
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the weights are spread over the devices."""
+        """Whether the weights are sharded over the devices."""
         return (self.trainer or {}).get("strategy") == "fsdp"
 
     def averages(self, num_steps: int) -> list[Averaging]:
-        """The average of the weights over a training of `num_steps`, if one is asked for."""
+        """Return the callback that averages the weights over `num_steps` steps, or [] without averaging."""
         from domainbert.training.averaging import Averaging
 
         return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]
@@ -120,15 +121,18 @@ def train_seeds(
     headline: Headline,
     train: Callable[[int, Path], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
+    """Train each seed that is not finished, and write the best seed on validation to `seeds.json`.
 
     Args:
-        out: the folder of the stage; a seed has `seed-N` there, and once all are trained, seeds that are not asked for
-            any more lose theirs.
-        seeds: those that are asked for.
-        made_from: what the stage makes its output from; a seed that was trained from anything else is trained again.
-        headline: the metric by which seeds are compared.
-        train: trains one seed into its folder, and gives what `fit_labelled` gives.
+        out: folder of the stage. Each seed has a folder `seed-N`; folders of other seeds are deleted after the
+            training.
+        seeds: seeds to train.
+        made_from: facts that determine the output of the stage; a seed trained with other facts is trained again.
+        headline: metric that compares the seeds.
+        train: trains a seed into a folder, and returns the result of `fit_labelled`.
+
+    Returns:
+        Mean validation score, best seed, warnings, and the result of each seed.
     """
     made_from = made_from.without("seeds")
     rows = [_train_seed(out / f"seed-{seed}", seed, made_from, train) | {"seed": seed} for seed in seeds]
@@ -137,8 +141,8 @@ def train_seeds(
     name, best = f"validation_{headline.key}", list(by_seed)[headline.best(scores)]
     if process_rank() == 0:
         _remove_others(out, seeds)
-        how = {"best": best, "metric": headline.monitor, "direction": headline.direction}
-        write_json(out / "seeds.json", {**how, name: by_seed})
+        selection = {"best": best, "metric": headline.monitor, "direction": headline.direction}
+        write_json(out / "seeds.json", {**selection, name: by_seed})
     warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
     return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
@@ -146,7 +150,7 @@ def train_seeds(
 def _train_seed(
     folder: Path, seed: int, made_from: Freshness, train: Callable[[int, Path], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Result of a seed's training, of this one or of one that was finished before."""
+    """Train a seed unless it is finished; return its result."""
     import lightning
 
     result, reason = made_from.look(folder / FINISHED)
@@ -154,34 +158,35 @@ def _train_seed(
         print(f"{folder.name}: already finished")
         return result
     if process_rank() == 0:
-        _begin(folder, made_from, reason)
+        _prepare_folder(folder, made_from, reason)
     lightning.seed_everything(seed, verbose=False)
     result = train(seed, folder)
     if process_rank() == 0:
-        # without times: equal trainings, equal files
+        # no times: equal trainings write equal files
         made_from.record(folder / FINISHED, result, record_outputs(folder, looks=False))
         remove_progress(folder)
     return result
 
 
-def _begin(folder: Path, made_from: Freshness, reason: str) -> None:
-    """Clear the folder of a seed unless it has the progress of the same training, and note whose progress it holds."""
-    note = folder / FOLDER / MADE_FROM
+def _prepare_folder(folder: Path, made_from: Freshness, reason: str) -> None:
+    """Delete the folder of a seed unless it has checkpoints with the same facts, and record the facts for its
+    checkpoints."""
+    record = folder / FOLDER / MADE_FROM
     if not reason and any(folder.glob(f"{FOLDER}/step-*")):
-        begun, reason = made_from.look(note)
-        reason = reason or ("" if begun is not None else f"{note.name} is missing")
+        recorded, reason = made_from.look(record)
+        reason = reason or ("" if recorded is not None else f"{record.name} is missing")
     if reason:
         print(f"{folder.name}: {reason}; training again", flush=True)
         shutil.rmtree(folder)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    made_from.record(note, {}, outputs={})
+    record.parent.mkdir(parents=True, exist_ok=True)
+    made_from.record(record, {}, outputs={})
 
 
 def _remove_others(out: Path, seeds: Sequence[int]) -> None:
-    """Remove the folders of other seeds: a reader takes every `seed-N` for one that was asked for."""
+    """Delete the folders of other seeds, because readers take every `seed-N` for a current seed."""
     for folder in sorted(out.glob("seed-*")):
-        named = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
-        if named and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
+        is_other = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
+        if is_other and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
             print(f"{folder.name}: removed, because seeds no longer lists it")
             shutil.rmtree(folder)
 
@@ -194,11 +199,20 @@ def fit_labelled(
     out: Path,
     keeps_best: bool = True,
 ) -> dict[str, Any]:
-    """Train as `fit` does, and leave the weights of the best epoch on validation in the module; of the last one where
-    nothing is to be predicted. `TrainingFailed` if the model of that epoch says nothing finite.
+    """Train with `fit`, and load the weights of the best epoch on validation into the module.
+
+    Args:
+        label: name of the training in messages.
+        module, data: model and data.
+        settings: settings of the stage.
+        out: folder for checkpoints and logs.
+        keeps_best: False keeps the last epoch, for losses that do not train predictions.
 
     Returns:
-        The facts of every training; `best_epoch`; `warnings`, if the training came to nothing.
+        Facts of the training, `best_epoch`, and `warnings` about a training without success.
+
+    Raises:
+        TrainingFailed: the logits of the kept epoch are not finite.
     """
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, fit
@@ -212,8 +226,8 @@ def fit_labelled(
     row = fitted.validation
     if row["step"] in module.unusable:
         raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
-    which = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
-    print(f"{label}: {which}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
+    choice = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
+    print(f"{label}: {choice}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
     task = module.task
     warnings = [] if best is None else task.fitting.warnings(task, module.validation, row)
     if best is not None:
@@ -231,14 +245,20 @@ def save_seed(
     result: dict[str, Any],
     base: Path | None,
 ) -> None:
-    """Write the model folder of a seed; every process has to call it, the first one writes.
+    """Write the model folder of a seed; every process must call it.
 
-    `kind` ("Fine-tuned" or "Distilled") and `facts`, beside labels and score, are for the model card, and so is `base`,
-    the model that it started from; `result` is from `fit_labelled`.
+    Args:
+        folder: folder of the seed.
+        module: trained model.
+        settings: settings of the stage.
+        kind: "Fine-tuned" or "Distilled", for the model card.
+        facts: additional rows of the model card.
+        result: result of `fit_labelled`.
+        base: model from which the training started, for the model card.
     """
     headline, scores = settings.chosen_by, result["validation"]
     score = scores[headline.key]
-    known = {
+    rows = {
         "labels": ", ".join(module.task.labels),
         **facts,
         "best epoch": result["best_epoch"],
@@ -250,4 +270,4 @@ def save_seed(
     scored = Result(settings.task.title, names, "validation", headline.key, headline.name, score)
     title = f"{kind} domain model"
     head = card_head(title, settings.task.pipeline_tag, settings.card, base, results=[scored])
-    module.save_pretrained(folder, model_card(title, f"{kind} with domainbert.", known, usage, head), scores)
+    module.save_pretrained(folder, model_card(title, f"{kind} with domainbert.", rows, usage, head), scores)

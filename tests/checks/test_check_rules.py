@@ -133,7 +133,7 @@ def test_no_sentence_has_an_entity(tmp_path: Path) -> None:
         row["tags"] = ["O"] * len(row["tags"])
     result, _ = looked_at(tmp_path, rows, "Ner")
     assert list(result["findings"]) == ["only-one-label"] and len(result["errors"]) == 1
-    assert result["errors"][0].startswith("only-one-label: none of the 240 sentences of train has an entity;")
+    assert result["errors"][0].startswith("only-one-label: the 240 sentences of train have no entities;")
 
 
 def test_all_classes_are_one(tmp_path: Path) -> None:

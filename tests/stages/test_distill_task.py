@@ -121,7 +121,7 @@ def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path, capsys):
     asked = run(runs, f"{task}-asked", task, losses, **changes)
     capsys.readouterr()
     cached = run(runs, f"{task}-cached", task, losses, cache=cache, **changes)
-    assert re.search(r"ask teacher 1 of 1: ([\d,]+)/\1 \(100 %\) tokens", capsys.readouterr().err)
+    assert re.search(r"run teacher 1 of 1: ([\d,]+)/\1 \(100 %\) tokens", capsys.readouterr().err)
     (folder,) = (tmp_path / "cache").glob("[!.]*")
     assert np.load(folder / "logits.npy").dtype == np.float16
     assert_close(asked, cached)
@@ -267,7 +267,7 @@ def short_teacher(folder, short):
 
 
 def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
-    with pytest.raises(DomainbertError, match="is for classification; expected a model of the task"):
+    with pytest.raises(DomainbertError, match="is for classification; expected ner"):
         run(runs, "wrong-task", "ner", teachers=[runs / "classification-pretrained"])
     with pytest.raises(DomainbertError, match=r"losses\[0\]: found positions: all; expected"):
         run(runs, "wrong-positions", "ner", [SoftTargets(positions="all")])

@@ -276,7 +276,7 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
         runs.finetune("finetune-exported", "ner", model=tagger_folder)
     task = NerTask(load_tagger(tagger_folder, "32-true").labels)
     with pytest.raises(
-        DomainbertError, match=r"teachers: .*export-ner is exported for ONNX Runtime; expected a folder"
+        DomainbertError, match=r"teachers: .*export-ner is exported for ONNX Runtime; expected a model folder"
     ):
         load_teachers([tagger_folder], task, "32-true", None, 0)
     with pytest.raises(

@@ -235,7 +235,7 @@ def test_a_teacher_of_single_texts_teaches_no_pairs(vocabularies: Folders, tmp_p
     facts = {TASK_KEY: "classification"}
     save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
     assert load_teachers([tmp_path], ClassificationTask(LABELS), "32-true", None, 4).usual_length == 48
-    with pytest.raises(DomainbertError, match="reads single texts; expected a model of pairs of texts"):
+    with pytest.raises(DomainbertError, match="reads single texts; expected a model that reads pairs of texts"):
         load_teachers([tmp_path], pair_task(), "32-true", None, 4)
 
 

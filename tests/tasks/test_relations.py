@@ -506,7 +506,9 @@ def test_a_teacher_that_reads_other_markers_is_refused(vocabularies: Folders, tm
     assert load_teachers([tmp_path], task_of("text"), "32-true", None, 4).usual_length == 48
     others = task_of("tokens"), task_of(format=RelationFormat(head_markers=("{", "}")))
     for student, markers in zip(others, (" ".join(ADDED), "{ } [[ ]]"), strict=True):
-        wanted = f"reads texts with << >> [[ ]] around the entities; expected a model of texts with {markers} around"
+        wanted = (
+            f"reads texts with << >> [[ ]] around the entities; expected a model that reads texts with {markers} around"
+        )
         with pytest.raises(DomainbertError, match=re.escape(wanted)):
             load_teachers([tmp_path], student, "32-true", None, 4)
 

@@ -48,7 +48,7 @@ class LabelledFacts:
     """Contents of the files to write, if the set was split."""
 
     division: str
-    """Sentence that states the split and its reason; empty if the files are used as they are."""
+    """Sentence that states the split and its reason; empty if the files already are three sets."""
 
     @property
     def recognising(self) -> Recognising[Any]:

@@ -69,11 +69,11 @@ def find_splits(path: Path) -> Splits:
         raise DomainbertError(f"{path}: {_describe_missing(entries)}; {_EXPECTED}")
     sets = {split: _one_set(path, split, files) for split, files in files_by_split.items()}
     used = {entry for files in files_by_split.values() for entry in files}
-    left = tuple(entry.name for entry in entries if entry not in used)
+    unused = tuple(entry.name for entry in entries if entry not in used)
     validation, test = sets.get("validation"), sets.get("test")
     if test is None:
         validation, test = None, validation
-    return Splits(sets["train"], validation, test, left)
+    return Splits(sets["train"], validation, test, unused)
 
 
 def _words(path: Path) -> list[str]:
