@@ -143,7 +143,7 @@ def test_lists_of_labels_are_names_or_numbers_in_all_files() -> None:
     for name, labels in {"names": '["up", "down"]', "numbers": "[1]"}.items():
         Path(f"{name}.jsonl").write_text(f'{{"text": "a", "labels": {labels}}}\n')
     files = [Path("names.jsonl"), Path("numbers.jsonl")]
-    said = "1 labels (1 1); labels are numbers without names (label_names gives them some)"
+    said = "1 labels (1 1); labels are numbers without names (set label_names)"
     assert read_set(MultiLabel(), files[1]).describe().endswith(said)
     with pytest.raises(DomainbertError, match=r"^numbers\.jsonl: labels are numbers without names, but names\.jsonl"):
         read_set(MultiLabel(), files)

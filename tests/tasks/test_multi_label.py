@@ -85,7 +85,7 @@ def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: 
     [
         (["trade"], {}, r"a.jsonl:1: 'labels' is \"trade\"; expected a list"),
         ([["a"], ["a", "a"]], {}, r"a.jsonl:2: label 'a' twice; expected it once"),
-        ([[0, 1, 0]], {}, r"a.jsonl:1: label '0' twice; expected it once \(label_names says what 0 and 1 stand for"),
+        ([[0, 1, 0]], {}, r"a.jsonl:1: label '0' twice; expected it once \(label_names defines the meaning of 0 and 1"),
         ([["a"], [1]], {}, "a.jsonl:2: 'labels' is 1, a number; expected a string as in line 1"),
         ([["a "]], {}, "a.jsonl:1: 'labels' is \"a \"; expected visible characters and no white space around them"),
         ([["rent"]], {"label_names": NAMES}, "a.jsonl:1: label \"rent\"; expected one of 'price', 'trade', 'work'"),

@@ -92,7 +92,7 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     file = read_classification(path)
     assert [text.label for text in file.texts] == ["2", "0"] == label_set(file.texts)[::-1]
     assert file.describe().endswith(
-        "2 classes (0 1, 2 1); classes are numbers without names (label_names gives them some)"
+        "2 classes (0 1, 2 1); classes are numbers without names (set label_names)"
     )
     names = ("down", "flat", "up")
     named = read_classification(path, ClassificationFormat(label_names=names))
@@ -197,7 +197,7 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ),
         (
             [(0, 5, "x"), (0, 5, "x")],
-            "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities apart from each other",
+            "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities without overlap",
         ),
         ([(0, 5, 3)], "entities[0]: label 3; expected its type as a string under 'label' or 'type'"),
         ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected character offsets"),
@@ -250,7 +250,7 @@ def test_exports_of_doccano(tmp_path: Path) -> None:
     assert read_ner(write(tmp_path / "a.jsonl", [newer])).sentences[0].tags == ["O", "B-x"]
     older = write(tmp_path / "b.jsonl", [{"id": 1, "text": "A loan", "label": [[2, 6, "x"]]}])
     with pytest.raises(
-        DomainbertError, match=r"no key 'entities'; .*\(entity_key names another one, such as 'label' in"
+        DomainbertError, match=r"no key 'entities'; .*\(set entity_key, for example to 'label' for"
     ):
         read_ner(older)
     assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]

@@ -133,7 +133,7 @@ def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask
 def test_a_training_that_came_to_nothing_is_told(task: ParsingTask) -> None:
     items = [Sentence(list("abcd"), [2, 0, 4, 2], list("wxyz"), ["_"] * 4, [], 1, 0)]
     (warning,) = task.fitting.warnings(task, items, {"uas": 0.5})
-    assert "UAS 50.0 on validation, while the word beside it as head of every word gets 50.0" in warning
+    assert "UAS 50.0 on validation, while an adjacent word as head of every word gets 50.0" in warning
     assert task.fitting.warnings(task, items, {"uas": 0.6}) == []
 
 

@@ -78,7 +78,7 @@ def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
         ([asked("x", [("1889", 3)], is_impossible=True)], "question 'x': 1 answers and is_impossible true; expected"),
         ([asked("x", [], is_impossible=1)], "question 'x': 0 answers and is_impossible 1; expected"),
         ([{**GOOD[0], "question": " "}], "question 'a': 'question' is empty; expected a non-empty string"),
-        ([{**GOOD[0], "answers": ["1889"]}], "question 'a': an answer is no object; expected one with 'text' and"),
+        ([{**GOOD[0], "answers": ["1889"]}], "question 'a': an answer is not an object; expected an object with 'text' and"),
         ([{**GOOD[0], "answers": None}], "question 'a': 'answers' is null; expected a list"),
         ([{**GOOD[0], "id": 3}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is 3; expected a string"),
         ([GOOD[0], GOOD[2], GOOD[0]], "question 'a' again; expected each id once"),
@@ -135,7 +135,7 @@ def test_a_test_set_of_several_files_has_each_id_once(tmp_path: Path) -> None:
     for name in "ab":  # rows without an id are called by their line
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROW) + "\n")
     files = read_set(QuestionAnswering(), [tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
-    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: question '1' is also at .*a\.jsonl:1; expected ids that"):
+    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: question '1' is also at .*a\.jsonl:1; expected unique ids"):
         AnswerScoring(QuestionAnswering(), files)
 
 

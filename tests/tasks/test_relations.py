@@ -117,7 +117,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
             marked_text(row, "text", RelationFormat())
         return
     if a < c < b < d:
-        with pytest.raises(DomainbertError, match="overlap; expected entities apart from each other, or one inside"):
+        with pytest.raises(DomainbertError, match="overlap; expected entities without overlap, or one inside"):
             marked_text(row, "text", RelationFormat())
         return
     marked = marked_text(row, "text", RelationFormat())
@@ -134,7 +134,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
     [
         ({"text": "<< A >> B"}, r"a.jsonl:1: no entity between \[\[ and \]\]; expected one, and one between the other"),
         ({"text": "<< A >> << B >> [[ C ]]"}, "a.jsonl:1: 2 entities begin with <<; expected one"),
-        ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities apart from each other"),
+        ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities without overlap"),
         ({"text": "A B", "head": offsets(0, 1)}, "a.jsonl:1: 'tail': is missing; expected an object with start and"),
         ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': is a JSON list; expected an object"),
         (
@@ -155,7 +155,7 @@ def test_a_broken_row_is_named(tmp_path: Path, row: Any, problem: str) -> None:
 
 
 def test_markers_that_cannot_be_told_apart_are_refused() -> None:
-    with pytest.raises(DomainbertError, match="text_pair_key: relations stand in one text; expected none"):
+    with pytest.raises(DomainbertError, match="text_pair_key: relations are in a single text; expected none"):
         RelationFormat(text_pair_key="other")
     with pytest.raises(
         DomainbertError, match="head_markers, tail_markers: found '<' '>' '<' '>'; expected four visible"
@@ -337,7 +337,7 @@ def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainT
     with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is unknown to the vocabulary"):
         task_of("tokens").encode([], vocabulary, 30)
     marked = put_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
-    with pytest.raises(DomainbertError, match=r"^text 1: \[/E2\] in the text; expected it for a marker alone"):
+    with pytest.raises(DomainbertError, match=r"^text 1: \[/E2\] in the text; expected it only as a marker"):
         task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED), 30)
 
 

@@ -87,7 +87,7 @@ def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypat
     """A model of the one would be loaded as one of the other."""
     monkeypatch.setattr(own["lone"].Keyphrases, "__module__", "own.ner.config")
     with pytest.raises(
-        DomainbertError, match=r"own\.ner\.config: its folder is called ner, as that of domainbert\.tasks"
+        DomainbertError, match=r"own\.ner\.config: has the folder name ner, like domainbert\.tasks"
     ):
         task_kind("tokens", {})
 
