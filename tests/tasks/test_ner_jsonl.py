@@ -91,9 +91,7 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     path = write(tmp_path / "a.jsonl", rows)
     file = read_classification(path)
     assert [text.label for text in file.texts] == ["2", "0"] == label_set(file.texts)[::-1]
-    assert file.describe().endswith(
-        "2 classes (0 1, 2 1); classes are numbers without names (set label_names)"
-    )
+    assert file.describe().endswith("2 classes (0 1, 2 1); classes are numbers without names (set label_names)")
     names = ("down", "flat", "up")
     named = read_classification(path, ClassificationFormat(label_names=names))
     assert [text.label for text in named.texts] == ["up", "down"] and "without names" not in named.describe()
@@ -249,9 +247,7 @@ def test_exports_of_doccano(tmp_path: Path) -> None:
     }
     assert read_ner(write(tmp_path / "a.jsonl", [newer])).sentences[0].tags == ["O", "B-x"]
     older = write(tmp_path / "b.jsonl", [{"id": 1, "text": "A loan", "label": [[2, 6, "x"]]}])
-    with pytest.raises(
-        DomainbertError, match=r"no key 'entities'; .*\(set entity_key, for example to 'label' for"
-    ):
+    with pytest.raises(DomainbertError, match=r"no key 'entities'; .*\(set entity_key, for example to 'label' for"):
         read_ner(older)
     assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
     broken = write(tmp_path / "c.jsonl", [{"text": "A loan", "entities": [{"label": "x", "from": 2, "to": 6}]}])

@@ -140,9 +140,7 @@ def test_long_questions_and_answers_are_told(tokenizer: DomainTokenizer, capsys:
     examples = short.encode(items, tokenizer, 9)
     assert examples[0].windows[0].first is not None and len(examples[0].windows[0].first) == 3
     said = capsys.readouterr().out
-    assert (
-        "1 questions have more than 3 pieces and are truncated (max_question_length); the longest has 5" in said
-    )
+    assert "1 questions have more than 3 pieces and are truncated (max_question_length); the longest has 5" in said
     assert "1 of 2 answers do not fit in a window of 9 tokens: the model learns to predict no answer for them" in said
     short.encode(items[:1], tokenizer, 9)
     assert capsys.readouterr().out == "", "each question is told once"

@@ -86,9 +86,7 @@ def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any
 def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of the one would be loaded as one of the other."""
     monkeypatch.setattr(own["lone"].Keyphrases, "__module__", "own.ner.config")
-    with pytest.raises(
-        DomainbertError, match=r"own\.ner\.config: has the folder name ner, like domainbert\.tasks"
-    ):
+    with pytest.raises(DomainbertError, match=r"own\.ner\.config: has the folder name ner, like domainbert\.tasks"):
         task_kind("tokens", {})
 
 
