@@ -127,7 +127,7 @@ class Comparing:
 
 
 class Scaling(Generic[AnyTask]):
-    """Units of the outputs; those of a model folder may differ from training, as in regression."""
+    """Units of the outputs; a model folder may have other units than training, as in regression."""
 
     full_precision: ClassVar[bool] = False
     """Whether models always predict in full precision; 16-bit floats keep only about three digits."""

@@ -27,7 +27,7 @@ def steepest_move(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tens
     """Return adversarial perturbations (B, S, E) of word embeddings: epsilon g / ||g||_2, with the norm over a text.
 
     Source: Miyato et al. 2017, arXiv:1605.07725, section 3; they normalise embeddings first, while BERT normalises them
-    afterwards. Each window of a long text counts as a text. `segment_ids` (B, S) are those of `Packed`.
+    afterwards. Each window of a long text counts as a text. `segment_ids` (B, S): see `Packed`.
     """
     texts = text_numbers(segment_ids).flatten()
     squares = gradient.square().sum(dim=-1).flatten()

@@ -19,7 +19,6 @@ class AdversarialConfig:
     """L2 norm of the perturbation, over all tokens of a text."""
 
     def __post_init__(self) -> None:
-        """Check the number."""
         check_fields(self)
 
 
@@ -31,5 +30,4 @@ class RDropConfig:
     """Weight of the divergence, which is added to the losses of both predictions."""
 
     def __post_init__(self) -> None:
-        """Check the number."""
         check_fields(self)

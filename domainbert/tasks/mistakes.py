@@ -95,11 +95,9 @@ def label_marks(
 ) -> tuple[list[Mark], list[Mark]]:
     """Return gold and predicted marks of a text with one label; the negative label gets no mark."""
     kind = kind_of_label(gold, predicted, nothing)
-
-    def marks(label: str) -> list[Mark]:
-        return [] if label == nothing else [Mark(label, score=scores.get(label, 0.0), kind=kind)]
-
-    return marks(gold), marks(predicted)
+    marks = [Mark(label, score=scores.get(label, 0.0), kind=kind) for label in (gold, predicted)]
+    gold_marks, predicted_marks = ([] if mark.label == nothing else [mark] for mark in marks)
+    return gold_marks, predicted_marks
 
 
 def _places(marks: Sequence[Mark]) -> list[Stretch]:

@@ -15,6 +15,11 @@ from typing_extensions import override
 Row = Mapping[str, Any]
 
 
+def json_line(value: Row) -> str:
+    """Return an object as a line of JSON, with non-ASCII characters unescaped."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
 class PredictionWriter(ABC):
     """Writer of predictions into a folder; a context manager.
 
@@ -42,13 +47,11 @@ class PredictionWriter(ABC):
         return None
 
     def __enter__(self) -> PredictionWriter:
-        """Return the writer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file."""
         self.close()
 
 
@@ -87,4 +90,4 @@ class JsonlWriter(FileWriter):
             written[name] = value
             if name != key:
                 self.renamed[key, name] += 1
-        self.stream.write(json.dumps(written, ensure_ascii=False) + "\n")
+        self.stream.write(json_line(written))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake
+from domainbert.tasks.output import json_line
 from domainbert.tasks.predictor import Predictor
 
 Value = TypeVar("Value")
@@ -93,7 +93,7 @@ class Scoring(ABC):
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
                 row = self.row(item, prediction)
-                stream.write(row if isinstance(row, str) else _line({**(item.by if self.config.by else {}), **row}))
+                stream.write(row if isinstance(row, str) else json_line({**(item.by if self.config.by else {}), **row}))
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
         """Return the errors of a model on an item, None without errors; by default always None."""
@@ -130,7 +130,7 @@ class Scoring(ABC):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for number, mistake in sorted(mistakes, key=lambda pair: -pair[1].severity):
-                stream.write(_line({"line": self.test.where(number), "item": number, **mistake.as_json()}))
+                stream.write(json_line({"line": self.test.where(number), "item": number, **mistake.as_json()}))
 
     @property
     def tells_mistakes(self) -> bool:
@@ -215,7 +215,3 @@ class CountedScoring(Scoring):
         others = {name: name for name in self.statistics if name != headline.key}
         lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
         return lines + sliced_lines(summary, headline.of_slice, headline.percent)
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"

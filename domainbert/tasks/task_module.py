@@ -273,18 +273,18 @@ class TaskModule(TrainedModule):
 
 def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
     """Expand the embeddings in a state dict to all vocabulary entries; a state-dict hook."""
-    entries = cast(TaskModule, module).entries
-    name = "" if entries is None else f"{prefix}model.{entries.name}"
-    if entries is not None and name in state and not isinstance(state[name], DTensor):
-        state[name] = entries.whole(state[name])
+    if (entries := cast(TaskModule, module).entries) is not None:
+        name = f"{prefix}model.{entries.name}"
+        if name in state and not isinstance(state[name], DTensor):
+            state[name] = entries.whole(state[name])
 
 
 def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Reduce the embeddings in a state dict to the entries in training; the inverse of `_expand_entries`."""
-    entries = cast(TaskModule, module).entries
-    name = "" if entries is None else f"{prefix}model.{entries.name}"
-    if entries is not None and name in state and len(state[name]) == len(entries.row):
-        state[name] = entries.used(state[name])
+    if (entries := cast(TaskModule, module).entries) is not None:
+        name = f"{prefix}model.{entries.name}"
+        if name in state and len(state[name]) == len(entries.row):
+            state[name] = entries.used(state[name])
 
 
 def check_r_drop(task: Task[Any, Any]) -> None:

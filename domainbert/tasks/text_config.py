@@ -27,7 +27,6 @@ class TextTaskConfig(TaskConfig):
     `transformers` ignores the setting and uses the default of the family."""
 
     def __post_init__(self) -> None:
-        """Validate `mean_over`."""
         key, keys = self.mean_over, self.by
         if key is not None and key not in keys:
             expected = f"expected one of {listed(keys)}" if keys else "expected a key that format.by names"

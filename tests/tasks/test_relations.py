@@ -321,7 +321,9 @@ def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabular
         for number, place in ((4, 2), (5, 58), (6, 56))
     ]
     file = RelationFile(Path("a.jsonl"), items, FileKind("jsonl"))
-    found = r"2 problems\n  a.jsonl:5: the two entities and what is between them are 38 tokens; expected at most 28, as"
+    found = (
+        r"2 problems\n  a.jsonl:5: the two entities with the text between them have 38 tokens; expected at most 28, as"
+    )
     with pytest.raises(DomainbertError, match=found):
         encode_file(task_of(), file, vocabulary, 30)
     with pytest.raises(DomainbertError, match=r"^text 2: the two entities .* as max_length is 30"):

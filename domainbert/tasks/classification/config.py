@@ -85,7 +85,6 @@ class Classification(TextTaskConfig):
     """Fit a temperature on validation that divides the logits in prediction; `evaluate` reports calibration."""
 
     def __post_init__(self) -> None:
-        """Validate `mean_over`, and that classes are not balanced twice."""
         super().__post_init__()
         if self.class_weights is not None and self.balanced_sampling:
             raise DomainbertError("balanced_sampling: with class_weights it would count twice; expected one of the two")

@@ -35,7 +35,6 @@ class MultiLabelFormat(TextFormat):
     """Separator of labels in a column of CSV or TSV; surrounding white space is removed."""
 
     def __post_init__(self) -> None:
-        """Validate the keys and the separator."""
         super().__post_init__()
         if not self.separator.strip():
             raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")

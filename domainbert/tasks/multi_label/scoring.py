@@ -57,14 +57,9 @@ class MultiLabelScoring(CountedScoring):
             return None
         scores = prediction.scores
         severities = [*(1 - scores.get(label, 0.0) for label in missed), *(scores[label] for label in spurious)]
-        gold = [
-            Mark(label, score=scores.get(label, 0.0), kind=MISSED if label in missed else CORRECT)
-            for label in item.labels
-        ]
-        predicted = [
-            Mark(label, score=scores[label], kind=SPURIOUS if label in spurious else CORRECT)
-            for label in prediction.labels
-        ]
+        kinds = dict.fromkeys(missed, MISSED) | dict.fromkeys(spurious, SPURIOUS)
+        gold = [Mark(label, score=scores.get(label, 0.0), kind=kinds.get(label, CORRECT)) for label in item.labels]
+        predicted = [Mark(label, score=scores[label], kind=kinds.get(label, CORRECT)) for label in prediction.labels]
         return Mistake(item.text, gold, predicted, max(severities), item.text_pair)
 
     @override

@@ -177,8 +177,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
-        probabilities = torch.sigmoid(mean_over_windows(logits, batch))
-        metric.update(probabilities, gold)
+        metric.update(torch.sigmoid(mean_over_windows(logits, batch)), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
         """Return the labels of each text, and all probabilities."""

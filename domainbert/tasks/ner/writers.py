@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.output import FileWriter, PredictionWriter, Row
+from domainbert.tasks.output import FileWriter, PredictionWriter, Row, json_line
 
 
 class ProdigyWriter(FileWriter):
@@ -26,7 +26,7 @@ class ProdigyWriter(FileWriter):
         spans = [{"start": e["start"], "end": e["end"], "label": e["type"]} for e in result["entities"]]
         meta = {key: value for key, value in row.items() if key != self.text_key}
         task = {"text": row[self.text_key], "spans": spans, **({"meta": meta} if meta else {})}
-        self.stream.write(json.dumps(task, ensure_ascii=False) + "\n")
+        self.stream.write(json_line(task))
 
 
 class LabelStudioWriter(FileWriter):

@@ -98,7 +98,6 @@ class Parsing(TaskConfig):
     """Width of the projections for label scores."""
 
     def __post_init__(self) -> None:
-        """Validate the widths."""
         check_fields(self)
 
     @property

@@ -1,4 +1,4 @@
-"""Strict reader of treebanks in CoNLL-U and CoNLL-X, whose columns agree as far as they are read. Free of torch."""
+"""Strict reader of treebanks in CoNLL-U and CoNLL-X, which have the same relevant columns. Free of torch."""
 
 from __future__ import annotations
 

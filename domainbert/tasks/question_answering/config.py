@@ -96,7 +96,6 @@ class QuestionAnswering(TaskConfig):
     """Number of candidate answers of a prediction, best first; scores are a softmax over the candidates."""
 
     def __post_init__(self) -> None:
-        """Validate the numbers."""
         check_fields(self)
 
     @override

@@ -24,6 +24,7 @@ from domainbert.labelled.items import Labelled, Unit
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, problem_with_text, refuse, shown
 from domainbert.labelled.sets import path_of
+from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.config import QuestionAnswering, QuestionFormat
 from domainbert.tasks.question_answering.squad import read_squad
 
@@ -119,10 +120,10 @@ class QuestionFile(Labelled[Question]):
         chosen = set(units)
         items = [item for n, item in zip(self.unit_numbers, self.items, strict=True) if n in chosen]
         if self.kind != "json":
-            return "".join(f"{_json(_flat(item))}\n" for item in items)
+            return "".join(json_line(_flat(item)) for item in items)
         by_context = groupby(items, key=lambda item: item.context)
         paragraphs = [{"context": context, "qas": [_nested(item) for item in group]} for context, group in by_context]
-        return f"{_json({'version': 'v2.0', 'data': [{'title': '', 'paragraphs': paragraphs}]})}\n"
+        return json_line({"version": "v2.0", "data": [{"title": "", "paragraphs": paragraphs}]})
 
 
 def _flat(item: Question) -> Row:
@@ -133,10 +134,6 @@ def _flat(item: Question) -> Row:
 def _nested(item: Question) -> Row:
     answers = [{"text": answer.text, "answer_start": answer.start} for answer in item.answers]
     return {"id": item.id, "question": item.question, "answers": answers, "is_impossible": not answers}
-
-
-def _json(value: Row) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:

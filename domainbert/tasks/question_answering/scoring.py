@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import BOUNDARY, MISSED, SPURIOUS, Mark, Mistake
+from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.files import Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply
 from domainbert.tasks.scoring import CountedScoring
@@ -85,7 +85,7 @@ class AnswerScoring(CountedScoring):
         """Write JSONL, and answers by id as JSON, the official format."""
         super().write(path, predictions)
         answers = {item.id: reply.answer for item, reply in zip(self.test.items, predictions, strict=True)}
-        path.with_suffix(".json").write_text(json.dumps(answers, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.with_suffix(".json").write_text(json_line(answers), encoding="utf-8")
 
     @override
     def mistake(self, item: Question, prediction: Reply) -> Mistake | None:

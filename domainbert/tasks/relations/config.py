@@ -55,7 +55,6 @@ class RelationFormat(TextFormat):
         return (*self.head_markers, *self.tail_markers)
 
     def __post_init__(self) -> None:
-        """Validate that markers are distinguishable, and that there is a single text."""
         if self.text_pair_key is not None:
             raise DomainbertError("text_pair_key: relations are in a single text; expected none")
         markers = self.markers

@@ -179,8 +179,9 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return kind(labels, Reading.of_folder(fields), nothing_of_folder(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return markers, negative label, and the `problem_type` for `transformers`."""
-        return {"problem_type": "single_label_classification", **self._facts()}
+        """Return markers, negative label, and `problem_type`, if `transformers` has such a head."""
+        facts = {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
+        return facts if self.at_starts else {"problem_type": "single_label_classification", **facts}
 
     @override
     def target(self, item: RelatedEntities) -> int:
@@ -206,9 +207,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         if problems:
             raise UnreadableContents(problems)
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
-
-    def _facts(self) -> dict[str, Any]:
-        return {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
 
     def find_markers(self, content: Content) -> MarkedText:
         """Find the markers of the training set in a text."""
@@ -268,7 +266,3 @@ class StartsRelationsTask(RelationsTask):
     at_starts = True
     comparing = Comparing(class_logits_at_starts)
     teaching = StartsTeaching()
-
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the entries without `problem_type`, as `transformers` has no such classification head."""
-        return self._facts()

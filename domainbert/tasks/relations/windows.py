@@ -69,7 +69,7 @@ def relation_example(
     room = room_for_text(max_length, words.extra)
     if places.end - places.first > room:
         raise DomainbertError(
-            f"the two entities and what is between them are {places.end - places.first} tokens; expected at most "
+            f"the two entities with the text between them have {places.end - places.first} tokens; expected at most "
             f"{room}, as max_length is {max_length}"
         )
     start, stop = centred(words.first_piece, len(words.input_ids), room, places.first, places.end)
