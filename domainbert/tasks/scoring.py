@@ -67,10 +67,10 @@ class Scoring(ABC):
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
         """Predict all items, store the predictions, and write them with gold labels to `path`."""
-        known = self.config.known_labels(predictor.labels)
-        self.config.check_labels(known)
-        check_set_known(self.test, known)
-        self.labels.update(known)
+        labels = self.config.known_labels(predictor.labels)
+        self.config.check_labels(labels)
+        check_set_known(self.test, labels)
+        self.labels.update(labels)
         with told_where(self.test.place):
             predictions = self.predict(predictor)
         if len(predictions) != len(self.test.items):

@@ -34,7 +34,7 @@ class _Keys(NamedTuple):
     """Key of the words or of the text."""
     labels: str
     """Key of the tags or of the entities."""
-    of_text: bool
+    is_text: bool
     """Whether entities are character ranges of a text."""
 
 
@@ -105,7 +105,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
         problems.raise_if_any()
         line, first = export.rows[0]
         keys = _keys(f"{path}:{line}", first, format)
-        if not keys.of_text:
+        if not keys.is_text:
             raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
     return _read_entities(path, export, keys, format, problems)
 
@@ -157,7 +157,7 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
     rows = sentence_rows(path, problems, left_out)
     line, first = rows[0]
     keys = _keys(f"{path}:{line}", first, format)
-    if not keys.of_text:
+    if not keys.is_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
         file = tagged_file(path_of(path), _kind(path), table.rows, format.scheme, format.repair, table.layout)
         file.notes.left_out.update(left_out)
@@ -172,12 +172,12 @@ def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
     words, tags = list_keys(where, first, format)
     if isinstance(format.tag_column, str):
         return _Keys(words, tags, False)
-    found = [key for key in (tags, *ENTITY_KEYS) if key in first]
-    if len(found) > 1:
-        both = " and ".join(map(repr, found))
+    label_keys = [key for key in (tags, *ENTITY_KEYS) if key in first]
+    if len(label_keys) > 1:
+        both = " and ".join(map(repr, label_keys))
         raise DomainbertError(f"{where}: both {both}; expected one, or tag_column or entity_key to name it")
-    if tags not in found and (found or (format.text_key in first and words not in first)):
-        return _Keys(format.text_key, (found or ENTITY_KEYS)[0], True)
+    if tags not in label_keys and (label_keys or (format.text_key in first and words not in first)):
+        return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], True)
     return _Keys(words, tags, False)
 
 

@@ -102,7 +102,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
         self._types = sorted(predicted_types.union(label_set(self.test.items)))
         summary = super().summary(resampling)
         for name, system in summary["systems"].items():
-            scored = sum(of_type["support"] for of_type in system["per_type"].values())
+            scored = sum(type_scores["support"] for type_scores in system["per_type"].values())
             if scored != self.num_gold:
                 raise DomainbertError(
                     f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"

@@ -153,14 +153,14 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of heads, and of labels given gold heads, summed over the words."""
         grid = WordGrid(batch["example"], batch["outputs"])
-        known = grid.fill(batch["targets"][:, 0] != IGNORED)  # (E, W); false in padding
+        mask = grid.fill(batch["targets"][:, 0] != IGNORED)  # (E, W); false in padding
         heads, labels = grid.fill(batch["targets"]).clamp(min=0).unbind(2)
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
-            arcs = self.biaffine.arc_scores(words, grid.lengths)[known]
-            labelled = self.biaffine.label_scores(words, heads, known)
-            head_loss = functional.cross_entropy(arcs, heads[known], reduction="sum")
-            return head_loss + functional.cross_entropy(labelled, labels[known], reduction="sum")
+            arcs = self.biaffine.arc_scores(words, grid.lengths)[mask]
+            label_scores = self.biaffine.label_scores(words, heads, mask)
+            head_loss = functional.cross_entropy(arcs, heads[mask], reduction="sum")
+            return head_loss + functional.cross_entropy(label_scores, labels[mask], reduction="sum")
 
     def metric(self) -> Metric:
         """Return the metric of attachment scores."""
