@@ -284,7 +284,7 @@ def test_types_choose_a_layer_of_nested_entities(tmp_path):
     assert file.describe().endswith("left out: 1 entities of the type money")
     assert read_ner(path, NerFormat(types=("money",))).sentences[0].tags == ["O", "B-money", "O", "O"]
     task = Ner(format=NerFormat(types=("mony",)))
-    with pytest.raises(DomainbertError, match=r"format.types: no entity of 'mony' in training; expected some"):
+    with pytest.raises(DomainbertError, match=r"format.types: no entity of 'mony' in training; expected a type"):
         task.check_labels(label_set(read_set(task, [path, path]).items))
     Ner(format=NerFormat(types=("mony", "verb"))).check_labels(["verb"])
 
