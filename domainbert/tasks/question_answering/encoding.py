@@ -79,9 +79,9 @@ class PairEncoder:
     def encode(self, pairs: Sequence[TextPair], answers: Sequence[Sequence[Stretch]] | None) -> list[Example]:
         """Encode pairs; the question precedes each window of its context, which fills the remaining tokens.
 
-        The outputs of an example are [CLS], with index 0, and the pieces of the context. Windows advance by half of
-        their length, so one of them contains every answer of up to this length. `answers` has one or no answer per
-        pair, or is None for prediction.
+        The outputs of an example are [CLS], with index 0, and the pieces of the context. Windows advance by half of the
+        pieces that they hold, so an answer of up to this number of pieces is complete in one of them. `answers` has
+        one or no answer per pair, or is None for prediction.
         """
         contexts = list(dict.fromkeys(pair.second for pair in pairs))
         pieces = dict(zip(contexts, context_pieces(self.tokenizer, contexts), strict=True))
