@@ -45,7 +45,7 @@ def window_numbers(outputs: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
-    """Return the log-softmax of logits (N, 2) over each window; `window` (N,) are ascending indices, or of examples."""
+    """Return the log-softmax of logits (N, 2) within each window; `window` (N,): ascending indices of windows."""
     logits = logits.float()
     index = window.unsqueeze(1).expand_as(logits)
     largest = logits.new_full((int(window[-1]) + 1, 2), -torch.inf)
