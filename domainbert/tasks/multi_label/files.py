@@ -50,14 +50,8 @@ class MultiLabelFile(TextFile[LabelledText]):
     def units(self) -> list[Unit]:
         """Return the texts as units of folds, stratified by the rarest label of each text."""
         counts = label_counts(self.items)
-        return [
-            Unit(
-                text.line,
-                frozenset(text.labels),
-                min(text.labels, key=lambda label: (counts[label], label), default=""),
-            )
-            for text in self.items
-        ]
+        rarest = [min(text.labels, key=lambda label: (counts[label], label), default="") for text in self.items]
+        return [Unit(text.line, frozenset(text.labels), label) for text, label in zip(self.items, rarest, strict=True)]
 
 
 def read(config: MultiLabel, file: Readable) -> MultiLabelFile:

@@ -174,7 +174,7 @@ def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
-            yield line, f"{found}; expected the {COLUMNS} columns of CoNLL-U or CoNLL-X"
+            yield line, f"{found}; expected the {COLUMNS} of CoNLL-U or CoNLL-X"
             continue
         form, head, label = columns[FORM], columns[HEAD], columns[LABEL]
         if columns[ID] != str(number):

@@ -40,10 +40,11 @@ class Reading:
             facts = dict(fields[_KEY])
             kind = facts.pop("markers")
             keys = {name: facts.pop(name) for name in _OF_FORMAT[:2]}
-            before, after = (tuple(map(str, facts.pop(name))) for name in _OF_FORMAT[2:])
+            (before_head, after_head), (before_tail, after_tail) = (map(str, facts.pop(key)) for key in _OF_FORMAT[2:])
             if facts or kind not in ("text", "tokens") or not all(isinstance(key, str) for key in keys.values()):
                 raise ValueError(f"found {fields[_KEY]!r:.200}")
-            return cls(kind, RelationFormat(**keys, head_markers=_two(before), tail_markers=_two(after)))
+            head_markers, tail_markers = (before_head, after_head), (before_tail, after_tail)
+            return cls(kind, RelationFormat(**keys, head_markers=head_markers, tail_markers=tail_markers))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DomainbertError(f"{_KEY}: {error}; expected what finetune writes for relations") from error
 
@@ -84,8 +85,3 @@ class Reading:
         }
         if problems:
             raise UnreadableContents(problems)
-
-
-def _two(markers: Sequence[str]) -> tuple[str, str]:
-    before, after = markers
-    return before, after
