@@ -191,7 +191,7 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ([(-5, 5, "x")], "entities[0]: characters -5-5; expected a range in 0-14"),
         (
             [(0, 14, "x"), (6, 14, "y")],
-            "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities apart",
+            "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities without",
         ),
         (
             [(0, 5, "x"), (0, 5, "x")],
