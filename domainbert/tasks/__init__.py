@@ -1,1 +1,1 @@
-"""Labelled tasks: what they read, how they are encoded, learnt, decoded and scored."""
+"""Labelled tasks: reading, encoding, loss, decoding and scoring."""

@@ -47,18 +47,20 @@ class Showing(Generic[AnyTask]):
     """Targets in words, for `--show`."""
 
     def notes(self, task: AnyTask, item: Any, window: Window) -> list[tuple[str, str]]:
-        """Return for each place (k,) that the head reads in a window what it is about, and the target in words; the
-        target is empty where there is nothing to say."""
+        """Return a pair (description, target) for each position (k,) of a window that the head reads.
+
+        Both are strings; the target is empty for a position without anything to show.
+        """
         words = self.output_names(task, item)
         names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
         return [(name, self.shown_target(task, target)) for name, target in zip(names, window.targets, strict=True)]
 
     def output_names(self, task: AnyTask, item: Any) -> Sequence[str]:
-        """Return what each output of an item is about, such as the words of a sentence."""
+        """Return a description of each output of an item, such as the words of a sentence."""
         return item.content if isinstance(item.content, list) else ["the whole text"]
 
     def shown_target(self, task: AnyTask, target: Any) -> str:
-        """Return the target of one place, an item of `Window.targets`, in words; by default the name of a label."""
+        """Return one element of `Window.targets` as text; by default the name of the label."""
         return task.labels[int(target)] if int(target) != IGNORED else "none"
 
 
@@ -71,7 +73,7 @@ class Teaching(Generic[AnyTask]):
     """Distillation: a student is compared with its teachers output by output, each a word or a text."""
 
     is_softmax: bool = True
-    """Whether logits of an output are those of a softmax, so that a cache may leave out small logits."""
+    """Whether the logits of an output are normalised by a softmax, so that a cache may omit small logits."""
 
     softmax_over: Literal["outputs", "examples"] = "outputs"
     """Distributions that `SoftTargets` averages over: of each output, or of all outputs of an example together."""
@@ -87,27 +89,27 @@ class Teaching(Generic[AnyTask]):
     def teacher_logits(self, task: AnyTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
         """Return logits (M, columns), or log-probabilities, of each output of one example after the other.
 
-        By default those of the labels, the mean where several windows decide an output; a CRF's logits are its
-        log-marginals, so that a student learns by posterior distillation (Wang et al. 2020, arXiv:2004.03846).
+        The default is the label logits, averaged over the windows that decide an output. For a CRF these are its
+        log-marginals: posterior distillation (Wang et al. 2020, arXiv:2004.03846).
 
         Args:
-            task: the student's.
-            head: of the model, whose logits (N, C) stand at the positions of the batch.
+            task: task of the student.
+            head: head of the model that computed the logits.
             logits: (N, C) at the positions of the batch.
-            batch: with `output_index` (N,), the place of each position among the outputs of all examples, -1 for none,
-                and their number as `num_outputs_here`.
+            batch: with `output_index` (N,), the index of each position among the outputs of all examples (-1 for
+                none), and the number of outputs, `num_outputs_here`.
         """
         labels = label_logits(head, logits, batch["example"], batch["outputs"])
         return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
 
     def facts(self, task: AnyTask) -> dict[str, Any]:
-        """Return the settings, beside model and texts, that the logits of a teacher depend on: a cache key."""
+        """Return the cache key of teacher logits: the settings they depend on, in addition to model and texts."""
         scale = task.scaling.output_scale(task)
         return {} if scale is None else {"scale": scale}
 
 
 def need_teaching(task: Task[Any, Any]) -> Teaching[Any]:
-    """Return the teaching of a task; `DomainbertError` if it has none."""
+    """Return `task.teaching`; `DomainbertError` if it is None."""
     if task.teaching is None:
         raise DomainbertError(f"losses: {task.name} has no `teaching`; expected HardTargets or losses on layers")
     return task.teaching
@@ -115,7 +117,7 @@ def need_teaching(task: Task[Any, Any]) -> Teaching[Any]:
 
 @dataclass(frozen=True)
 class Comparing:
-    """R-Drop: two predictions of a model for one batch are compared output by output."""
+    """R-Drop: compares two predictions of a model for the same batch output by output."""
 
     outputs: Callable[[Tensor, Batch], Tensor] = lambda logits, batch: logits
     """Logits (M, C) of the outputs, from the logits (N, C) at the positions of a batch."""
@@ -125,20 +127,20 @@ class Comparing:
 
 
 class Scaling(Generic[AnyTask]):
-    """Units of the outputs: a model folder may have others than training, as regression has."""
+    """Units of the outputs; a model folder may have other units than training, as in regression."""
 
     full_precision: ClassVar[bool] = False
-    """Whether models always predict in full precision: 16 bits hold three digits of a number."""
+    """Whether models always predict in full precision; 16-bit floats keep only about three digits."""
 
     def output_scale(self, task: AnyTask) -> tuple[float, float] | None:
-        """Return shift and factor from the outputs of training to those of a folder; None where they are equal."""
+        """Return (shift, factor) from training outputs to the outputs of a model folder; None if they are equal."""
         return None
 
     def init_head(self, task: AnyTask, head: nn.Module) -> None:
-        """Change the head of a finished model, in place, to give the outputs of training."""
+        """Rescale the head of a finished model in place so that it returns training outputs."""
 
     def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the weights of a trained `EncoderWithHead` for its folder; undoes `init_head`."""
+        """Return the weights of a trained `EncoderWithHead` as its folder saves them; the inverse of `init_head`."""
         return weights
 
 
@@ -146,15 +148,15 @@ class Inputs(Generic[AnyTask]):
     """Contents that the models of a task read."""
 
     def kinds(self, task: AnyTask) -> tuple[str, ...]:
-        """Return the kinds of content in the plural; teacher and student must read the same."""
+        """Return the kinds of content, as plural nouns; teacher and student must read the same kinds."""
         return ("texts",)
 
     def content_of(self, task: AnyTask, row: Mapping[str, Any], text_key: str) -> Content:
-        """Return the content of a row to predict, an object of JSONL; `DomainbertError` names what it lacks."""
+        """Return the content of a JSONL object to predict; `DomainbertError` names a missing key."""
         return text_of(row, text_key)
 
     def added_tokens(self, task: AnyTask) -> Sequence[str]:
-        """Return strings that must be entries of the vocabulary; a training adds the missing ones."""
+        """Return tokens that the vocabulary must contain; training adds missing tokens."""
         return ()
 
 
@@ -166,19 +168,19 @@ class Fitting(Generic[AnyTask]):
         return GlobalOrder(len(items), batch_size, seed)
 
     def metric_of_slice(self, task: AnyTask) -> Metric:
-        """Return the metric of one of the slices that the headline is a mean over, for `score_of_slice`."""
+        """Return a metric for one slice, whose result `score_of_slice` reads."""
         metric: Metric = task.metric()
         return metric
 
     def score_of_slice(self, task: AnyTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """Return the score that the headline is a mean of, from the scores of a slice and of the whole set."""
+        """Return the score of a slice; the headline averages it over slices. `whole` are scores of the whole set."""
         assert task.headline is not None
         return float(scores[task.headline.of_slice])
 
     def remarks(self, task: AnyTask, scores: Mapping[str, float]) -> list[str]:
-        """Return lines for a person about the model that is kept, with these validation scores."""
+        """Return lines to print about the selected model, which has these validation scores."""
         return []
 
     def warnings(self, task: AnyTask, items: Sequence[Any], scores: Mapping[str, float]) -> list[str]:
-        """Return warnings about a training that learnt nothing, from the validation set and its best scores."""
+        """Return warnings if the best validation scores are no better than a trivial baseline."""
         return []

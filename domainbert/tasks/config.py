@@ -1,8 +1,8 @@
-"""Configuration of every labelled task, without torch: its settings in a YAML, its files, the metric that counts.
+"""Base class of task settings, and lookup of tasks by name or model folder. Free of torch.
 
-A task is a folder: `config.py` with a `TaskConfig`, `files.py` with `read(config, path)` (or the configuration has a
-`read` of its own), and `task.py` with a `Task` called like the configuration (`Ner`, `NerTask`). The folder's name is
-the task's. One in a user package is known once its `config.py` has been imported (`--allow-import`).
+A task is a folder with the task's name: `config.py` defines a `TaskConfig`, `files.py` defines `read(config, path)`
+(unless the configuration overrides `read`), and `task.py` defines a `Task` with the name of the configuration plus
+`Task` (`Ner`, `NerTask`). A task of a user package is registered when its `config.py` is imported (`--allow-import`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from domainbert.tasks.output import JsonlWriter, PredictionWriter
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
 
-_OURS = f"{__name__.partition('.')[0]}."
+_BUILT_IN = f"{__name__.partition('.')[0]}."
 
 
 @dataclass(frozen=True)
 class TaskConfig(ABC):
-    """Settings of a task: what is predicted, and how the labelled files say it."""
+    """Settings of a task: labels to predict and format of the labelled files."""
 
     # no annotations, so no fields
     entry_point_group = "domainbert.tasks"
-    """Where installed packages register tasks of their own."""
+    """Entry point group in which installed packages register tasks."""
 
     title = "Fine-tuned model"
-    """Name of a model of the task, for its card."""
+    """Title of a model card."""
 
     pipeline_tag: ClassVar[str | None] = None
-    """Its kind of work in the words of the Hugging Face hub, for model cards; None where the hub has no word for it."""
+    """`pipeline_tag` of the Hugging Face hub for model cards; None if the hub has no matching tag."""
 
     further: ClassVar[tuple[Headline, ...]] = ()
-    """Validation metrics beside the headline by which an epoch, or in a search the settings, may be chosen."""
+    """Further validation metrics that can select an epoch, or the settings in a search."""
 
     recognising: ClassVar[Recognising[Any] | None] = None
     distillation: ClassVar[Distillation] = Distillation()
@@ -53,51 +53,51 @@ class TaskConfig(ABC):
     @property
     @abstractmethod
     def headline(self) -> Headline:
-        """The metric that counts."""
+        """Return the main metric, which selects the best epoch by default."""
 
     def validation_metric(self, key: str) -> Headline:
-        """A validation metric, one of the task's or the loss; `DomainbertError` names those that there are."""
-        known = {one.key: one for one in (self.headline, *self.further, LOSS)}
-        if key not in known:
-            raise DomainbertError(f"select_by: found {key!r}; expected one of {', '.join(known)}")
-        return known[key]
+        """Return the validation metric with this key, which may be the loss; `DomainbertError` lists the keys."""
+        metrics = {metric.key: metric for metric in (self.headline, *self.further, LOSS)}
+        if key not in metrics:
+            raise DomainbertError(f"select_by: found {key!r}; expected one of {', '.join(metrics)}")
+        return metrics[key]
 
     @property
     def name(self) -> str:
-        """The task's name: that of its folder."""
+        """Return the task's name, which is the name of its folder."""
         return folder_name(type(self))
 
     def read(self, path: Any) -> Labelled[Any]:
-        """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them.
+        """Read a labelled file with `read(config, path)` of `files.py` in the task's folder.
 
         Args:
-            path: of the file; a `LabelledFile` where the `format` of the task has a key `by`.
+            path: path of the file; a `LabelledFile` if the `format` of the task has a key `by`.
         """
-        found: Labelled[Any] = beside(type(self), "files").read(self, path)
-        return found
+        labelled: Labelled[Any] = beside(type(self), "files").read(self, path)
+        return labelled
 
     def check_window(self, max_length: int) -> None:
-        """`DomainbertError` where windows of so many tokens are too short for what the task reads."""
+        """Raise `DomainbertError` if windows of `max_length` tokens are too short for the task."""
         return None
 
     @property
     def reads_pairs(self) -> bool:
-        """Whether its models read two texts together: no sentence of a corpus, and by a tokenizer that frames pairs."""
+        """Whether models read pairs of texts, which needs a tokenizer with a pair template."""
         return False
 
     @property
     def reading(self) -> object:
-        """The settings that decide how its files are read: its `format`, if it has one, else all."""
+        """Return the settings that decide how files are read: `format` if the task has it, otherwise all settings."""
         return getattr(self, "format", self)
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The keys whose values are slices that are scored apart: `by` of its `format`, if it has that."""
-        found: tuple[str, ...] = getattr(getattr(self, "format", None), "by", ())
-        return found
+        """Return the keys whose values are scored as slices: `format.by`, or () if the task has no such setting."""
+        keys: tuple[str, ...] = getattr(getattr(self, "format", None), "by", ())
+        return keys
 
     def check_labels(self, labels: Collection[str]) -> None:
-        """`DomainbertError` if its settings name labels that are not among those of training."""
+        """Raise `DomainbertError` if the settings name labels that training does not have."""
         return None
 
     @property
@@ -106,16 +106,16 @@ class TaskConfig(ABC):
         return None
 
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Labels of files as these settings read them, which others may have read otherwise."""
+        """Return labels that were read with other settings as these settings read them."""
         return tuple(labels)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """The labels that a file may hold, given the names of a model's outputs."""
+        """Return the labels that a file may contain, given the names of a model's outputs."""
         return self.read_labels(outputs)
 
 
 def folder_name(kind: type) -> str:
-    """The name of the folder that a class of a task stands in; `DomainbertError` if it is in no package."""
+    """Return the name of the folder that defines a task class; `DomainbertError` if it is in no package."""
     name = kind.__module__.rpartition(".")[0].rpartition(".")[2]
     if not name:
         raise DomainbertError(
@@ -125,7 +125,7 @@ def folder_name(kind: type) -> str:
 
 
 def beside(kind: type[TaskConfig], module: str) -> ModuleType:
-    """A module in the folder of a task; `DomainbertError` if a task of a user package has none of this name."""
+    """Import a module from the folder of a task; `DomainbertError` if there is no such module."""
     name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
     try:
         return importlib.import_module(name)
@@ -136,13 +136,13 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
 
 
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
-    """Return the writer of the predictions of a task: of JSONL, or of the `WRITERS` in the task's `writers.py`, if any.
+    """Return the class that writes predictions as JSONL, or in a format from `WRITERS` of the task's `writers.py`.
 
-    `DomainbertError` names the formats of the task.
+    `DomainbertError` lists the formats of the task.
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
-    if format not in writers and find_spec(f"{_kinds()[task].__module__.rpartition('.')[0]}.writers"):
-        writers |= beside(_kinds()[task], "writers").WRITERS
+    if format not in writers and find_spec(f"{_tasks_by_name()[task].__module__.rpartition('.')[0]}.writers"):
+        writers |= beside(_tasks_by_name()[task], "writers").WRITERS
     if format not in writers:
         raise DomainbertError(
             f"output_format: found {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}"
@@ -151,42 +151,43 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
-    """The configuration of the task that a model folder is for, by its head and `config.json`; None if for none.
+    """Return the task class of a model folder, by its head and `config.json`; None if it has no task.
 
     Raises:
-        DomainbertError: it names a task that is not known; or two known ones have one name.
+        DomainbertError: unknown task name; two tasks with the same name.
     """
-    kinds = _kinds()
+    tasks = _tasks_by_name()
     name = fields.get(TASK_KEY)
     if name is None:
-        ours_first = reversed(kinds.values())
-        return next((kind for kind in ours_first if kind.recognising and kind.recognising.adopts(head, fields)), None)
-    if not isinstance(name, str) or name not in kinds:
+        built_in_first = reversed(tasks.values())
+        matches = (task for task in built_in_first if task.recognising and task.recognising.adopts(head, fields))
+        return next(matches, None)
+    if not isinstance(name, str) or name not in tasks:
         raise DomainbertError(
-            f"{TASK_KEY}: found {str(name)[:80]!r}; expected one of {', '.join(sorted(kinds))} "
+            f"{TASK_KEY}: found {str(name)[:80]!r}; expected one of {', '.join(sorted(tasks))} "
             "(--allow-import PKG allows a task of your own package)"
         )
-    return kinds[name]
+    return tasks[name]
 
 
 def usual_config(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
-    """Return a task with the settings in `config.json`, and defaults for all others; None if a setting has neither."""
+    """Return a task with the settings in `config.json` and defaults; None if a setting has neither."""
     try:
         return kind(**kind.evaluation.settings_from_model_config(fields))
     except TypeError:
         return None
 
 
-def _kinds() -> dict[str, type[TaskConfig]]:
-    """The tasks by name, ours last; `DomainbertError` if two folders have one name."""
-    choices_of(TaskConfig)  # imports ours
-    found: dict[str, type[TaskConfig]] = {}
-    for kind in sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__module__.startswith(_OURS)):
-        name = folder_name(kind)
-        if found.setdefault(name, kind).__module__ != kind.__module__:
+def _tasks_by_name() -> dict[str, type[TaskConfig]]:
+    """Return task classes by name, built-in tasks last; `DomainbertError` if two folders have the same name."""
+    choices_of(TaskConfig)  # imports the built-in tasks
+    tasks: dict[str, type[TaskConfig]] = {}
+    for task in sorted(concrete_subclasses(TaskConfig), key=lambda task: task.__module__.startswith(_BUILT_IN)):
+        name = folder_name(task)
+        if tasks.setdefault(name, task).__module__ != task.__module__:
             raise DomainbertError(
-                f"{found[name].__module__}: found the folder name {name}, which {kind.__module__} has too; "
+                f"{tasks[name].__module__}: found the folder name {name}, which {task.__module__} has too; "
                 "expected another name, because a model folder stores the task under this name"
             )
-        found[name] = kind
-    return found
+        tasks[name] = task
+    return tasks

@@ -16,27 +16,27 @@ AnyConfig = TypeVar("AnyConfig", bound="TaskConfig")
 
 
 class Recognising(ABC, Generic[AnyConfig]):
-    """Recognition of labelled files, for `init`, and of model folders that name no task."""
+    """Recognition of labelled files for `init`, and of model folders without a task name."""
 
     whole_texts: ClassVar[bool] = False
-    """Whether a text is refused that does not fit in one window, so that `init` chooses long windows."""
+    """Whether a text must fit in one window; `init` then chooses long windows."""
 
     many_targets: ClassVar[bool] = False
-    """Whether a text has a target for each word, so that `init` chooses a higher learning rate."""
+    """Whether a text has a target for each word; `init` then chooses a higher learning rate."""
 
     @abstractmethod
     def recognise(self, kind: type[AnyConfig], sample: Sample) -> Recognised | None:
-        """Return the task with the columns of a labelled file, or None if the file does not look like one of `kind`.
+        """Return the task with the columns of a labelled file, or None if the file does not match `kind`.
 
-        `DomainbertError` if it does, but an option is needed: it names the option.
+        `DomainbertError` if the file matches only with an option, which the message names.
         """
 
     def with_repair(self, config: AnyConfig) -> AnyConfig | None:
-        """Return the configuration with one more kind of error repaired and counted; None if there is none."""
+        """Return the configuration with one more kind of repair enabled; None if there is none."""
         return None
 
     def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a model folder without a task is for this one, by its head and the fields of `config.json`."""
+        """Whether a model folder without a task name fits this task, by its head and `config.json` fields."""
         return False
 
 
@@ -45,13 +45,13 @@ class Distillation:
     """Limits of `distill-task`."""
 
     has_logits: bool = True
-    """Whether each output has a logit for each label, as `LogitMSE` and a `cache` need."""
+    """Whether each output has one logit per label, which `LogitMSE` and `cache` require."""
 
     shares_vocabulary: bool = False
     """Whether student and teachers must have the same vocabulary."""
 
     unlabelled_unsupported: str | None = None
-    """The reason why a student cannot read text without labels."""
+    """Reason why a student cannot train on unlabelled text; None if it can."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class Evaluation:
     """Settings that the scores of a test set depend on."""
 
     training_settings: tuple[str, ...] = ()
-    """Settings that must be the same in training and in `evaluate`."""
+    """Settings that must be equal in training and in `evaluate`."""
 
     saved_settings: tuple[str, ...] = ()
-    """Settings that a model folder keeps and `evaluate` takes from there; it accepts the defaults or equal values."""
+    """Settings that `evaluate` reads from the model folder; it accepts the defaults or equal values."""
 
     scoring_settings: tuple[str, ...] = ("by",)
-    """Settings of the task's `reading` that an evaluation may change: they decide how a file is scored."""
+    """Settings of `reading` that an evaluation may change, as they only decide how a file is scored."""
 
     uses_training_set: bool = False
-    """Whether scores tell seen items from unseen ones, by the training set."""
+    """Whether scores distinguish items seen in the training set from unseen items."""
 
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings in a model's `config.json` that decide how test sets are scored."""
+        """Return the settings in a model's `config.json` that test scores depend on."""
         return {}

@@ -1,4 +1,4 @@
-"""From logits to predictions: what validation and inference share.
+"""Decoding of logits to predictions, shared by validation and inference.
 
 Imports neither Lightning nor torchmetrics, which take seconds to load.
 """
@@ -19,23 +19,23 @@ Ints = NDArray[np.int64]
 
 
 def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Logits (windows, labels) averaged over the windows of each text: (E, labels) in fp32."""
+    """Average logits (windows, labels) over the windows of each text: (E, labels) in fp32."""
     return output_logits(logits, batch["example"], len(batch["items"]))
 
 
 def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
-    """Logits (N, C) at positions as those of outputs (words, or texts), the mean where several windows decide one.
+    """Average logits (N, C) at positions over the windows that decide an output, a word or a text: (M, C).
 
-    `index` (N,) is an `output_index`, and `num_outputs` counts those of all examples.
+    `index` (N,) is an `output_index`, and `num_outputs` is M, the number of outputs of all examples.
     """
-    place = index.where(index >= 0, num_outputs)  # a place behind the last output: a GPU need not be waited for
+    row = index.where(index >= 0, num_outputs)  # an extra row collects the rest: a mask would synchronise the GPU
     summed = torch.zeros(num_outputs + 1, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    counts = torch.zeros_like(summed[:, :1]).index_add(0, place, torch.ones_like(logits[:, :1], dtype=torch.float32))
-    return (summed.index_add(0, place, logits.float()) / counts.clamp(min=1))[:num_outputs]
+    counts = torch.zeros_like(summed[:, :1]).index_add(0, row, torch.ones_like(logits[:, :1], dtype=torch.float32))
+    return (summed.index_add(0, row, logits.float()) / counts.clamp(min=1))[:num_outputs]
 
 
 def valid_field(labels: Sequence[str]) -> Crf:
-    """A CRF that scores all sequences alike that the tag scheme of `labels` allows, to decode a linear head with."""
+    """Return a CRF that gives all valid tag sequences the same score, for decoding a linear head."""
     field = Crf(len(labels)).requires_grad_(False)
     field.constrain(labels)
     return field
@@ -44,7 +44,7 @@ def valid_field(labels: Sequence[str]) -> Crf:
 def decode_labels(
     logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
 ) -> list[Ints]:
-    """The best label ids of every word: (words,) for each example; the arguments are those of `decode_words`."""
+    """Return the best label ids (words,) of each example; for the arguments see `decode_words`."""
     best = _best_labels(logits, batch, crf, valid)
     (ids,) = _by_example(batch, best)
     return ids
@@ -54,14 +54,14 @@ def decode_labels(
 def decode_words(
     logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
 ) -> list[tuple[Ints, NDArray[np.float32]]]:
-    """The best label of every word: for each example its label ids and their probabilities, both (words,).
+    """Return the best label ids of the words of each example and their probabilities, both (words,).
 
     Args:
         logits: (N, labels) at the batch's `positions`.
         batch: with `items`, `example` and `outputs`.
-        crf: of a CRF head: the words of a sentence are decoded together, and probabilities are its marginals.
-        valid: from `valid_field`, for a linear head: a sentence whose best labels, word by word, are not valid gets the
-            valid labels with the highest product of probabilities. None leaves the best labels as they are.
+        crf: CRF of the head; the words of a sentence are decoded jointly, and probabilities are marginals.
+        valid: `valid_field(labels)`, for a linear head; an invalid sequence of best labels is replaced by the valid
+            sequence with the highest product of probabilities. None does not check the sequence.
     """
     best = _best_labels(logits, batch, crf, valid)
     if crf is not None and bool((batch["outputs"] >= 0).any()):
@@ -75,16 +75,15 @@ def decode_words(
 
 
 def _by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
-    """Values (N,) of the positions that decide words: of each a list with an array (words,) for every example."""
+    """Split values (N,) at positions into one array (words,) per example, in the order of the words."""
     outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
     decides = outputs >= 0
     order = np.lexsort((outputs[decides], owners[decides]))
     ends = np.cumsum(np.bincount(owners[decides], minlength=len(batch["items"])))
-    return [np.split(one.cpu().numpy()[decides][order], ends[:-1]) for one in values]
+    return [np.split(tensor.cpu().numpy()[decides][order], ends[:-1]) for tensor in values]
 
 
 def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, valid: Crf | None) -> Tensor:
-    """The labels (N,) of positions, see `decode_words`."""
     best = logits.float().argmax(dim=-1)
     if not bool((batch["outputs"] >= 0).any()):
         return best
@@ -95,9 +94,9 @@ def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, vali
 
 
 def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Crf) -> Tensor:
-    """The best labels (N,), with those of each sentence that are not valid decoded anew.
+    """Replace the labels (N,) of sentences with an invalid sequence by their best valid sequence.
 
-    Where the best labels are valid they are the best valid ones, so only the few other sentences need Viterbi.
+    Best labels that form a valid sequence are the best valid sequence, so only few sentences need Viterbi.
     """
     labels = sentences.fill(best)  # (E, L)
     invalid = ~valid.allows(labels, sentences.lengths)

@@ -1,4 +1,4 @@
-"""Settings of losses beside a task's own. Free of torch."""
+"""Settings of additional losses. Free of torch."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ Positive = Annotated[float, Range(0, 1e6, above=True)]
 
 @dataclass(frozen=True)
 class AdversarialConfig:
-    """Adversarial training (FGM): the same loss once more, with the word embeddings moved to where it rises fastest."""
+    """Adversarial training (FGM): add the loss with word embeddings perturbed along its gradient."""
 
     epsilon: Positive = 1.0
-    """Length of the move, over all tokens of a text."""
+    """L2 norm of the perturbation, over all tokens of a text."""
 
     def __post_init__(self) -> None:
-        """Check the number."""
         check_fields(self)
 
 
 @dataclass(frozen=True)
 class RDropConfig:
-    """R-Drop: each text is read twice, with different dropout, and the two predictions are drawn to each other."""
+    """R-Drop: read each text twice with different dropout, and penalise the divergence of the two predictions."""
 
     alpha: Positive = 1.0
-    """Weight of their divergence, beside the losses of both."""
+    """Weight of the divergence, which is added to the losses of both predictions."""
 
     def __post_init__(self) -> None:
-        """Check the number."""
         check_fields(self)

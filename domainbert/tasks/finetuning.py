@@ -31,11 +31,9 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData
 
-_CHECKPOINT_KEY = "domainbert"  # of what a checkpoint says of the task and its model
-
 
 class FineTuning(TaskModule):
-    """Trains an encoder with a head on a labelled task; validates, tests and predicts with it.
+    """Train an encoder with a head on a labelled task; validate, test and predict with it.
 
         data = LabelledData(Ner(), train="train.conll", validation="dev.conll", model="models/minilm")
         module = FineTuning.from_pretrained("models/minilm", data.task)
@@ -47,32 +45,32 @@ class FineTuning(TaskModule):
     >>> module.hparams["seed"], module.lr
     (2, 0.0001)
 
-    `setup` takes the labels from the training set and builds the model with a head for them. A batch holds the windows
-    of whole examples, packed: `input_ids`, `position_ids` and `segment_ids` (rows, length); the head gives logits (N,
-    labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the global batch.
+    `setup` takes the labels from the training set and builds a model with a head for them. A batch contains the packed
+    windows of whole examples: `input_ids`, `position_ids` and `segment_ids` (rows, length); the head returns logits
+    (N, labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the global batch.
 
     Logged: `train/loss`, `validation/NAME` of each metric of the task and `validation/loss`, `test/NAME` of each score
     that `domainbert evaluate` reports.
 
     Args:
-        model: model folder to start from, or with `init="random"` and an `encoder` a tokenizer folder.
+        model: model folder to start from; with `init="random"` and an `encoder`, a tokenizer folder.
         task: the task, such as `Ner()`.
         optim, schedule: optimizer and learning-rate schedule, which covers all steps of the Trainer.
-        seed: random seed of new weights, dropout, and of the order of data without a seed.
-        init: `pretrained` starts from the weights of the folder, `random` from new ones.
-        encoder: architecture for `init="random"`; None takes the folder's.
-        dropout: of the encoder while it is trained; None leaves it.
+        seed: random seed of new weights, dropout, and the data order if the data has no seed.
+        init: `pretrained` starts from the weights of the folder, `random` from new weights.
+        encoder: architecture for `init="random"`; None takes the architecture of the folder.
+        dropout: dropout of the encoder in training; None keeps the value of the folder.
         frozen_layers: freeze the embeddings and this number of lowest layers; None freezes nothing.
         adversarial, r_drop: additional losses (`AdversarialConfig`, `RDropConfig`).
-        activation_checkpointing: compute each layer again in the backward pass, which saves memory.
+        activation_checkpointing: recompute each layer in the backward pass, which saves memory.
 
     Attributes:
-        validation: the labelled items whose numbers the validation batches carry.
-        measures_loss: whether validation gives the task's loss, too.
-        entries: the vocabulary entries that occur in a training, while it runs.
-        row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
+        validation: labelled items; the validation batches contain their indices.
+        measures_loss: whether validation also computes the task's loss.
+        entries: vocabulary entries that occur in the data, during training.
+        row: (vocab_size,) row of each entry in the embedding matrix, see `UsedEntries`; None if it is the id.
         scores: metrics of the last validation.
-        unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
+        unusable: steps whose validation had non-finite logits, so that its scores are invalid.
     """
 
     measures_loss = True
@@ -114,13 +112,13 @@ class FineTuning(TaskModule):
             activation_checkpointing=activation_checkpointing,
         )
         self.unusable: list[int] = []
-        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
-        # not a MeanMetric, which forgets its weights where it does not look for NaN
+        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with non-finite logits
+        # not MeanMetric: with nan_strategy="disable" it ignores its weights
         self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
 
     @classmethod
     def from_pretrained(cls, model: str | Path, task: TaskConfig, **arguments: Any) -> FineTuning:
-        """Start from a model folder; the arguments are the same as of the constructor.
+        """Start from a model folder; takes the arguments of the constructor.
 
         `DomainbertError` if there is no model folder.
         """
@@ -128,39 +126,39 @@ class FineTuning(TaskModule):
         return cls(model, task, **arguments)
 
     def open(self) -> ModelFolder:
-        """The model folder, opened once."""
+        """Open the model folder; later calls return the same object."""
         self.folder = self.folder if isinstance(self.folder, ModelFolder) else open_model(Path(self.folder))
         return self.folder
 
     def usual_window(self, task: Task[Any, Any]) -> int | None:
-        """Tokens of a window unless the data says it; None where the folder of its tokenizer does not."""
+        """Return the default window length in tokens; None if the tokenizer folder does not define it."""
         if self.encoder is not None:
             return self.encoder.max_length
         return self.open().config.max_length
 
     def start(self, task: Task[Any, Any]) -> Start:
-        """The model to begin with, with a head for a task; `DomainbertError` if the folder has none to begin with."""
+        """Build the initial model with a head for a task; `DomainbertError` if the folder has no model."""
         if self.init == "pretrained":
             folder = self.open()
-            model, folder, made = load_model(folder, task.head_config, task.labels, self.dropout)
+            model, folder, new_weights = load_model(folder, task.head_config, task.labels, self.dropout)
             config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
-            if not made:
+            if not new_weights:
                 task.scaling.init_head(task, model.head)
         else:
             encoder, path = self.encoder, self.folder
             if encoder is None:
                 encoder, path = self.open().config, self.open().path
-            config, tokenizer, teachers, made = encoder, load_tokenizer(Path(cast(Path, path))), (), [task.head]
+            config, tokenizer, teachers, new_weights = encoder, load_tokenizer(Path(cast(Path, path))), (), [task.head]
             vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
             model = build_model(config.as_trained(self.dropout), vocabulary, task.head_config, len(task.labels))
         tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
-        return Start(model, config, tokenizer, teachers, bool(made))
+        return Start(model, config, tokenizer, teachers, bool(new_weights))
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
-        """Build the model for the labels of the data unless it is there; see `TrainedModule.resolve`.
+        """Build the model for the labels of the data if it is not built yet; see `TrainedModule.resolve`.
 
         Raises:
-            DomainbertError: the data has another vocabulary; a model folder without a head is to be tested.
+            DomainbertError: the data has another vocabulary; the stage is not `fit` and the folder has no head.
         """
         self.park(None)
         if not self.is_built:
@@ -183,7 +181,7 @@ class FineTuning(TaskModule):
             self.validate_on(data.items("validation"))
         self._tested.clear()
         if stage in ("test", "predict"):
-            self._serve_anew()
+            self._rebuild_predictor()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
@@ -198,22 +196,22 @@ class FineTuning(TaskModule):
         else:
             logits, sums = self._with_adversary(batch, self.adversarial.epsilon)
         if self.r_drop is not None:
-            other = self._logits(batch)  # with other dropout, whose random numbers know the calls of a step apart
-            sums["task"] = sums["task"] + self.task.loss(other, batch)
+            second = self._logits(batch)  # with different dropout: its random numbers depend on the call in a step
+            sums["task"] = sums["task"] + self.task.loss(second, batch)
             assert self.task.comparing is not None  # checked by `check_r_drop`
-            pair = (self.task.comparing.outputs(one, batch) for one in (logits, other))
+            pair = (self.task.comparing.outputs(each, batch) for each in (logits, second))
             sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.comparing, *pair)
         return sums
 
     def _with_adversary(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Logits, and the loss as it is and with the word embeddings moved; the move itself is a constant."""
+        """Return logits, and the losses without and with perturbed embeddings; the perturbation is constant."""
         embeddings = self.model.encoder.input_embeddings
         size = (*batch["input_ids"].shape, embeddings.embedding_dim)
-        nowhere = torch.zeros(size, device=batch["input_ids"].device, requires_grad=True)
-        with moved(embeddings, nowhere):
+        zeros = torch.zeros(size, device=batch["input_ids"].device, requires_grad=True)
+        with moved(embeddings, zeros):
             logits = self._logits(batch)
         loss = self.task.loss(logits, batch)
-        (gradient,) = torch.autograd.grad(loss, nowhere, retain_graph=True)
+        (gradient,) = torch.autograd.grad(loss, zeros, retain_graph=True)
         with moved(embeddings, steepest_move(gradient, batch["segment_ids"], epsilon)):
             return logits, {"task": loss, "adversarial": self.task.loss(self._logits(batch), batch)}
 

@@ -1,4 +1,4 @@
-"""Weights of labels in a loss, as the settings of a task give them. Free of torch."""
+"""Weights of labels in a loss, from the settings of a task. Free of torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from domainbert.base.errors import DomainbertError, listed
 from domainbert.base.ranges import Range
 
 LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, above=True)]]
-"""Weights that the counts of the training set give, or those of some labels by name."""
+"""Weights from the label counts of the training set, or by label name."""
 
 
 def check_weighted(weights: LabelWeights | None, labels: Collection[str], setting: str) -> None:
-    """`DomainbertError` if a weight is given to a label that training does not have; `setting` is their key."""
+    """Raise `DomainbertError` if a weight names a label that training does not have; `setting` is the key."""
     unknown = sorted(set(weights or ()) - set(labels)) if not isinstance(weights, str) else []
     if unknown:
         expected = f"expected some of {listed(sorted(labels))}"
@@ -23,8 +23,8 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
 def weights_of(
     weights: LabelWeights | None, labels: Sequence[str], balanced: Callable[[str], float]
 ) -> list[float] | None:
-    """The weight of each label, 1 where the settings do not name it; None without weights."""
+    """Return the weight of each label, 1 if the settings do not name it; None without weights."""
     if weights is None:
         return None
-    by_name: Mapping[str, float] = {one: balanced(one) for one in labels} if isinstance(weights, str) else weights
+    by_name: Mapping[str, float] = {label: balanced(label) for label in labels} if isinstance(weights, str) else weights
     return [by_name.get(label, 1.0) for label in labels]

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from domainbert.data.order import GlobalOrder
     from domainbert.training.module import TrainedModule
 
-LabelledInput = str | Path | Any  # of a type with `Iterable`, jsonargparse replaces a path by the content of its file
-"""A labelled set: a path or several, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a set that has been read."""
+LabelledInput = str | Path | Any  # not `Iterable`: jsonargparse would replace a path by the content of its file
+"""A labelled set: one or several paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
 
-_VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
+_VALIDATION_TOKENS = 16_384  # per batch; larger batches need more memory without being faster
 _NEEDED = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
 
 
@@ -51,25 +51,25 @@ class LabelledData(TrainingData):
     >>> data.window, len(data.predict_dataloader())
     (64, 1)
 
-    Texts are windowed and packed: nothing is cut. A training batch has the shapes that `FineTuning` describes; its
+    Texts are split into windows and packed; nothing is truncated. `FineTuning` describes the shapes of a batch; its
     counts `num_examples` and `num_targets` refer to the global batch.
 
     Args:
         task: the task, such as `Ner()`, with the format of the files.
-        train: its labels are those the model will know.
-        validation, test: sets with these labels.
-        predict: contents to predict: a list of strings, of lists of words or of rows, or a labelled set; None takes the
-            test set.
-        model: folder of the model, or of its tokenizer; None takes the folder of the module.
+        train: training set; defines the labels of the model.
+        validation, test: sets with labels of the training set.
+        predict: contents to predict: a list of strings, lists of words or rows, or a labelled set; None takes the test
+            set.
+        model: folder of the model or of its tokenizer; None takes the folder of the module.
         batch_size: examples of an optimizer step, over all devices and micro-batches.
-        max_length: tokens of a window, special ones included; longer texts are read in overlapping windows. None takes
-            what the model has positions for, or was fine-tuned with.
-        seed: of the order; None takes the seed of the module.
+        max_length: window length in tokens, with special tokens; longer texts are split into overlapping windows. None
+            takes the length of fine-tuning, or the number of positions of the encoder.
+        seed: seed of the data order; None takes the seed of the module.
         num_workers: see `TrainingData`.
 
     Attributes:
-        tokenizer: of the model, with the tokens that the task adds.
-        window: tokens of a window.
+        tokenizer: tokenizer of the model, with the tokens that the task adds.
+        window: window length in tokens.
         resolved_task: the task with its labels.
     """
 
@@ -95,59 +95,59 @@ class LabelledData(TrainingData):
         self.task = cast(TaskConfig, from_plain(TaskConfig, task))
         self.model, self.max_length, self.seed = model, max_length, seed
         self._given: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
-        paths = {name: one for name, one in {**self._given, "model": model}.items() if isinstance(one, (str, Path))}
-        how = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
-        self.save_hyperparameters(
-            plain({"task": self.task, **paths, **how}), logger=False
-        )  # the module has a seed, too
+        inputs = {**self._given, "model": model}
+        paths = {name: value for name, value in inputs.items() if isinstance(value, (str, Path))}
+        settings = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
+        # not logged: `seed` would collide with the module's
+        self.save_hyperparameters(plain({"task": self.task, **paths, **settings}), logger=False)
         if max_length is not None:
             self.task.check_window(max_length)
         self._sets: dict[str, Labelled[Any]] = {}
         self._examples: dict[str, list[Example]] = {}
         self._scoring: Scoring | None = None
         self._order: GlobalOrder | None = None
-        self._learnt: Task[Any, Any] | None = None  # with the labels of the training set
+        self._train_task: Task[Any, Any] | None = None  # with the labels of the training set
 
     def resolve(self, module: TrainedModule | None, stage: str) -> None:
-        """Read the files of a stage, and decide on the labels.
+        """Read the files of a stage and resolve the task, its labels and the window length.
 
         Raises:
-            DomainbertError: a set that the stage needs is not given; anything wrong with a file; a label that training
-                or the model does not have; a model folder without a head is to be tested.
+            DomainbertError: a missing set; an invalid file; a label that training or the model does not have; a model
+                folder without a head, unless the stage is `fit`.
         """
         if module is not None and not isinstance(module, FineTuning):
-            found = type(module).__name__
-            raise DomainbertError(f"trainer.{stage}: found {found} with {type(self).__name__}; expected FineTuning")
+            pair = f"{type(module).__name__} with {type(self).__name__}"
+            raise DomainbertError(f"trainer.{stage}: found {pair}; expected FineTuning")
         for name in _NEEDED[stage]:
             if self._given[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
         if stage == "predict" and self._given["predict"] is None and self._given["test"] is None:
             raise DomainbertError("trainer.predict: found nothing to predict; expected LabelledData(..., predict=...)")
-        self._open(module)
-        self._decide(module, stage)
-        self._find_window(module, stage)
+        self._open_tokenizer(module)
+        self._resolve_task(module, stage)
+        self._resolve_window(module, stage)
         if module is not None:
             self.seed = module.seed if self.seed is None else self.seed
             module.resolve(self, stage)
 
     def labelled(self, name: str) -> Labelled[Any]:
-        """The set `train`, `validation` or `test`, read once; what was found in its files is printed."""
+        """Return the set `train`, `validation` or `test`; the first call reads it and prints a summary."""
         if name not in self._sets:
             given = self._given[name]
             if isinstance(given, Labelled):
                 self._sets[name] = given
             else:
                 self._sets[name] = read_labelled(self.task, given, name=name)
-                if name != "test":  # its scoring says so
+                if name != "test":  # printed by its scoring
                     print(self._sets[name].describe())
         return self._sets[name]
 
     def items(self, name: str) -> Sequence[Any]:
-        """The items of a set; none where it is not given."""
+        """Return the items of a set; () if it is not given."""
         return () if self._given[name] is None else self.labelled(name).items
 
     def examples(self, name: str) -> list[Example]:
-        """The items of a set as token ids and targets; none where it is not given."""
+        """Return the items of a set as token ids and targets; [] if it is not given."""
         if self._given[name] is None:
             return []
         if name not in self._examples:
@@ -156,27 +156,27 @@ class LabelledData(TrainingData):
 
     @cached_property
     def contents(self) -> list[Content]:
-        """Contents to predict: the contents of `predict`, or of the test set."""
+        """Contents to predict, from `predict` or the test set."""
         given = self._given["predict"]
         if given is None:
             return self.labelled("test").contents
-        if isinstance(given, list) and given and all(isinstance(one, Mapping) for one in given):
+        if isinstance(given, list) and given and all(isinstance(row, Mapping) for row in given):
             key = getattr(getattr(self.task, "format", None), "text_key", "text")
             return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in given]
-        if isinstance(given, list) and not all(isinstance(one, (Path, LabelledFile)) for one in given):
+        if isinstance(given, list) and not all(isinstance(item, (Path, LabelledFile)) for item in given):
             return as_contents(given)
-        read = given if isinstance(given, Labelled) else read_labelled(self.task, given, name="predict")
-        return read.contents
+        labelled = given if isinstance(given, Labelled) else read_labelled(self.task, given, name="predict")
+        return labelled.contents
 
     @property
     def scoring(self) -> Scoring:
-        """The test set as `evaluate` scores it."""
+        """Return the scoring of the test set, as in `evaluate`."""
         if self._scoring is None:
             self._scoring = self._scoring_of(self.labelled("test"))
         return self._scoring
 
     def scoring_of(self, numbers: Sequence[int]) -> Scoring:
-        """The scoring of some items of the test set."""
+        """Return the scoring of the test items with these indices."""
         test = self.labelled("test")
         if len(numbers) == len(test.items):
             return self.scoring
@@ -188,17 +188,15 @@ class LabelledData(TrainingData):
 
     @property
     def tokenizer_name(self) -> str:
-        """The folder of the tokenizer, for messages."""
+        """Return the folder of the tokenizer, for messages."""
         return str(getattr(self.model, "path", self.model))
 
-    def _open(self, module: FineTuning | None) -> None:
-        """Open the tokenizer."""
+    def _open_tokenizer(self, module: FineTuning | None) -> None:
         if "tokenizer" in vars(self):
             return
-        if self.model is None and module is None:
-            raise DomainbertError("model: found none; expected the folder of a model or of its tokenizer")
         if self.model is None:
-            assert module is not None
+            if module is None:
+                raise DomainbertError("model: found none; expected the folder of a model or of its tokenizer")
             self.model = module.folder
         if isinstance(self.model, (str, Path)) and not _is_tokenizer(Path(self.model)):
             self.model = open_model(Path(self.model))
@@ -209,31 +207,31 @@ class LabelledData(TrainingData):
         else:
             self.tokenizer = load_tokenizer(Path(self.model))
 
-    def _find_window(self, module: FineTuning | None, stage: str) -> None:
-        """Return the tokens of a window: the window of the built model, or the number of positions of the encoder."""
+    def _resolve_window(self, module: FineTuning | None, stage: str) -> None:
+        """Set `window`: `max_length`, the window of the built model, or the number of positions of the encoder."""
         if "window" in vars(self):
             return
-        usual, folder = self.max_length, self.model
-        if usual is None and module is not None:
-            usual = module.max_length if module.is_built else module.usual_window(self.resolved_task)
-        elif usual is None and isinstance(folder, ModelFolder):
-            usual = folder.config.max_length
-        if usual is None:
+        window, folder = self.max_length, self.model
+        if window is None and module is not None:
+            window = module.max_length if module.is_built else module.usual_window(self.resolved_task)
+        elif window is None and isinstance(folder, ModelFolder):
+            window = folder.config.max_length
+        if window is None:
             raise DomainbertError("max_length: found none; expected a number, as model is a tokenizer")
         if stage != "fit" and self.max_length is None:
-            usual = min(self.tokenizer.model_max_length or usual, usual)
-        self.window = usual
+            window = min(self.tokenizer.model_max_length or window, window)
+        self.window = window
 
-    def _decide(self, module: FineTuning | None, stage: str) -> None:
-        """Decide on the task with its labels: the model's, if it is built or the stage trains nothing, else those of
-        the training set; and check the labels of the sets that the stage reads."""
+    def _resolve_task(self, module: FineTuning | None, stage: str) -> None:
+        """Set `resolved_task`, with the labels of the training set in `fit`, otherwise of the model; check the labels
+        of the sets that the stage reads."""
         built = None if module is None or not module.is_built else module.task
-        before = vars(self).get("resolved_task")
+        previous = vars(self).get("resolved_task")
         if stage == "fit":
-            self.resolved_task = self._of_training(built)
+            self.resolved_task = self._task_of_training(built)
         else:
-            self.resolved_task = built or self._of_folder(self.model if module is None else module.open())
-        if self.resolved_task is not before:
+            self.resolved_task = built or self._task_of_folder(self.model if module is None else module.open())
+        if self.resolved_task is not previous:
             self._examples.clear()
             self._order = None
         known = self.task.known_labels(self.resolved_task.labels)
@@ -241,26 +239,26 @@ class LabelledData(TrainingData):
         for name in {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}.get(stage, ()):
             if self._given[name] is not None:
                 check_set_known(self.labelled(name), known)
-        wanted = self.resolved_task.inputs.added_tokens(self.resolved_task)
-        if added := [token for token in wanted if token not in self.tokenizer.tokens]:
-            self.tokenizer = with_tokens(self.tokenizer, added)
+        needed = self.resolved_task.inputs.added_tokens(self.resolved_task)
+        if missing := [token for token in needed if token not in self.tokenizer.tokens]:
+            self.tokenizer = with_tokens(self.tokenizer, missing)
 
-    def _of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
-        """The task of the training set; `DomainbertError` if the model has been built for other labels."""
+    def _task_of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
+        """Return the task of the training set; `DomainbertError` if the model was built for other labels."""
         if self._given["train"] is None:
             raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
         train = self.labelled("train")
-        self._learnt = self._learnt or task_of_training(self.task, train)
-        if built is not None and built.labels != self._learnt.labels:
+        self._train_task = self._train_task or task_of_training(self.task, train)
+        if built is not None and built.labels != self._train_task.labels:
             check_set_known(train, self.task.known_labels(built.labels))
-            found, expected = ", ".join(self._learnt.labels), ", ".join(built.labels)
+            found, expected = ", ".join(self._train_task.labels), ", ".join(built.labels)
             raise DomainbertError(f"train: found the labels {found}; expected {expected}, which the model has")
-        return self._learnt
+        return self._train_task
 
-    def _of_folder(self, folder: Any) -> Task[Any, Any]:
-        """The task of a model folder; `DomainbertError` if it has no head for the task."""
+    def _task_of_folder(self, folder: Any) -> Task[Any, Any]:
+        """Return the task of a model folder; `DomainbertError` if it has no head for the task."""
         if not isinstance(folder, ModelFolder):
-            return self._of_training(None)
+            return self._task_of_training(None)
         task = task_of_folder(folder)
         task.headline = self.task.headline
         if task.name != self.task.name:
@@ -269,12 +267,12 @@ class LabelledData(TrainingData):
 
     @property
     def num_items(self) -> int:
-        """Examples of the training set."""
+        """Return the number of training examples."""
         return len(self.items("train"))
 
     @property
     def order(self) -> GlobalOrder:
-        """The examples of each optimizer step."""
+        """Return the order of the training examples, by optimizer step."""
         if self._order is None:
             task, seed = self.resolved_task, 1 if self.seed is None else self.seed
             self._order = task.fitting.order(task, self.items("train"), self.batch_size, seed)
@@ -285,35 +283,35 @@ class LabelledData(TrainingData):
         return LabelledTrainBatches(self.examples("train"), self.tokenizer, self.order, share, steps)
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
-        """The validation set, if there is one."""
+        """Return the batches of the validation set, if there is one."""
         if self._given["validation"] is None:
             return []
         return [LabelledBatches(self.examples("validation"), self.tokenizer, _VALIDATION_TOKENS, share)]
 
     def describe(self, step: int) -> dict[str, Any]:
-        """The lines of the examples of a step."""
+        """Return the file lines of the examples of a step."""
         train = self.labelled("train")
         return {"lines": [train.where(item) for item in self.order.batch(step)[1].tolist()]}
 
     def test_dataloader(self) -> Batches:
-        """The numbers of the items of the test set, dealt to the ranks."""
-        return self._numbers("test", len(self.items("test")))
+        """Return batches of indices of test items, distributed over ranks."""
+        return self._index_batches("test", len(self.items("test")))
 
     def predict_dataloader(self) -> Batches:
-        """The numbers of the contents to predict, in order, dealt to the ranks."""
-        return self._numbers("predict", len(self.contents))
+        """Return batches of indices of contents to predict, in order, distributed over ranks."""
+        return self._index_batches("predict", len(self.contents))
 
-    def _numbers(self, name: str, count: int) -> Batches:
+    def _index_batches(self, name: str, count: int) -> Batches:
         share = self._share
         if count < share.world_size:
             raise DomainbertError(f"{name}: fewer items than devices ({share.world_size}); use fewer devices")
-        numbers = np.arange(count)[share.rank :: share.world_size]
-        mine = [
-            {"items": numbers[start : start + self.batch_size]} for start in range(0, len(numbers), self.batch_size)
+        indices = np.arange(count)[share.rank :: share.world_size]
+        batches = [
+            {"items": indices[start : start + self.batch_size]} for start in range(0, len(indices), self.batch_size)
         ]
-        return Batches(lambda: DataLoader(mine, batch_size=None), len(mine))  # type: ignore[arg-type]
+        return Batches(lambda: DataLoader(batches, batch_size=None), len(batches))  # type: ignore[arg-type]
 
 
 def _is_tokenizer(path: Path) -> bool:
-    """Whether a path is a folder without a model, such as one that `vocab` wrote."""
+    """Whether a path is a folder without a model, such as the output of `vocab`."""
     return path.is_dir() and not any((path / name).is_file() for name in ("config.json", "seeds.json"))

@@ -1,4 +1,4 @@
-"""Test sets with one label for each item or word, of which one may mean nothing."""
+"""Scoring of test sets with one label per item or word, one of which may be the negative label."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ from domainbert.tasks.scoring import CountedScoring
 
 
 class MeaningfulScoring(CountedScoring):
-    """Macro and micro F1 of the labels that mean something, and the accuracy over all; `count` gives the counts of
+    """Macro and micro F1 without the negative label, and accuracy over all labels; `count` returns the counts of
     `metrics.meaningful`."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
 
     setting: ClassVar[str]
-    """The setting that names `nothing`."""
+    """Name of the setting with the negative label."""
 
     @property
     def nothing(self) -> str | None:
-        """The label that means nothing, if there is one."""
-        found: str | None = getattr(self.config, self.setting)
-        return found
+        """Return the negative label, if there is one."""
+        label: str | None = getattr(self.config, self.setting)
+        return label
 
     @abstractmethod
     def labels_of(self, predictions: Sequence[Any]) -> Iterable[str]:
-        """All labels that a model has predicted."""
+        """Return the labels of all predictions."""
 
     @property
     def classes(self) -> list[str]:
-        """All labels that the models know, sorted."""
+        """Return all labels of the models, sorted."""
         return sorted(self.labels)
 
     @override
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """Scores from counts; `precision` and `recall` are micro averages."""
-        kept = [label for label in self.classes if label != self.nothing]
-        found = {name: float(value) for name, value in meaningful_scores(totals).items()}
+        """Compute scores from counts; `precision` and `recall` are micro averages."""
+        positive = [label for label in self.classes if label != self.nothing]
+        means = {name: float(value) for name, value in meaningful_scores(totals).items()}
         micro = scores(totals[:-1].sum(axis=0))
         further = {"precision": micro.precision, "recall": micro.recall}
-        return {**found, **further, "per_label": by_name(kept, totals[:-1])}
+        return {**means, **further, "per_label": by_name(positive, totals[:-1])}
 
     def warnings(self) -> list[str]:
-        """Models that say the same of everything, where gold does not."""
+        """Return warnings about models that predict a single label although gold has several."""
         gold = {label for item in self.test.items for label in item.labels}
-        same = collapsed(
-            self.predictions, lambda found: len(set(self.labels_of(found))) == 1, "predicts one label only"
-        )
+        same = collapsed(self.predictions, lambda run: len(set(self.labels_of(run))) == 1, "predicts one label only")
         return same if len(gold) > 1 else []
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """Scores that counts leave undefined; never the accuracy, which counts all items."""
+        """Return the reasons for undefined scores; accuracy is always defined."""
         reasons = super().undefined(counts[..., :-1, :])
         return {name: reason for name, reason in reasons.items() if name != "accuracy"}
 

@@ -1,4 +1,4 @@
-"""Mistakes of a model in an item of a test set, for a person to look at."""
+"""Errors of a model on items of a test set, in a form for reports."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ from typing import Any
 from domainbert.labelled.stretches import Stretch
 
 CORRECT, TYPE, BOUNDARY, MISSED, SPURIOUS = "correct", "type", "boundary", "missed", "spurious"
-"""Kinds of marks, as those of `metrics.entities.ERROR_KINDS`; a task may have others."""
+"""Kinds of marks, see `metrics.entities.ERROR_KINDS`; a task may define further kinds."""
 
 WHOLE = 600
-"""A text of so many characters is kept as it is."""
+"""Number of characters up to which a text is not shortened."""
 
 AROUND = 200
-"""Of a longer one so many are kept on either side of a place."""
+"""Number of characters kept on either side of a mark in a longer text."""
 
-_WORD = 30  # how far off a border of words is looked for
+_WORD = 30  # characters within which a word boundary is searched
 _CUT = "…"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A label of a text, or of the characters `start` to `end` (exclusive) of it."""
+    """A label of a text, or of its characters `start` to `end` (exclusive)."""
 
     label: str
     start: int | None = None
     end: int | None = None
     score: float | None = None
-    """The probability that the model gives it."""
+    """Probability of the label under the model."""
     kind: str | None = None
-    """Whether it is right, or what is wrong with it; None of what only helps to read the text."""
+    """`correct` or the kind of error; None for a mark that is not scored."""
     head: str | None = None
-    """Of an arc the word that it comes from."""
+    """Head word of a dependency arc."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the model is wrong about it."""
+        """Whether the mark is an error of the model."""
         return self.kind not in (None, CORRECT)
 
     @property
     def place(self) -> Stretch | None:
-        """Its characters; None of a label of the whole text."""
+        """Return (start, end); None for a label of the whole text."""
         return None if self.start is None or self.end is None else (self.start, self.end)
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """An item that a model got wrong."""
+    """An item on which a model has errors."""
 
     text: str
     gold: Sequence[Mark]
     predicted: Sequence[Mark]
     severity: float
-    """From 0 to 1: the probability that the model gives to what is wrong."""
+    """Probability that the model gives to the error, from 0 to 1."""
     text_pair: str | None = None
-    """The second text of a pair, in which nothing is marked."""
+    """Second text of a pair; it has no marks."""
     labels: Sequence[str] | None = None
-    """Labels by which it is found; None for those of its marks that are wrong."""
+    """Labels for filtering; None takes the labels of the wrong marks."""
 
     def as_json(self) -> dict[str, Any]:
-        """For a file; a long text is cut down to what stands around its mistakes, and marks are moved along.
+        """Return a JSON object; a long text is reduced to excerpts around the errors, and marks are shifted.
 
-        Marks that are right and stand elsewhere are left out with their text.
+        Correct marks outside the excerpts are omitted.
         """
         marks = [*self.gold, *self.predicted]
         wrong = [mark for mark in marks if mark.is_wrong]
@@ -82,7 +82,7 @@ class Mistake:
 
 
 def kind_of_label(gold: str, predicted: str, nothing: str | None = None) -> str:
-    """The kind of a mark where there is one label of gold and one predicted; one of them may mean nothing."""
+    """Compare a gold and a predicted label; `nothing` is the negative label."""
     if gold == predicted:
         return CORRECT
     if nothing is not None and nothing in (gold, predicted):
@@ -93,11 +93,11 @@ def kind_of_label(gold: str, predicted: str, nothing: str | None = None) -> str:
 def label_marks(
     gold: str, predicted: str, scores: Mapping[str, float], nothing: str | None = None
 ) -> tuple[list[Mark], list[Mark]]:
-    """The marks of a text that has one label, and of the predicted one; what means nothing is no mark."""
+    """Return gold and predicted marks of a text with one label; the negative label gets no mark."""
     kind = kind_of_label(gold, predicted, nothing)
-    marks = ([Mark(one, score=scores.get(one, 0.0), kind=kind)] for one in (gold, predicted))
-    wanted, found = ([mark for mark in some if mark.label != nothing] for some in marks)
-    return wanted, found
+    marks = [Mark(label, score=scores.get(label, 0.0), kind=kind) for label in (gold, predicted)]
+    gold_marks, predicted_marks = ([] if mark.label == nothing else [mark] for mark in marks)
+    return gold_marks, predicted_marks
 
 
 def _places(marks: Sequence[Mark]) -> list[Stretch]:
@@ -105,27 +105,27 @@ def _places(marks: Sequence[Mark]) -> list[Stretch]:
 
 
 def _moved(marks: Sequence[Mark], cut: Excerpt) -> list[dict[str, Any]]:
-    """The marks that are in an excerpt, as for JSON."""
-    found = []
+    """Return the marks inside an excerpt as JSON objects."""
+    objects = []
     for mark in marks:
-        place = mark.place and cut.moved(mark.place)
-        if place:
-            mark = replace(mark, start=place[0], end=place[1])
-        if place or not mark.place:
-            found.append({key: value for key, value in asdict(mark).items() if value is not None})
-    return found
+        stretch = mark.place and cut.moved(mark.place)
+        if stretch:
+            mark = replace(mark, start=stretch[0], end=stretch[1])
+        if stretch or not mark.place:
+            objects.append({key: value for key, value in asdict(mark).items() if value is not None})
+    return objects
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A text with "…" in place of what is left out."""
+    """Parts of a text, with "…" for omitted parts."""
 
     text: str
     kept: Sequence[tuple[Stretch, int]]
-    """The characters that are kept, in order, and where they begin in `text`."""
+    """Kept ranges of the whole text, in order, each with its offset in `text`."""
 
     def moved(self, place: Stretch) -> Stretch | None:
-        """The characters of a place of the whole text in this one; None where it is left out."""
+        """Map a range of the whole text to a range of the excerpt; None if it is omitted."""
         for (start, end), begin in self.kept:
             if start <= place[0] and place[1] <= end:
                 return place[0] - start + begin, place[1] - start + begin
@@ -133,7 +133,7 @@ class Excerpt:
 
 
 def excerpt(text: str, around: Sequence[Stretch], places: Sequence[Stretch] = ()) -> Excerpt:
-    """The text around some places, or its beginning where there are none; no one of `places` is cut in two."""
+    """Return the text around some ranges, or its beginning without ranges; no range in `places` is cut."""
     written, before = "", 0
     kept = []
     for start, end in _united(_stretches(text, around, places)):
@@ -148,23 +148,23 @@ def _stretches(text: str, around: Sequence[Stretch], places: Sequence[Stretch]) 
     if len(text) <= WHOLE:
         return [(0, len(text))]
     wide = [_in_words(text, start - AROUND, end + AROUND) for start, end in around] or [_in_words(text, 0, WHOLE)]
-    touched = [one for one in places if any(max(one[0], start) < min(one[1], end) for start, end in wide)]
+    touched = [place for place in places if any(max(place[0], start) < min(place[1], end) for start, end in wide)]
     return wide + touched
 
 
 def _in_words(text: str, start: int, end: int) -> Stretch:
-    """A stretch that begins and ends with words, if there are borders of words near."""
+    """Extend a range to word boundaries, if there are any within `_WORD` characters."""
     start, end = max(start, 0), min(end, len(text))
     space, behind = text.rfind(" ", max(start - _WORD, 0), start), text.find(" ", end, end + _WORD)
     return start if space < 0 else space + 1, end if behind < 0 else behind
 
 
 def _united(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """The same characters, and single ones between them, as stretches apart from each other, in order."""
-    found: list[Stretch] = []
+    """Merge ranges that overlap or are at most one character apart; sorted."""
+    merged: list[Stretch] = []
     for start, end in sorted(stretches):
-        if found and start <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if merged and start <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged

@@ -1,4 +1,4 @@
-"""The label that means nothing, such as `O`, in the folders of models. Free of torch."""
+"""The negative label, such as `O` or `no_relation`, in model folders. Free of torch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _KEY = "domainbert_nothing"  # of config.json
 
 
 def nothing_fact(nothing: str | None) -> dict[str, Any]:
-    """The key of `config.json` that `nothing_of_folder` reads; null where every label means something."""
+    """Return the `config.json` entry that `nothing_of_folder` reads; null if there is no negative label."""
     return {_KEY: nothing}
 
 
 class NothingEvaluation(Evaluation):
-    """Evaluation of a task with a label that means nothing, which its one training setting names."""
+    """Evaluation of a task with a negative label, which its only training setting names."""
 
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ class NothingEvaluation(Evaluation):
 
 
 def nothing_of_folder(fields: Mapping[str, Any]) -> str | None:
-    """The label that meant nothing in training; None where all did something, or the folder does not say it."""
+    """Return the negative label of training; None if there was none or the folder does not record it."""
     nothing = fields.get(_KEY)
     if nothing is not None and not isinstance(nothing, str):
         raise DomainbertError(f"{_KEY}: found {nothing!r:.100}; expected the name of a label")

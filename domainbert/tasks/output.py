@@ -1,4 +1,4 @@
-"""Files of predictions, as `predict` writes them; a task adds the formats of its tools in `writers.py`."""
+"""Writers for the files of `predict`; a task adds formats in `writers.py`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from typing_extensions import override
 Row = Mapping[str, Any]
 
 
+def json_line(value: Row) -> str:
+    """Return an object as a line of JSON, with non-ASCII characters unescaped."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
 class PredictionWriter(ABC):
-    """Writes predictions into a folder, used in a `with`.
+    """Writer of predictions into a folder; a context manager.
 
     Attributes:
-        path: the file or folder that it writes.
-        renamed: number of rows by (key, name): the row has the key itself, so that the prediction is under the name.
+        path: file or folder that is written.
+        renamed: number of rows by (key, name): the input has this key, so the prediction is written under the name.
     """
 
     path: Path
@@ -31,29 +36,27 @@ class PredictionWriter(ABC):
 
     @abstractmethod
     def write(self, row: Row, result: Row) -> None:
-        """Add the prediction for a row of the input, both as for JSON; the row has its text under `text_key`."""
+        """Write the prediction for an input row, both JSON objects; `row[text_key]` is the text."""
 
     def flush(self) -> None:
-        """Let what has been written be read."""
+        """Flush written rows to the file."""
         return None
 
     def close(self) -> None:
-        """End the file, which is then whole, also where the input broke off."""
+        """Complete and close the file, also after an error in the input."""
         return None
 
     def __enter__(self) -> PredictionWriter:
-        """Itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
 
 class FileWriter(PredictionWriter):
-    """Writes one file."""
+    """Writer of a single file."""
 
     name: str
 
@@ -72,8 +75,8 @@ class FileWriter(PredictionWriter):
 
 
 class JsonlWriter(FileWriter):
-    """A row of the input with its prediction a line; a key that the row has itself is kept, and that of the prediction
-    gets `predicted_` before it."""
+    """Writer of JSONL: an input row with its prediction per line; if the row has a key already, the key of the
+    prediction gets the prefix `predicted_`."""
 
     name = "predictions.jsonl"
 
@@ -87,4 +90,4 @@ class JsonlWriter(FileWriter):
             written[name] = value
             if name != key:
                 self.renamed[key, name] += 1
-        self.stream.write(json.dumps(written, ensure_ascii=False) + "\n")
+        self.stream.write(json_line(written))

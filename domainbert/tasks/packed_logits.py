@@ -17,7 +17,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tokenization.load import DomainTokenizer
 
-_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # of a batch; a small batch stays in the caches of a CPU
+_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # per batch; a small batch fits the caches of a CPU
 _OUTPUT_FIELDS = ("example", "outputs", "targets")  # read by tasks, together with `items`
 
 Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at its positions
@@ -38,16 +38,16 @@ def compute_in_parts(
         groups = (example.windows[begin : begin + at_once] for begin in range(0, len(example.windows), at_once))
         parts = [[Example(windows, example.num_outputs)] for windows in groups]
     positions = sum(len(window.positions) for example in examples for window in example.windows)
-    whole, end = list[Tensor](), 0
+    outputs, end = list[Tensor](), 0
     for part in parts:
         batch, logits = compute(part)
         values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
         # allocated once: thousands of small results would fragment the memory
-        whole = whole or [value.new_empty(positions, *value.shape[1:]) for value in values]
-        for joined, value in zip(whole, values, strict=True):
+        outputs = outputs or [value.new_empty(positions, *value.shape[1:]) for value in values]
+        for joined, value in zip(outputs, values, strict=True):
             joined[end : end + len(value)] = value
         end += len(logits)
-    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, whole, strict=False))}, whole[-1]
+    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, outputs, strict=False))}, outputs[-1]
 
 
 def packed_logits(

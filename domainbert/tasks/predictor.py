@@ -1,4 +1,4 @@
-"""Prediction with a fine-tuned model, whatever its task; `serving.predictor.load_predictor` makes one."""
+"""Base class of predictors; `serving.predictor.load_predictor` returns one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Predictor(Generic[Prediction]):
 
     Attributes:
         runtime: the loaded model, in torch or in ONNX Runtime, see `serving.predictor.FineTuned`.
-        model: the torch model; of an exported one only shapes.
-        max_length: tokens of a window.
+        model: the torch model; only shapes for an exported model.
+        max_length: window length in tokens.
         labels: names of the outputs.
-        on_predicted: is called with the number of texts whenever some more are predicted: progress, for example.
-        kind: what it is, before the names of its outputs, and `loader` what reads it, for messages.
+        on_predicted: callback with the number of texts of each predicted batch, for a progress bar.
+        kind, loader: description before the output names, and name of the function that loads it, for messages.
     """
 
     kind: ClassVar[str] = "a model with the outputs"
@@ -41,10 +41,10 @@ class Predictor(Generic[Prediction]):
         self.on_predicted: Callable[[int], object] | None = None
 
     def predict(self, texts: Iterable[Content] | Content) -> list[Prediction]:
-        """The prediction for each text, or list of words; a single string is one text.
+        """Return a prediction for each text or list of words; a string is a single text.
 
         Raises:
-            DomainbertError: an item that is no content, see `as_contents`; or that the model cannot read.
+            DomainbertError: an item that is not a content, see `as_contents`, or that the model cannot read.
         """
         return self._predict(as_contents(texts))
 
@@ -53,16 +53,16 @@ class Predictor(Generic[Prediction]):
         return [predicted[number] for number in range(len(texts))]
 
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
-        """Return a prediction for a file; by default the fields of a dataclass."""
+        """Return a prediction as a JSON object; by default the fields of a dataclass."""
         return asdict(prediction)  # type: ignore[call-overload]
 
     def _decoded(self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None) -> dict[int, Any]:
-        """The prediction for each example that has outputs, by its number; None decodes as the task does."""
+        """Return predictions by index of the example, for examples with outputs; None decodes with `task.decode`."""
         decoded: dict[int, Any] = {}
         full = [number for number, example in enumerate(examples) if example.num_outputs]
         for batch, logits in self.runtime.logits([examples[number] for number in full]):
-            found = (decode or self.task.decode)(logits, batch)
-            decoded.update((full[item], one) for item, one in zip(batch["items"].tolist(), found, strict=True))
+            predictions = (decode or self.task.decode)(logits, batch)
+            decoded.update(zip((full[item] for item in batch["items"].tolist()), predictions, strict=True))
             if self.on_predicted is not None:
-                self.on_predicted(len(found))
+                self.on_predicted(len(predictions))
         return decoded

@@ -1,4 +1,4 @@
-"""A model that is being trained, as predictors run it; and what several processes have predicted."""
+"""Prediction with a model in training, and collection of predictions from several processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class ModuleRuntime:
-    """The model of a LightningModule as a predictor runs it: the encoder in the precision of the Trainer."""
+    """Runtime of a predictor for the model of a LightningModule; the encoder has the precision of the Trainer."""
 
     def __init__(self, module: TaskModule, precision: str) -> None:
         self.model, self.tokenizer, self.max_length = module.model, module.tokenizer, module.max_length
@@ -31,37 +31,37 @@ class ModuleRuntime:
         self.is_scaled = scale is not None
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """For each batch the batch and the logits (N, labels) at its positions, as a saved model gives them.
+        """Yield each batch with the logits (N, labels) at its positions, in the units of the saved model.
 
-        `DomainbertError` if some logits are not finite.
+        `DomainbertError` if logits are not finite.
         """
-        trained = self.model.training
+        training = self.model.training
         self.model.eval()
         try:
-            with torch.autocast(self.device.type, enabled=False):  # `packed_logits` says what is cast
+            with torch.autocast(self.device.type, enabled=False):  # `packed_logits` applies its own autocast
                 for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype):
                     if not logits.isfinite().all():
                         raise DomainbertError("the logits of the model are NaN or infinite; train it again")
                     yield batch, logits * self.factor + self.shift if self.is_scaled else logits
         finally:
-            self.model.train(trained)
+            self.model.train(training)
 
 
-def gathered(found: Mapping[int, Any]) -> dict[int, Any]:
-    """The entries of all processes together."""
+def gathered(predictions: Mapping[int, Any]) -> dict[int, Any]:
+    """Merge the predictions of all processes, by index of the item."""
     if not is_initialized():
-        return dict(found)
-    everything: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
-    all_gather_object(everything, dict(found))
-    return {number: one for part in everything for number, one in part.items()}
+        return dict(predictions)
+    parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
+    all_gather_object(parts, dict(predictions))
+    return {index: prediction for part in parts for index, prediction in part.items()}
 
 
 def numbers_of(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers in nested scores, by their path: `f1`, `per_type/GENE/f1`."""
-    found: dict[str, float] = {}
+    """Return the numbers in nested scores by path: `f1`, `per_type/GENE/f1`."""
+    numbers: dict[str, float] = {}
     for name, value in scores.items():
         if isinstance(value, Mapping):
-            found |= numbers_of(value, f"{prefix}{name}/")
+            numbers |= numbers_of(value, f"{prefix}{name}/")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[f"{prefix}{name}"] = float(value)
-    return found
+            numbers[f"{prefix}{name}"] = float(value)
+    return numbers

@@ -1,8 +1,7 @@
-"""Labelled test sets that collect the predictions of several models and score them."""
+"""Base classes for scoring the predictions of several models on a test set."""
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.contents import told_where, words_of_content
@@ -25,19 +25,20 @@ from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake
+from domainbert.tasks.output import json_line
 from domainbert.tasks.predictor import Predictor
 
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 class Scoring(ABC):
-    """A test set, which is described in print, and to which the predictions of one model after the other are added.
+    """A test set that collects and scores the predictions of models; the constructor prints a summary of the set.
 
     Attributes:
-        headline: the metric that counts.
-        predictions: of each item, by system and seed.
-        labels: those that the models know, taken together.
-        suffix: of the files of predictions.
+        headline: the main metric.
+        predictions: predictions of all items, by system and seed.
+        labels: union of the labels of the models.
+        suffix: suffix of prediction files.
     """
 
     suffix = ".jsonl"
@@ -50,168 +51,167 @@ class Scoring(ABC):
 
     @property
     def num_gold(self) -> int:
-        """Number of labels that are scored: one an item, unless a task says otherwise."""
+        """Return the number of gold labels; by default one per item."""
         return len(self.test.items)
 
     @property
     def num_units(self) -> int:
-        """Number of units that the bootstrap draws from."""
+        """Return the number of units that the bootstrap resamples."""
         numbers = self.test.unit_numbers
         return len(self.test.items) if numbers is None else max(numbers) + 1
 
     @property
     def title(self) -> str:
-        """Description of what is scored."""
+        """Return the metric and the size of the test set, for reports."""
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """Predict all items, write predictions and gold to `path`, and remember them."""
-        known = self.config.known_labels(predictor.labels)
-        self.config.check_labels(known)
-        check_set_known(self.test, known)
-        self.labels.update(known)
+        """Predict all items, store the predictions, and write them with gold labels to `path`."""
+        labels = self.config.known_labels(predictor.labels)
+        self.config.check_labels(labels)
+        check_set_known(self.test, labels)
+        self.labels.update(labels)
         with told_where(self.test.place):
-            found = self.predict(predictor)
-        if len(found) != len(self.test.items):
-            expected = f"{len(self.test.items):,} items"
-            raise DomainbertError(f"{self.test.path}: {expected}, but {len(found):,} predictions")
-        self.predictions.setdefault(system, {})[seed] = found
+            predictions = self.predict(predictor)
+        if len(predictions) != len(self.test.items):
+            counts = f"{len(self.test.items):,} items, but {len(predictions):,} predictions"
+            raise DomainbertError(f"{self.test.path}: {counts}")
+        self.predictions.setdefault(system, {})[seed] = predictions
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.write(path, found)
+        self.write(path, predictions)
 
     def predict(self, predictor: Predictor[Any]) -> list[Any]:
-        """The prediction of a model for each item."""
+        """Return the predictions of a model for all items."""
         return predictor.predict(self.test.contents)
 
     @abstractmethod
     def row(self, item: Any, prediction: Any) -> Mapping[str, Any] | str:
-        """Gold and prediction of an item in the file of predictions: an object of JSONL, or text of another format."""
+        """Return gold and prediction of an item as written to the file: a JSON object, or text of another format."""
 
     def write(self, path: Path, predictions: Sequence[Any]) -> None:
-        """The file of predictions: a row for each item, in JSON with its slices."""
+        """Write a row per item; JSON rows include the slice keys."""
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
                 row = self.row(item, prediction)
-                stream.write(row if isinstance(row, str) else _line({**(item.by if self.config.by else {}), **row}))
+                stream.write(row if isinstance(row, str) else json_line({**(item.by if self.config.by else {}), **row}))
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
-        """The mistake of a model in an item; None where nothing. A task need not say it."""
+        """Return the errors of a model on an item, None without errors; by default always None."""
         return None
 
     def confused(self, item: Any, prediction: Any) -> Iterable[Pair]:
-        """The labels of an item in gold and in the prediction, where one stands in the place of the other."""
+        """Return pairs of gold and predicted label of an item, for the confusion matrix; by default ()."""
         return ()
 
     def confidences(self, item: Any, prediction: Any) -> Iterable[tuple[float, bool]]:
-        """The probability of all that is predicted of an item, and whether it is right."""
+        """Return (probability, is correct) for each predicted label of an item; by default ()."""
         return ()
 
     def scores_of(self, predictions: Sequence[Any], known: Iterable[str]) -> dict[str, Any]:
-        """The scores of one model that knows some labels, from its prediction for each item: nested as in
-        `metrics.json`, without intervals and scores of parts of the set."""
+        """Score one model with the labels `known` from its predictions for all items.
+
+        The result is nested as in `metrics.json`, without intervals and slices.
+        """
         self.labels = set(known)
         self.predictions = {"model": {"model": list(predictions)}}
-        found = self.summary(Resampling(1, 0))["systems"]["model"]
-        apart = {"seeds", "errors", f"{self.headline.key}_by_seed"}
-        return {name: one for name, one in found.items() if name not in apart and not name.startswith("by_")}
+        scores = self.summary(Resampling(1, 0))["systems"]["model"]
+        omitted = {"seeds", "errors", f"{self.headline.key}_by_seed"}
+        return {name: score for name, score in scores.items() if name not in omitted and not name.startswith("by_")}
 
     def write_mistakes(self, system: str, seed: str, path: Path) -> None:
-        """The items that a model got wrong as JSONL, the worst first, equals in the order of the file.
+        """Write the items with errors as JSONL, by descending severity, then in the order of the file.
 
-        Nothing is written for a task that does not say what they are.
+        Nothing is written for a task without `mistake`.
         """
         if not self.tells_mistakes:
             return
-        judged = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
-        found = sorted(((one, number) for number, one in judged if one), key=lambda pair: -pair[0].severity)
+        by_item = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
+        mistakes = [(number, mistake) for number, mistake in by_item if mistake]
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as stream:
-            for one, number in found:
-                stream.write(_line({"line": self.test.where(number), "item": number, **one.as_json()}))
+            for number, mistake in sorted(mistakes, key=lambda pair: -pair[1].severity):
+                stream.write(json_line({"line": self.test.where(number), "item": number, **mistake.as_json()}))
 
     @property
     def tells_mistakes(self) -> bool:
-        """Whether the task says what a model got wrong."""
+        """Whether the task implements `mistake`."""
         return type(self).mistake is not Scoring.mistake
 
     def facts(self, system: str) -> dict[str, Any]:
-        """Facts that a task reports of a system beside its scores: `confusion`; and where predictions have
-        probabilities, `reliability` and `by_words`, the share of items without a mistake by their length."""
-        runs, found = list(self.predictions[system].values()), {}
-        pairs = [list(self._each(self.confused, run)) for run in runs]
-        sure = [one for run in runs for one in self._each(self.confidences, run)]
+        """Return facts about a system in addition to scores: `confusion`, and if predictions have probabilities,
+        `reliability` and `by_words`, the share of items without errors by length."""
+        runs, facts = list(self.predictions[system].values()), {}
+        pairs = [list(self._of_items(self.confused, run)) for run in runs]
+        confidences = [pair for run in runs for pair in self._of_items(self.confidences, run)]
         if any(pairs):
-            found["confusion"] = confusion(pairs)
-        if sure:
-            found["reliability"] = reliability(sure)
-        if sure and self.tells_mistakes:
+            facts["confusion"] = confusion(pairs)
+        if confidences:
+            facts["reliability"] = reliability(confidences)
+        if confidences and self.tells_mistakes:
             words = [len(words_of_content(item.content)) for item in self.test.items]
-            right = [[one is None for one in map(self.mistake, self.test.items, run)] for run in runs]
-            found["by_words"] = right_by_words(words, right)
-        return found
+            right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
+            facts["by_words"] = right_by_words(words, right)
+        return facts
 
-    def _each(self, tell: Callable[[Any, Any], Iterable[Told]], predictions: Sequence[Any]) -> Iterator[Told]:
-        """All that is told of the items, one after the other."""
-        return chain.from_iterable(map(tell, self.test.items, predictions))
+    def _of_items(self, values: Callable[[Any, Any], Iterable[Value]], predictions: Sequence[Any]) -> Iterator[Value]:
+        return chain.from_iterable(map(values, self.test.items, predictions))
 
     def slices(self, score: str) -> Slices:
-        """The parts of the test set that get this score, too: of the keys that the format names, a unit an item."""
+        """Return the slices of the test set by the keys of the format, to be scored with `score`."""
         values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
         return Slices.of(values, score, self.headline.over, self.headline.key)
 
     @abstractmethod
     def summary(self, resampling: Resampling) -> Summary:
-        """The scores of all systems."""
+        """Score all systems."""
 
     @abstractmethod
     def lines(self, summary: Summary) -> list[str]:
-        """The summary for a person."""
+        """Return the summary as lines of text."""
 
     def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        """The scores of a system that stand in the manifest: those that are numbers, and their intervals."""
+        """Return the scores of a system for the manifest: numbers, their intervals, and the cost."""
         return {key: value for key, value in system.items() if not isinstance(value, dict) or key == "cost"}
 
 
 class CountedScoring(Scoring):
-    """Scores that are made of counts, summed over items: their means over seeds, intervals and paired differences."""
+    """Scores computed from counts summed over items: means over seeds, intervals and paired differences."""
 
     statistics: ClassVar[Mapping[str, Statistic]]
-    """By name the scores that get intervals, the headline among them."""
+    """Scores with intervals, by name; includes the headline."""
 
     @abstractmethod
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
-        """Counts of which scores are made: (items, labels, counts), to be summed over items."""
+        """Return counts (items, labels, counts), which are summed over items."""
 
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """The scores of one model, nested as for JSON; `totals` (labels, counts) are its counts summed over items."""
+        """Score one model; `totals` (labels, counts) are its counts summed over items."""
         counts = self.count(predictions)
         return {name: score_once(statistic, counts) for name, statistic in self.statistics.items()}
 
     def warnings(self) -> list[str]:
-        """A line for each system whose models have learnt nothing."""
+        """Return a warning for each system with trivial predictions."""
         return []
 
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """The statistics that counts (items, labels, counts) do not define, and the reason for each."""
+        """Return the reason for each statistic that is undefined for counts (items, labels, counts)."""
         return {} if counts.any() else dict.fromkeys(self.statistics, "neither the test set nor the model has a label")
 
+    @override
     def summary(self, resampling: Resampling) -> Summary:
-        """The scores of all systems."""
-        headline = self.headline.key
-        slices, drawn = self.slices(self.headline.of_slice), replace(resampling, units=self.test.unit_numbers)
-        how = self.statistics, headline, drawn, slices, self.undefined
-        found = summarize(self.predictions, self.count, self.scores, *how)
-        reasons = ((name, system.get("undefined", {}).items()) for name, system in found["systems"].items())
-        said = [f"{name}: {score} is undefined: {why}" for name, whole in reasons for score, why in whole]
-        return found | {"warnings": [*self.warnings(), *said]}
+        slices, by_unit = self.slices(self.headline.of_slice), replace(resampling, units=self.test.unit_numbers)
+        options = self.statistics, self.headline.key, by_unit, slices, self.undefined
+        summary = summarize(self.predictions, self.count, self.scores, *options)
+        undefined = [
+            f"{name}: {score} is undefined: {reason}"
+            for name, system in summary["systems"].items()
+            for score, reason in system.get("undefined", {}).items()
+        ]
+        return summary | {"warnings": [*self.warnings(), *undefined]}
 
+    @override
     def lines(self, summary: Summary) -> list[str]:
-        """The summary for a person."""
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key}
         lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
         return lines + sliced_lines(summary, headline.of_slice, headline.percent)
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Labelled items as a task lets the model read them, in lines for a terminal."""
+"""Text rendering of labelled items as the model reads them, for `--show`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from domainbert.tokenization.load import DomainTokenizer
 def shown_items(
     task: Task[Any, Any], train: Labelled[Any], tokenizer: DomainTokenizer, window: int, order: GlobalOrder, count: int
 ) -> list[str]:
-    """The first items of a training, in its order: their windows as they are read, and what is learnt at each place.
+    """Return lines that show the first training items in training order: windows, and the target of each position.
 
-    `DomainbertError` as `encode_file`, of these items.
+    `DomainbertError` as in `encode_file`, for these items.
     """
     size = order.batch_size
-    numbers = [int(order.batch(place // size)[1][place % size]) for place in range(count)]
-    with told_where(lambda place: train.place(numbers[place])):
+    numbers = [int(order.batch(index // size)[1][index % size]) for index in range(count)]
+    with told_where(lambda index: train.place(numbers[index])):
         examples = task.encode([train.items[number] for number in numbers], tokenizer, window)
     lines = []
     for number, (item, example) in enumerate(zip(numbers, examples, strict=True), 1):
@@ -40,10 +40,9 @@ def _shown(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainT
         lines += shown_window(window, tokenizer)
         pieces = shown_pieces(tokenizer, framed(window, tokenizer).tolist())
         rows = [("token", "piece", "target", "of")]
-        for position, (what, target) in zip(
-            window.positions.tolist(), task.showing.notes(task, item, window), strict=True
-        ):
+        notes = task.showing.notes(task, item, window)
+        for position, (description, target) in zip(window.positions.tolist(), notes, strict=True):
             if target:
-                rows.append((str(position + 1), pieces[position + 1], printable(target), printable(what)))
+                rows.append((str(position + 1), pieces[position + 1], printable(target), printable(description)))
         lines += [f"{INDENT}{line}" for line in table(rows)]
     return lines

@@ -1,4 +1,4 @@
-"""Tagged sentences as a test set, whatever is made of the tags."""
+"""Base class for scoring tagged sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from domainbert.tasks.words import TaggedWords
 
 
 class TaggedScoring(Scoring):
-    """Sentences in documents; predictions are the tags of their words, from `tag_words` of a predictor."""
+    """Scoring of sentences in documents; predictions are tags of words from `tag_words` of a predictor."""
 
     test: TaggedFile[Any]
 
@@ -25,14 +25,14 @@ class TaggedScoring(Scoring):
         self.suffix = ".conll" if test.kind == "conll" and test.fits_columns else ".jsonl"
 
     def predict(self, predictor: Any) -> list[TaggedWords]:
-        """Tags of every sentence; one without words has none and is not shown to the model."""
+        """Return the tags of every sentence; the model does not read sentences without words."""
         sentences, empty = self.test.items, TaggedWords([], [])
         remaining = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
         tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
-        for sentence, one in zip(sentences, tagged, strict=True):
-            if len(sentence.words) != len(one.tags):
+        for sentence, (tags, _) in zip(sentences, tagged, strict=True):
+            if len(sentence.words) != len(tags):
                 raise DomainbertError(
-                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(one.tags)} tags predicted"
+                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(tags)} tags predicted"
                 )
         return tagged
 
@@ -41,9 +41,8 @@ class TaggedScoring(Scoring):
         return {"tokens": item.words, "gold": item.tags, "predicted": prediction.tags}
 
     def write(self, path: Path, predictions: Sequence[TaggedWords]) -> None:
-        """Write CoNLL with the columns that conlleval reads if the test set is CoNLL and every sentence has a place in
-        columns, else JSONL."""
+        """Write CoNLL for conlleval if the test set is CoNLL and all its sentences fit columns, otherwise JSONL."""
         if self.suffix == ".conll":
-            self.test.write(path, [one.tags for one in predictions])
+            self.test.write(path, [prediction.tags for prediction in predictions])
         else:
             super().write(path, predictions)

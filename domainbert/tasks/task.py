@@ -1,6 +1,6 @@
-"""Interface of a labelled task for training, prediction and scoring; `config` says how a task is laid out.
+"""Interface of a labelled task for training, prediction and scoring; `config` describes the files of a task.
 
-Imports neither Lightning nor torchmetrics, which prediction does without: they take seconds to load.
+Does not import Lightning or torchmetrics, which take seconds to load and which prediction does not need.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
     from domainbert.models.folder import ModelFolder
 
-ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stands still) or more epochs"
-"""Advice where a training came to nothing."""
+ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stagnates) or more epochs"
+"""Advice in warnings about a training without result."""
 
 Item = TypeVar("Item")
 Prediction = TypeVar("Prediction")
 
 
 class Task(ABC, Generic[Item, Prediction]):
-    """A task with its labels, which are the names of the head's outputs.
+    """A task with its labels, the names of the head's outputs.
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
-        head_config: configuration of the head of models that are trained; a model folder has its own.
-        counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
-        predictor: what predicts with a finished model.
-        scoring: the scores of a test set, if it has any; takes configuration, test set and training set.
-        headline: the metric by which its validation is judged; None of a task that only predicts.
-        word_splitting: how raw text is split into words, as the training words are; None means `punctuation`.
+        head_config: configuration of a new head; a model folder contains the configuration of its head.
+        counted: the denominator of the loss: number of examples or of targets in the *global* batch.
+        predictor: class that predicts with a finished model.
+        scoring: class that scores a test set, or None; takes configuration, test set and training set.
+        headline: the main validation metric; None for a task that only predicts.
+        word_splitting: how raw text is split into words to match the training words; None means `punctuation`.
         comparing, explaining, fitting, inputs, scaling, showing, teaching: see `capabilities`.
     """
 
@@ -72,12 +72,12 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @property
     def name(self) -> str:
-        """The task's name, as that of its configuration."""
+        """Return the task's name, as `TaskConfig.name`."""
         return folder_name(type(self))
 
     @classmethod
     def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
-        """The task with the labels of a training set; `DomainbertError` if it has none."""
+        """Create the task with the labels of a training set; `DomainbertError` without labels."""
         labels = label_set(train.items)
         if not labels:
             raise DomainbertError(f"{train.path}: no labels; expected at least one")
@@ -85,55 +85,55 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """The task of a model folder, of its outputs' names and its `config.json` with what `folder_facts` gave."""
+        """Create the task of a model folder from its output names and `config.json`, which contains `folder_facts`."""
         return cls(labels)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
+        """Return `config.json` entries that `of_folder` reads; `scores` are the validation scores of the model."""
         return {}
 
     def attach_head(self, head: nn.Module) -> None:
-        """Keep the head whose logits the loss will get, where the loss needs more of it, such as a CRF."""
+        """Store the head if the loss needs more than its logits, such as a CRF."""
         return None
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Labelled items as token ids and targets."""
+        """Encode labelled items as token ids and targets."""
 
     @abstractmethod
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Texts to predict as token ids; their targets are left out of the loss."""
+        """Encode contents to predict as token ids; the loss ignores their targets."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
+        """Return the loss summed over a micro-batch, a scalar; the caller divides by `counted`."""
 
     @abstractmethod
     def metric(self) -> Metric:
-        """Computes the validation metrics, the task's headline among them."""
+        """Return the metric that computes the validation scores, including the headline."""
 
     @abstractmethod
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:
-        """Add a batch to `metric`; `batch["items"]` are numbers in `items`."""
+        """Add a batch to `metric`; `batch["items"]` are indices into `items`."""
 
     @abstractmethod
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
-        """Predictions for each example of a batch, for the task's predictor."""
+        """Return a prediction for each example of a batch, for the task's predictor."""
 
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
-    """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
+    """Return a validation metric that stores a row of `width` numbers per item, see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows
 
     return ScoresOfRows(scores, width)
 
 
 def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
-    """Return a test set that collects the predictions of models; `train` is for tasks that score seen items apart.
+    """Return the scoring of a test set; `train` is for tasks that score items seen in training separately.
 
-    `DomainbertError` for a task without scores of a test set.
+    `DomainbertError` for a task without scoring.
     """
     scoring = task_class(type(config)).scoring
     if scoring is None:
@@ -142,12 +142,12 @@ def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | N
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
-    """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it."""
+    """Return the task class of a configuration: `NAMETask` in `task.py` of the same folder."""
     name, module = f"{kind.__name__}Task", beside(kind, "task")
-    found = getattr(module, name, None)
-    if not isinstance(found, type) or not issubclass(found, Task):
+    task = getattr(module, name, None)
+    if not isinstance(task, type) or not issubclass(task, Task):
         raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {Task.__module__}.Task")
-    return found
+    return task
 
 
 def read_task(
@@ -156,23 +156,21 @@ def read_task(
     validation: LabelledSet,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
-    """Training and validation set, which `read` reads, and the task with the labels of the former.
-
-    What was found in the files is printed.
+    """Return training set, validation set, and the task with the labels of the training set; print summaries.
 
     Raises:
-        DomainbertError: anything wrong with a file; labels in the latter, or in the settings of the task, that the
-            former does not have.
+        DomainbertError: an invalid file; labels of the validation set, or in the settings of the task, that the
+            training set does not have.
     """
-    learnt, checked = (read(config, one) for one in (train, validation))
-    print(f"{learnt.describe()}\n{checked.describe()}")
-    task = task_of_training(config, learnt)
-    check_set_known(checked, config.known_labels(task.labels))
-    return learnt, checked, task
+    train_set, validation_set = read(config, train), read(config, validation)
+    print(f"{train_set.describe()}\n{validation_set.describe()}")
+    task = task_of_training(config, train_set)
+    check_set_known(validation_set, config.known_labels(task.labels))
+    return train_set, validation_set, task
 
 
 def task_of_training(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
-    """The task with the labels of a training set; `DomainbertError` if its settings name others."""
+    """Return the task with the labels of a training set; `DomainbertError` if its settings name other labels."""
     config.check_labels(tuple(find_labels(train.items)))
     task = task_class(type(config)).of_training(config, train)
     task.headline = config.headline
@@ -184,13 +182,13 @@ def task_of_training(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]
 def encode_file(
     task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
 ) -> list[Example]:
-    """The items of a labelled file as examples; `DomainbertError` with the lines of those that no model can read."""
+    """Encode the items of a labelled file; `DomainbertError` lists the lines of items that cannot be encoded."""
     with told_where(file.place):
         return task.encode(file.items, tokenizer, max_length)
 
 
 def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
-    """The task that a model folder is for; `DomainbertError` if it is for none, or `config.json` says nonsense."""
+    """Return the task of a model folder; `DomainbertError` without a task or with an invalid `config.json`."""
     try:
         if kind := task_kind(folder.head, folder.fields):
             task = task_class(kind).of_folder(folder.labels, folder.fields)

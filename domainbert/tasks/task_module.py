@@ -1,4 +1,4 @@
-"""Base of the modules that learn a labelled task: the model with its head, tests, predictions, folders, checkpoints."""
+"""Base LightningModule of labelled tasks: model, testing, prediction, model folders and checkpoints."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ from domainbert.training.state import is_sharded, whole_weights
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData
 
-_CHECKPOINT_KEY = "domainbert"  # of what a checkpoint says of the task and its model
+_CHECKPOINT_KEY = "domainbert"  # checkpoint key of the labels and the model configuration
 
 
 @dataclass(frozen=True)
 class Start:
-    """A model to be trained: the architecture to save, its vocabulary, the names of its teachers, and whether its head
-    is new."""
+    """Initial model of a training, with the configuration to save, its tokenizer and the names of its teachers."""
 
     model: EncoderWithHead
     config: EncoderConfig
@@ -54,14 +53,14 @@ class Start:
 
 
 class TaskModule(TrainedModule):
-    """A model with a head for a task, which is tested, predicts, and is saved as a folder.
+    """Base module for a model with the head of a task: test, predict, save as a model folder.
 
     Attributes:
-        task: the task with its labels, as the training has it.
-        config, tokenizer, max_length: architecture to save, vocabulary, and tokens of a window.
-        validation: the labelled items whose numbers the validation batches carry.
-        entries: the vocabulary entries that occur in a training, while it runs.
-        row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
+        task: the task with its labels, in training units.
+        config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
+        validation: labelled items; the validation batches contain their indices.
+        entries: vocabulary entries that occur in the data, during training.
+        row: (vocab_size,) row of each entry in the embedding matrix, see `UsedEntries`; None if it is the id.
         scores: metrics of the last validation.
     """
 
@@ -87,18 +86,18 @@ class TaskModule(TrainedModule):
         self.scores: dict[str, float] = {}
         self.teacher_names: tuple[str, ...] = ()
         self.register_buffer("row", None, persistent=False)
-        self._facts: dict[str, Any] | None = None  # of the task, from a checkpoint
-        self._served: Task[Any, Any] | None = None  # as a saved model has it
-        self._tested: dict[int, Any] = {}  # predictions for the items of the test set, by number
-        self.register_state_dict_post_hook(_give_all_entries)
-        self.register_load_state_dict_pre_hook(_take_used_entries)
+        self._facts: dict[str, Any] | None = None  # `config.json` entries of the task, from a folder or checkpoint
+        self._served: Task[Any, Any] | None = None  # in the units of a saved model
+        self._tested: dict[int, Any] = {}  # predictions by index of the test item
+        self.register_state_dict_post_hook(_expand_entries)
+        self.register_load_state_dict_pre_hook(_reduce_entries)
 
     def start(self, task: Task[Any, Any]) -> Start:
-        """The model to begin with, with a head for a task."""
+        """Build the initial model with a head for a task."""
         raise NotImplementedError
 
     def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
-        """Take a model with a head for a task; windows have at most `max_length` tokens."""
+        """Set up the initial model for a task; windows have at most `max_length` tokens."""
         check_length(max_length, start.config)
         self.config, self.tokenizer, self.max_length = start.config, start.tokenizer, max_length
         self.teacher_names = start.teachers
@@ -108,7 +107,7 @@ class TaskModule(TrainedModule):
         self.take(start.model, task)
 
     def take(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
-        """Take a model with a head for a task; `DomainbertError` if `r_drop` cannot compare its predictions."""
+        """Set model and task; `DomainbertError` if the task does not support `r_drop`."""
         if self.r_drop is not None:
             check_r_drop(task)
         self.task = task
@@ -116,11 +115,11 @@ class TaskModule(TrainedModule):
         task.attach_head(model.head)
 
     def validate_on(self, items: Sequence[Any]) -> None:
-        """Take the items whose numbers the validation batches carry."""
+        """Set the validation items and create their metrics."""
         self.validation, self.metric, self.slices = items, self.task.metric(), SlicedMetric(self.task, items)
 
     def learn(self, task: Task[Any, Any]) -> None:
-        """Take the task of a training set with the same labels in place of what a folder or a checkpoint says."""
+        """Replace the task of a folder or checkpoint by the task of a training set with the same labels."""
         if task is self.task:
             return
         if task.scaling.output_scale(task) != self.task.scaling.output_scale(self.task):
@@ -134,7 +133,7 @@ class TaskModule(TrainedModule):
         return str(self.folder.path if isinstance(self.folder, ModelFolder) else self.folder)
 
     def park(self, ids: Tensor | None) -> None:
-        """Keep the embeddings of these entries alone in the model, while it is trained; None puts all back."""
+        """Reduce the embedding matrix to these vocabulary entries during training; None restores all entries."""
         if self.entries is not None:
             self.entries.restore(self.model)
         self.entries = None if ids is None else UsedEntries(self.model, ids)
@@ -144,33 +143,33 @@ class TaskModule(TrainedModule):
             self.num_parked = int((self.row < 0).sum()) * self.model.encoder.input_embeddings.embedding_dim
 
     def teardown(self, stage: str) -> None:
-        """Put all entries of the vocabulary back, for whatever text comes next."""
+        """Restore all vocabulary entries after training."""
         if stage == "fit" and self.is_built and not is_sharded(self):
             self.park(None)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Predict some items of the test set, as `evaluate` does."""
+        """Predict a batch of test items, as in `evaluate`."""
         numbers, scoring = batch["items"].tolist(), copy(self._data.scoring)
         scoring.test = replace(scoring.test, items=[scoring.test.items[number] for number in numbers])
         self._tested.update(zip(numbers, scoring.predict(self.predictor), strict=True))
 
     def on_test_epoch_end(self) -> None:
-        """Log the scores of the test set, or of the part of it that was read."""
-        found = gathered(self._tested)
+        """Log the scores of the predicted test items."""
+        predictions = gathered(self._tested)
         self._tested.clear()
-        numbers, known = sorted(found), self.task_config.known_labels(self.task.labels)
-        scores = self._data.scoring_of(numbers).scores_of([found[number] for number in numbers], known)
+        numbers, labels = sorted(predictions), self.task_config.known_labels(self.task.labels)
+        scores = self._data.scoring_of(numbers).scores_of([predictions[number] for number in numbers], labels)
         self.log_dict({f"test/{name}": value for name, value in numbers_of(scores).items()})
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
-        """The prediction for each content of a batch, as `domainbert predict` writes it; in the order of the data."""
+        """Return a prediction for each content of a batch, as written by `domainbert predict`, in the data order."""
         contents, predictor = self._data.contents, self.predictor
-        found = predictor.predict([contents[number] for number in batch["items"].tolist()])
-        return [predictor.as_json(one) for one in found]
+        predictions = predictor.predict([contents[number] for number in batch["items"].tolist()])
+        return [predictor.as_json(prediction) for prediction in predictions]
 
     @property
     def predictor(self) -> Any:
-        """Predictor with the current weights, such as a `Tagger`; equal to `load_predictor` of the saved folder."""
+        """Return a predictor with the current weights, equal to `load_predictor` of the saved folder."""
         if self._served is None:
             self._served = self._task_of(self.task.labels, self._fields(self._task_facts(self.scores)))
             self._served.attach_head(self.model.head)
@@ -178,7 +177,6 @@ class TaskModule(TrainedModule):
         return self._served.predictor(self._served, ModuleRuntime(self, str(precision)))
 
     def _task_of(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
-        """Task of a model folder with these fields."""
         task = task_class(type(self.task_config)).of_folder(labels, fields)
         task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
         if (splitting := fields.get(SPLITTING_KEY)) is not None:
@@ -186,9 +184,9 @@ class TaskModule(TrainedModule):
         return task
 
     def _fields(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The `config.json` of the model."""
-        described = (self.model, self.config, self.tokenizer, self.task.head, self.task.labels)
-        return folder_fields(*described, self.teacher_names, facts)
+        """Return the `config.json` of the model."""
+        head = (self.task.head, self.task.labels, self.teacher_names)
+        return folder_fields(self.model, self.config, self.tokenizer, *head, facts)
 
     @property
     def _data(self) -> LabelledData:
@@ -197,15 +195,15 @@ class TaskModule(TrainedModule):
     def save_pretrained(
         self, folder: str | Path, card: str | None = None, scores: Mapping[str, float] | None = None
     ) -> None:
-        """Write a model folder that `load_predictor`, `transformers` and every stage read; each process calls it.
+        """Write a model folder that `load_predictor`, `transformers` and all stages read; call it in every process.
 
         Args:
-            folder: made if there is none.
+            folder: created if it does not exist.
             card: text of the model card; None writes a default card.
-            scores: metrics of the validation that the model comes from; None takes the last one.
+            scores: validation scores of the model; None takes the last validation.
 
         Raises:
-            DomainbertError: the model does not exist yet; a weight is not finite.
+            DomainbertError: the model is not built yet; a weight is not finite.
         """
         if not self.is_built:
             raise DomainbertError("save_pretrained: the model has no head yet; expected trainer.fit before it")
@@ -215,9 +213,9 @@ class TaskModule(TrainedModule):
         scores = self.scores if scores is None else scores
         card = self._card(scores) if card is None else card
         head = (self.task.head, card, self.task.labels, self.max_length)
-        whole = weights if self.entries is None else self.entries.put_back(weights)
-        told = self.task.scaling.folder_weights(self.task, whole), self.teacher_names, self._task_facts(scores)
-        save_model(Path(folder), self.model, self.config, self.tokenizer, *head, *told)
+        weights = weights if self.entries is None else self.entries.put_back(weights)
+        contents = self.task.scaling.folder_weights(self.task, weights), self.teacher_names, self._task_facts(scores)
+        save_model(Path(folder), self.model, self.config, self.tokenizer, *head, *contents)
 
     def _card(self, scores: Mapping[str, float]) -> str:
         facts = {"labels": ", ".join(self.task.labels), "started from": f"{self.init} weights, seed {self.seed}"}
@@ -227,7 +225,7 @@ class TaskModule(TrainedModule):
         return model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage, head)
 
     def _task_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Keys of `config.json` that say which task the model is for."""
+        """Return the `config.json` entries of the task."""
         if self._facts is not None:
             return self._facts
         facts = {TASK_KEY: self.task.name, **self.task.folder_facts(scores)}
@@ -235,7 +233,7 @@ class TaskModule(TrainedModule):
         return facts if splitting is None else {**facts, SPLITTING_KEY: splitting}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note the labels and all else that `load_from_checkpoint` needs, as plain values."""
+        """Store the labels and other plain values that `load_from_checkpoint` needs."""
         facts = self._task_facts(self.scores)
         weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
         finished = self.task.scaling.folder_weights(self.task, weights)
@@ -250,47 +248,47 @@ class TaskModule(TrainedModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build the model of a checkpoint where there is none yet; `DomainbertError` if its labels are others."""
-        found = checkpoint.get(_CHECKPOINT_KEY)
-        if found is None:
+        """Build the model of a checkpoint if not built yet; `DomainbertError` if its labels differ."""
+        saved = checkpoint.get(_CHECKPOINT_KEY)
+        if saved is None:
             raise DomainbertError(f"ckpt_path: no labels in it; expected a checkpoint of {type(self).__name__}")
-        labels = found["labels"]
+        labels = saved["labels"]
         if self.is_built and list(self.task.labels) != labels:
             known = ", ".join(self.task.labels)
             raise DomainbertError(f"ckpt_path: found the labels {', '.join(labels)}; expected {known}")
-        self.scores = dict(found["scores"])
+        self.scores = dict(saved["scores"])
         if not self.is_built:
-            task = self._task_of(labels, found["fields"])
-            self.begin(self.start(task), task, found["max_length"])
-            checkpoint["state_dict"] |= found["finished"]
-        fits = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
-        self._facts = None if fits else found["facts"]
-        self._serve_anew()
+            task = self._task_of(labels, saved["fields"])
+            self.begin(self.start(task), task, saved["max_length"])
+            checkpoint["state_dict"] |= saved["finished"]
+        is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+        self._facts = None if is_fit else saved["facts"]
+        self._rebuild_predictor()
 
-    def _serve_anew(self) -> None:
-        """Build the predictor's task again, outside of inference mode: it may change the head's buffers."""
+    def _rebuild_predictor(self) -> None:
+        """Rebuild the predictor's task outside of inference mode, as it may change the head's buffers."""
         self._served = None
         _ = self.predictor
 
 
-def _give_all_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Let a state dict have the embeddings of all entries, whatever a training keeps in the model."""
-    entries = cast(TaskModule, module).entries
-    name = "" if entries is None else f"{prefix}model.{entries.name}"
-    if entries is not None and name in state and not isinstance(state[name], DTensor):
-        state[name] = entries.whole(state[name])
+def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Expand the embeddings in a state dict to all vocabulary entries; a state-dict hook."""
+    if (entries := cast(TaskModule, module).entries) is not None:
+        name = f"{prefix}model.{entries.name}"
+        if name in state and not isinstance(state[name], DTensor):
+            state[name] = entries.whole(state[name])
 
 
-def _take_used_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """The reverse of `_give_all_entries`."""
-    entries = cast(TaskModule, module).entries
-    name = "" if entries is None else f"{prefix}model.{entries.name}"
-    if entries is not None and name in state and len(state[name]) == len(entries.row):
-        state[name] = entries.used(state[name])
+def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Reduce the embeddings in a state dict to the entries in training; the inverse of `_expand_entries`."""
+    if (entries := cast(TaskModule, module).entries) is not None:
+        name = f"{prefix}model.{entries.name}"
+        if name in state and len(state[name]) == len(entries.row):
+            state[name] = entries.used(state[name])
 
 
 def check_r_drop(task: Task[Any, Any]) -> None:
-    """`DomainbertError` where two predictions of a task cannot be compared output by output."""
+    """Raise `DomainbertError` if two predictions of a task cannot be compared output by output."""
     if task.comparing is None:
         reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
         raise DomainbertError(f"r_drop: {OF_A_CRF if task.head == 'crf' else reason}")

@@ -1,4 +1,4 @@
-"""Settings of a task that reads each text, or pair of texts, as a whole."""
+"""Base class of settings for tasks on whole texts or pairs of texts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from domainbert.tasks.config import TaskConfig
 
 @dataclass(frozen=True)
 class TextTaskConfig(TaskConfig):
-    """Settings of a task that reads each text, or pair of texts, as a whole; its `format` is a `RowFormat`."""
+    """Settings of a task on whole texts or pairs of texts; its `format` is a `RowFormat`."""
 
     mean_over: str | None = field(default=None, kw_only=True)
-    """One of `by` of the format: the mean of the metric that counts over its slices takes its place."""
+    """Key from `format.by`: the headline becomes the mean of the metric over the slices of this key."""
 
     pooling: Pooling | None = field(default=None, kw_only=True)
-    """State of a text that the head reads: of [CLS] (`cls`), or the `mean` or `max` of all tokens. null is that of the
-    model folder, or the family's own: [CLS] but for ModernBERT's `classifier_pooling`. `transformers` does not know the
-    setting, and reads the family's own."""
+    """Pooling of the hidden states for the head: [CLS] (`cls`), or `mean` or `max` over all tokens. null takes the
+    pooling of the model folder, or the default of the family: [CLS], for ModernBERT `classifier_pooling`.
+    `transformers` ignores the setting and uses the default of the family."""
 
     def __post_init__(self) -> None:
-        """Check the key of the mean."""
         key, keys = self.mean_over, self.by
         if key is not None and key not in keys:
             expected = f"expected one of {listed(keys)}" if keys else "expected a key that format.by names"
@@ -36,11 +35,11 @@ class TextTaskConfig(TaskConfig):
     @property
     @abstractmethod
     def whole(self) -> Headline:
-        """The metric that counts, over the whole set."""
+        """Return the main metric over the whole set."""
 
     @property
+    @override
     def headline(self) -> Headline:
-        """The metric that counts, or its mean over slices."""
         return self.whole.mean_over(self.mean_over)
 
     @property

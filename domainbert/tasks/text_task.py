@@ -1,4 +1,4 @@
-"""Tasks that read each text, or pair of texts, as a whole: at [CLS], the windows of a long one averaged."""
+"""Base class of tasks on whole texts or pairs of texts; logits are averaged over the windows of a long text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from domainbert.tokenization.load import DomainTokenizer
 Item = TypeVar("Item", bound=LabelledItem)
 
 _PAIR_KEY = "domainbert_text_pair_key"  # key of config.json
-_USUAL_KEY = "text_pair"
+_DEFAULT_KEY = "text_pair"
 _SINGLE, _PAIRS = "single texts", "pairs of texts"
 
 
@@ -44,21 +44,21 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
 
     @override
     def content_of(self, task: TextTask[Any, Any], row: Mapping[str, Any], text_key: str) -> Content:
-        first, key = text_of(row, text_key), task.pair_key or _USUAL_KEY
+        first, key = text_of(row, text_key), task.pair_key or _DEFAULT_KEY
         second, kinds = row.get(key), self.kinds(task)
         is_pair = isinstance(second, str)
         if (_PAIRS if is_pair else _SINGLE) not in kinds:
-            found = "a second text" if is_pair else "no string"
-            raise DomainbertError(f"{found} under {key!r}; expected {kinds[0]} for this model")
+            problem = "a second text" if is_pair else "no string"
+            raise DomainbertError(f"{problem} under {key!r}; expected {kinds[0]} for this model")
         return TextPair(first, str(second)) if is_pair else first
 
 
 class TextTask(Task[Item, Prediction]):
-    """A task with a linear head on the pooled [CLS].
+    """A task with a linear head on the pooled state of a text.
 
     Attributes:
-        pair_key: where the second text stands in a row to predict, if its models read pairs of texts.
-        reads_both: whether it is not told which they read, as the folder of the model is from elsewhere.
+        pair_key: key of the second text in a row to predict; None if the model reads single texts.
+        reads_both: whether the model accepts single texts and pairs, as its folder is not from domainbert.
     """
 
     head = "sequence"
@@ -78,7 +78,7 @@ class TextTask(Task[Item, Prediction]):
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """`DomainbertError` if the key of the second text is none."""
+        """Create the task of a model folder; `DomainbertError` if the key of the second text is not a string."""
         task, key = super().of_folder(labels, fields), fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
@@ -87,16 +87,15 @@ class TextTask(Task[Item, Prediction]):
 
     @override
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The key of the second text."""
         return {} if self.pair_key is None else {_PAIR_KEY: self.pair_key}
 
     @abstractmethod
     def target(self, item: Item) -> ArrayLike:
-        """The target of a text's outputs in the loss: a number, or an array of one shape for all texts."""
+        """Return the target of a text for the loss: a number, or an array with the same shape for all texts."""
 
     @property
     def unknown(self) -> ArrayLike:
-        """The target of a text without labels, which the loss has to leave out."""
+        """Return the target of a text without labels, which the loss must ignore."""
         return IGNORED
 
     @override
@@ -107,13 +106,14 @@ class TextTask(Task[Item, Prediction]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Words are read with spaces between them."""
+        """Encode contents to predict; words are joined by spaces."""
         return self._encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
 
     def targets(self, batch: Batch) -> Tensor:
-        """The target of each text of a batch (E, ...); every window of a text has it."""
-        found: Tensor = batch["targets"]
-        return found.new_zeros(len(batch["items"]), *found.shape[1:]).index_copy(0, batch["example"], found)
+        """Return the targets (E, ...) of the texts of a batch; all windows of a text have the same target."""
+        of_windows: Tensor = batch["targets"]
+        zeros = of_windows.new_zeros(len(batch["items"]), *of_windows.shape[1:])
+        return zeros.index_copy(0, batch["example"], of_windows)
 
     def _encoded(
         self, contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
@@ -121,11 +121,11 @@ class TextTask(Task[Item, Prediction]):
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)
-        around = tokenizer.template.extra(pair=True) if any(len(one) > 1 for one in texts) else 0
-        room_for_text(max_length, around)  # an error of the settings, and not of each pair
+        around = tokenizer.template.extra(pair=True) if any(len(parts) > 1 for parts in texts) else 0
+        room_for_text(max_length, around)  # raises an error of the settings before the errors of pairs
         examples, problems = [], {}
-        for number, (one, target) in enumerate(zip(texts, arrays, strict=True)):
-            if len(one) == 1:
+        for number, (parts, target) in enumerate(zip(texts, arrays, strict=True)):
+            if len(parts) == 1:
                 examples.append(text_example(next(aligned), target, max_length))
                 continue
             try:
@@ -137,13 +137,13 @@ class TextTask(Task[Item, Prediction]):
         return examples
 
     def _check_contents(self, contents: Sequence[Content]) -> None:
-        """Refuse single texts where the models read pairs, and pairs where they do not."""
-        kinds = [_PAIRS if isinstance(one, TextPair) else _SINGLE for one in contents]
-        known = self.inputs.kinds(self)
-        strange = [number for number, kind in enumerate(kinds) if kind not in known]
-        if strange:
-            found = "a single text" if _PAIRS in known else "a pair of texts"
-            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {known[0]} for this model"))
+        """Raise `UnreadableContents` for single texts if the model reads pairs, and for pairs if it does not."""
+        kinds = [_PAIRS if isinstance(content, TextPair) else _SINGLE for content in contents]
+        readable = self.inputs.kinds(self)
+        unreadable = [number for number, kind in enumerate(kinds) if kind not in readable]
+        if unreadable:
+            problem = "a single text" if _PAIRS in readable else "a pair of texts"
+            raise UnreadableContents(dict.fromkeys(unreadable, f"{problem}; expected {readable[0]} for this model"))
 
 
 def _texts(content: Content) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Losses of labels of words."""
+"""Losses for labels of words."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from domainbert.tasks.task import Batch
 
 
 def word_loss(logits: Tensor, batch: Batch, crf: Crf | None = None) -> Tensor:
-    """Cross-entropy summed over the pre-tokens; of a CRF the negative log-likelihood of the words' labels, with the
-    cross-entropy of other pieces: those that continue a word learn from the emissions alone."""
+    """Return the summed cross-entropy of the pre-tokens, or for a CRF the negative log-likelihood of the words' labels
+    plus the cross-entropy of pieces that continue a word, which are not part of the CRF's sequence."""
     targets = batch["targets"]
     if crf is None:
         return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")

@@ -1,4 +1,4 @@
-"""Words of what a model reads, as pieces and as characters."""
+"""Words of contents, as pieces and as character ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domainbert.tokenization.splitting import WordSplitting, align_raw
 
 
 class TaggedWords(NamedTuple):
-    """The tag of each word of a sentence, and a probability of each."""
+    """Tags of the words of a sentence, and the probability of each tag."""
 
     tags: list[str]
     scores: list[float]
@@ -22,16 +22,15 @@ class TaggedWords(NamedTuple):
 def aligned_contents(
     tokenizer: DomainTokenizer, contents: Sequence[Content], splitting: WordSplitting | None
 ) -> list[AlignedWords]:
-    """The pieces of texts, which are split into words by `splitting`, and of lists of words."""
+    """Tokenize contents; `splitting` defines the words of a text."""
     texts = [content for content in contents if isinstance(content, str)]
-    of_text = iter(align_raw(tokenizer, texts, splitting))
     words = [words_of_content(content) for content in contents if not isinstance(content, str)]
-    of_words = iter(align_words(tokenizer, words))
-    return [next(of_text if isinstance(content, str) else of_words) for content in contents]
+    from_texts, from_words = iter(align_raw(tokenizer, texts, splitting)), iter(align_words(tokenizer, words))
+    return [next(from_texts if isinstance(content, str) else from_words) for content in contents]
 
 
 def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
-    """A text and the characters of its words; that of a list of words has single spaces between them."""
+    """Return the text of a content and the character ranges of its words; a list of words is joined by spaces."""
     if isinstance(words, AlignedText) and isinstance(content, str):
         return content, words.word_offsets
     return joined_words(words_of_content(content))

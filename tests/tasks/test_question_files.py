@@ -138,7 +138,7 @@ def test_a_test_set_of_several_files_has_each_id_once(tmp_path: Path) -> None:
     for name in "ab":  # rows without an id are called by their line
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROW) + "\n")
     files = read_set(QuestionAnswering(), [tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
-    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: question '1' is also at .*a\.jsonl:1; expected ids that"):
+    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: question '1' is also at .*a\.jsonl:1; expected unique ids"):
         AnswerScoring(QuestionAnswering(), files)
 
 

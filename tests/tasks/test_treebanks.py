@@ -116,7 +116,7 @@ GOOD = rows_of((0, "root"))
     [
         (f"{GOOD}\n1\tw\t_\tX\t_\t_\t0\troot\n", "a.conllu:3: 8 columns separated by tabs; expected the 10 of CoNLL-U"),
         ("1 w _ X _ _ 0 root _ _\n", "a.conllu:1: 1 column separated by tabs; expected the 10"),
-        (f"{GOOD}{GOOD}", "a.conllu:2: word '1'; expected 2, for words are numbered from 1"),
+        (f"{GOOD}{GOOD}", "a.conllu:2: word '1'; expected 2, as words are numbered from 1"),
         (rows_of((0, "root"), start=2), "a.conllu:1: word '2'; expected 1"),
         (rows_of((0, "root"), (3, "x")), "a.conllu:2: head '3'; expected a number from 0, the root, to 2"),
         (rows_of((0, "root"), (-1, "x")), "a.conllu:2: head '-1'; expected a number"),

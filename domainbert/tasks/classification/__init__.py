@@ -1,1 +1,1 @@
-"""One class for each text."""
+"""Text classification: one class per text."""

@@ -1,4 +1,4 @@
-"""Calibration of classifiers on validation and on a test set, beside their other scores."""
+"""Calibration scores of classifiers on validation and test sets."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def plain_scores(rows: FloatArray) -> dict[str, Any]:
-    """Scores of texts in validation, of the number of the right class and the logits of each: (texts, 1 + classes)."""
+    """Compute validation scores from rows (texts, 1 + classes): index of the gold class, and the logits."""
     gold, logits = rows[:, 0].astype(np.int64), rows[:, 1:]
     return class_scores(count_class_ids(gold, logits.argmax(axis=1), logits.shape[1]).sum(axis=0))
 
 
 def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
-    """As `plain_scores`, with those of `judge_temperature`. What is no number counts as 0: such a model is refused."""
+    """Add the scores of `judge_temperature` to `plain_scores`. NaN counts as 0; such a model is rejected later."""
     logits = np.nan_to_num(rows[:, 1:].astype(np.float32))
     return {**plain_scores(rows), **judge_temperature(logits, rows[:, 0].astype(np.int64))}
 
 
 def summarize_calibration(
-    found: Summary,
+    summary: Summary,
     gold: Sequence[str],
     predictions: Mapping[str, Mapping[str, Sequence[TextPrediction]]],
     temperatures: Mapping[str, Mapping[str, float]],
@@ -39,34 +39,34 @@ def summarize_calibration(
 ) -> None:
     """Add `calibration` to each system and each pair of a summary.
 
-    It holds `ece`, `nll` and `brier` with their intervals, `temperature`, and under `uncalibrated` the three without
-    it: a softmax of the logarithms of probabilities, times the temperature they were divided by.
+    It contains `ece`, `nll` and `brier` with their intervals, `temperature`, and in `uncalibrated` the same three
+    scores without temperature: a softmax of the log-probabilities times the temperature.
     """
-    wanted = np.array([labels.index(label) for label in gold])
+    gold_ids = np.array([labels.index(label) for label in gold])
     runs = {
-        name: {seed: (_probabilities(one, labels), temperatures[name][seed]) for seed, one in seeds.items()}
+        name: {seed: (_probabilities(run, labels), temperatures[name][seed]) for seed, run in seeds.items()}
         for name, seeds in predictions.items()
     }
 
     def count(run: tuple[FloatArray, float]) -> FloatArray:
-        return calibration_sums(run[0], wanted)
+        return calibration_sums(run[0], gold_ids)
 
     def score(run: tuple[FloatArray, float], totals: NDArray[Any]) -> dict[str, Any]:
-        plain = calibration_sums(_without_temperature(*run), wanted).sum(axis=0)
+        plain = calibration_sums(_without_temperature(*run), gold_ids).sum(axis=0)
         scores = {name: float(statistic(totals)) for name, statistic in CALIBRATION.items()}
         without = {name: float(statistic(plain)) for name, statistic in CALIBRATION.items()}
         return {**scores, "temperature": run[1], "uncalibrated": without}
 
-    judged = summarize(runs, count, score, CALIBRATION, "ece", resampling)
-    for name, system in found["systems"].items():
-        system["calibration"] = judged["systems"][name]
-    for pair, calibration in zip(found["paired"], judged["paired"], strict=True):
+    by_calibration = summarize(runs, count, score, CALIBRATION, "ece", resampling)
+    for name, system in summary["systems"].items():
+        system["calibration"] = by_calibration["systems"][name]
+    for pair, calibration in zip(summary["paired"], by_calibration["paired"], strict=True):
         pair["calibration"] = {key: value for key, value in calibration.items() if key not in ("a", "b")}
 
 
 def _probabilities(predictions: Sequence[TextPrediction], labels: Sequence[str]) -> FloatArray:
-    """The probability of each class (texts, classes); 0 of one that a model does not know."""
-    return np.array([[one.scores.get(label, 0.0) for label in labels] for one in predictions])
+    """Return the probability of each class (texts, classes); 0 for a class that the model does not have."""
+    return np.array([[prediction.scores.get(label, 0.0) for label in labels] for prediction in predictions])
 
 
 def _without_temperature(probabilities: FloatArray, temperature: float) -> FloatArray:

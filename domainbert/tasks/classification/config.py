@@ -1,4 +1,4 @@
-"""Classes of texts, as the YAML names them. Free of torch."""
+"""Settings of text classification. Free of torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClassificationFormat(TextFormat):
 
 
 class ClassificationRecognising(Recognising["Classification"]):
-    """Files with a name for each text, or a number, of which there are few."""
+    """Files with a class name per text, or a number with few different values."""
 
     @override
     def recognise(self, kind: type[Classification], sample: Sample) -> Recognised | None:
@@ -46,7 +46,7 @@ class ClassificationRecognising(Recognising["Classification"]):
 
     @override
     def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """`transformers` takes one output without `problem_type` as regression."""
+        """Whether a folder is a classifier; `transformers` takes one output without `problem_type` as regression."""
         problem, labels = fields.get("problem_type"), fields.get("id2label")
         classes = problem == "single_label_classification" or (problem is None and (labels is None or len(labels) > 1))
         return head == "sequence" and classes
@@ -54,7 +54,7 @@ class ClassificationRecognising(Recognising["Classification"]):
 
 @dataclass(frozen=True)
 class Classification(TextTaskConfig):
-    """One of several classes for each text.
+    """Text classification: one of several classes per text.
 
     >>> from domainbert import Classification
     >>> Classification().name, Classification().headline.name
@@ -71,21 +71,20 @@ class Classification(TextTaskConfig):
     """Keys of the labelled files."""
 
     class_weights: LabelWeights | None = None
-    """Weight of each class in the loss, 1 where it is not named; `balanced` takes n / (classes * count). They are
-    scaled so that the mean over the training set is 1, and the loss is the weighted sum divided by the texts."""
+    """Weight of each class in the loss, by default 1; `balanced` takes n / (classes * count). Weights are scaled to a
+    mean of 1 over the training set; the loss is the weighted sum divided by the number of texts."""
 
     label_smoothing: Dropout = 0.0
-    """Share of the target that is spread evenly over all classes."""
+    """Share of the target probability that is distributed uniformly over all classes."""
 
     balanced_sampling: Annotated[float, Range(0, 1, above=True, below=True)] | bool = False
-    """`true` draws all classes equally often; a power between 0 and 1 in proportion to their count to that power. An
-    epoch stays as long as it is."""
+    """`true` samples all classes equally often; a power between 0 and 1 samples in proportion to count ** power. The
+    length of an epoch does not change."""
 
     calibrate: bool = False
-    """Fit a temperature on validation, by which predictions divide the logits; `evaluate` reports calibration."""
+    """Fit a temperature on validation that divides the logits in prediction; `evaluate` reports calibration."""
 
     def __post_init__(self) -> None:
-        """Check the key of the mean, and that classes are balanced once."""
         super().__post_init__()
         if self.class_weights is not None and self.balanced_sampling:
             raise DomainbertError("balanced_sampling: found with class_weights; expected only one of them")

@@ -1,4 +1,4 @@
-"""Texts with one class each in JSONL, CSV or TSV. Free of torch."""
+"""Reader of texts with one class each in JSONL, CSV or TSV. Free of torch."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ from domainbert.tasks.classification.config import Classification, Classificatio
 
 @dataclass(frozen=True)
 class LabelledText(TextItem):
-    """A text or pair, its class, and the line of the file where it stands."""
+    """A text or pair with its class and line number."""
 
     label: str
     line: int
 
     @property
     def labels(self) -> tuple[str]:
-        """Its class."""
+        """Return the class."""
         return (self.label,)
 
 
 @dataclass(frozen=True)
 class ClassFile(TextFile[LabelledText]):
-    """Contents of a file of texts with classes, and how it was read."""
+    """A file of texts with classes."""
 
     nameless: bool = False
-    """The classes are numbers without names; each is called by its number."""
+    """Whether classes are numbers without names; the number becomes the name."""
 
     @property
     def texts(self) -> Sequence[LabelledText]:
-        """The items."""
+        """Return the items."""
         return self.items
 
     @property
     def summary(self) -> str:
-        """A line with the kind of file, the number of texts and of each class."""
+        """Return a line with the file format and the numbers of texts and of each class."""
         counts = label_counts(self.items)
-        said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
-        said += f"; {len(counts)} classes ({in_words(counts)})"
-        return said + ("; classes are numbers without names (set label_names)" if self.nameless else "")
+        line = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+        line += f"; {len(counts)} classes ({in_words(counts)})"
+        return line + ("; classes are numbers without names (set label_names)" if self.nameless else "")
 
     def units(self) -> list[Unit]:
-        """The texts, of which folds get the same share of each class."""
+        """Return the texts as units of stratified folds."""
         return [Unit(text.line, frozenset(text.labels), text.label) for text in self.items]
 
 
 def read(config: Classification, file: Readable) -> ClassFile:
-    """See `TaskConfig.read`."""
+    """Read a file for `TaskConfig.read`."""
     return read_classification(file, config.format)
 
 
 def read_classification(file: Readable, format: ClassificationFormat | None = None) -> ClassFile:
-    """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
+    """Read texts with one class each from JSONL, or from CSV or TSV with a header; .gz and .zst are decompressed.
 
-    Classes are names, or numbers from 0 whose names `label_names` gives; without names they are called "0", "1", ...
+    Classes are names, or numbers from 0 with names in `label_names`; without names they become "0", "1", ...
 
     Raises:
-        DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key, null,
-            or a value that is not a string (a label may be a number); an empty text or label; a label that looks like
-            another one, because of white space around it or invisible characters in it; numbers beside names, or a
-            number or name that `label_names` does not have, or text that may be either.
+        DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key, null, or a value that
+            is not a string (a label may be a number); an empty text or label; a label that differs from another label
+            only in white space or invisible characters; a mix of numbers and names; a number or name that
+            `label_names` does not have; text that may be a number or a name.
     """
     format, problems, notes = format or ClassificationFormat(), Problems(str(file)), Notes()
     kind, names, rows = text_rows(file, format, problems, notes)

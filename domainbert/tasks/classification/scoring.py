@@ -1,4 +1,4 @@
-"""Texts with one class each as a test set."""
+"""Scoring of text classification."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from domainbert.tasks.scoring import CountedScoring
 
 @dataclass(frozen=True)
 class TextPrediction:
-    """The class of a text, and the probability of every class."""
+    """Predicted class of a text, and the probability of every class."""
 
     label: str
     scores: dict[str, float]
 
 
 class ClassScoring(CountedScoring):
-    """Texts with one class each as a test set."""
+    """Scoring of texts with one class each: macro F1 and accuracy."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": macro_f1, "accuracy": accuracy}
 
@@ -43,7 +43,7 @@ class ClassScoring(CountedScoring):
         super().__init__(config, test, train)
         self._gold = [text.label for text in test.items]
         self.calibrate = config.calibrate
-        self.temperatures: dict[str, dict[str, float]] = {}  # of the models, by system and seed
+        self.temperatures: dict[str, dict[str, float]] = {}  # by system and seed
 
     @override
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
@@ -59,41 +59,41 @@ class ClassScoring(CountedScoring):
     def mistake(self, item: LabelledText, prediction: TextPrediction) -> Mistake | None:
         if item.label == prediction.label:
             return None
-        gold, found = label_marks(item.label, prediction.label, prediction.scores)
-        return Mistake(item.text, gold, found, prediction.scores[prediction.label], item.text_pair)
+        gold, predicted = label_marks(item.label, prediction.label, prediction.scores)
+        return Mistake(item.text, gold, predicted, prediction.scores[prediction.label], item.text_pair)
 
+    @override
     def confused(self, item: LabelledText, prediction: TextPrediction) -> list[Pair]:
-        """The classes."""
         return [(item.label, prediction.label)]
 
+    @override
     def confidences(self, item: LabelledText, prediction: TextPrediction) -> list[tuple[float, bool]]:
-        """The predicted class."""
         return [(prediction.scores[prediction.label], item.label == prediction.label)]
 
     @override
     def count(self, predictions: Sequence[TextPrediction]) -> IntArray:
-        """Counts (texts, classes, 3)."""
-        return count_classes(self._gold, [one.label for one in predictions], sorted(self.labels))
+        """Return counts (texts, classes, 3)."""
+        return count_classes(self._gold, [prediction.label for prediction in predictions], sorted(self.labels))
 
     @override
     def scores(self, predictions: Sequence[TextPrediction], totals: IntArray) -> dict[str, Any]:
         return all_class_scores(totals, sorted(self.labels))
 
     def warnings(self) -> list[str]:
-        """Models that give every text the same class, where gold does not."""
+        """Return warnings about models that predict a single class although gold has several."""
         same = collapsed(
-            self.predictions, lambda found: len({one.label for one in found}) == 1, "predicts one class only"
+            self.predictions, lambda run: len({text.label for text in run}) == 1, "predicts one class only"
         )
         return same if len(set(self._gold)) > 1 else []
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """Scores of all systems, with calibration if the settings ask for it."""
-        found = super().summary(resampling)
+        """Score all systems, with calibration if `calibrate` is set."""
+        summary = super().summary(resampling)
         if self.calibrate:
             labels = sorted(self.labels)
-            summarize_calibration(found, self._gold, self.predictions, self.temperatures, labels, resampling)
-        return found
+            summarize_calibration(summary, self._gold, self.predictions, self.temperatures, labels, resampling)
+        return summary
 
     @override
     def lines(self, summary: Summary) -> list[str]:

@@ -1,4 +1,4 @@
-"""One class a text: a linear head on the pooled [CLS]; the windows of a long text are averaged."""
+"""Text classification: a linear head on the pooled state; logits are averaged over the windows of a long text."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _TEMPERATURE = "domainbert_temperature"  # key of config.json
-_NEAR = 0.02  # of macro F1: as good as no better
-_FAR = 0.1  # of macro F1: better, whatever the accuracy
+_NEAR = 0.02  # macro F1 above the baseline that does not count as better
+_FAR = 0.1  # macro F1 above the baseline that is better regardless of accuracy
 
 
 class Classifier(Predictor[TextPrediction]):
-    """Gives texts a class."""
+    """Predictor of classes."""
 
     kind = "a classifier with the classes"
     loader = "load_classifier"
 
     def predict_texts(self, texts: Iterable[Content] | Content) -> list[TextPrediction]:
-        """The class of each text."""
+        """Return the predicted class of each text."""
         return self.predict(texts)
 
 
 class ClassFitting(Fitting["ClassificationTask"]):
-    """Balanced sampling, calibration, and a warning about classifiers that always give the same class."""
+    """Balanced sampling, calibration, and a warning about classifiers no better than the majority class."""
 
     @override
     def order(self, task: ClassificationTask, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
@@ -61,12 +61,12 @@ class ClassFitting(Fitting["ClassificationTask"]):
 
     @override
     def metric_of_slice(self, task: ClassificationTask) -> Metric:
-        """Return the metric of a slice, without a temperature, which is fitted to the whole set."""
+        """Return the metric of a slice, without temperature, which is fitted to the whole set."""
         return scores_of_rows(plain_scores, 1 + len(task.labels)) if task.learning.calibrate else task.metric()
 
     @override
     def remarks(self, task: ClassificationTask, scores: Mapping[str, float]) -> list[str]:
-        """Return the temperature, and calibration on validation before and after it."""
+        """Return the temperature, and validation calibration before and after scaling."""
         if not task.learning.calibrate:
             return []
         pairs = [f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}" for key, name in CALIBRATED.items()]
@@ -76,13 +76,13 @@ class ClassFitting(Fitting["ClassificationTask"]):
     def warnings(
         self, task: ClassificationTask, items: Sequence[LabelledText], scores: Mapping[str, float]
     ) -> list[str]:
-        f1, accuracy = _of_one_class([item.label for item in items])
+        f1, accuracy = _majority_scores([item.label for item in items])
         near = scores["f1"] <= f1 + _NEAR
         if f1 == 1 or not (near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _FAR)):
             return []
-        found = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
-        always = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
-        return [f"{found}, while {always}; {ADVICE}"]
+        achieved = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
+        baseline = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
+        return [f"{achieved}, while {baseline}; {ADVICE}"]
 
 
 class ClassExplaining(Explaining["ClassificationTask"]):
@@ -98,7 +98,7 @@ class ClassExplaining(Explaining["ClassificationTask"]):
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
-    """Gives each text one of `labels`."""
+    """Text classification with the classes `labels`."""
 
     predictor = Classifier
     scoring = ClassScoring
@@ -122,7 +122,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """The task of a model folder, with its temperature if it has one."""
+        """Create the task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
@@ -131,16 +131,16 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         return task
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The temperature that is best on validation, if one was asked for."""
-        own = {_TEMPERATURE: float(f"{scores.get('temperature', 1.0):.6g}")} if self.learning.calibrate else {}
-        return {**super().folder_facts(scores), **own}
+        """Return the key of the second text, and the temperature fitted on validation if `calibrate` is set."""
+        fitted = {_TEMPERATURE: float(f"{scores.get('temperature', 1.0):.6g}")} if self.learning.calibrate else {}
+        return {**super().folder_facts(scores), **fitted}
 
     @override
     def target(self, item: LabelledText) -> int:
         return self.labels.index(item.label)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, summed over the texts, each with the weight of its class."""
+        """Return the cross-entropy summed over the texts, weighted by class."""
         logits = mean_over_windows(logits, batch)
         weight = None if self.weights is None else logits.new_tensor(self.weights)
         smoothing = self.learning.label_smoothing
@@ -149,7 +149,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         )
 
     def metric(self) -> Metric:
-        """Macro F1 and accuracy; calibration and the temperature, if one is asked for."""
+        """Return the metric of macro F1 and accuracy, with calibration and temperature if `calibrate` is set."""
         if self.learning.calibrate:
             return scores_of_rows(calibrated_scores, 1 + len(self.labels))
         from domainbert.metrics.modules import ClassificationScores
@@ -166,9 +166,9 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             metric.update(means.argmax(axis=1), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
-        """The class of each text, which no temperature changes, and the probabilities of all."""
+        """Return the class of each text, which the temperature does not change, and all probabilities."""
         means = mean_over_windows(logits, batch)
-        # double precision: at a low temperature some probabilities are too small for less, and their logarithms count
+        # double precision: at a low temperature probabilities underflow in float32, and NLL needs their logarithms
         rows = torch.softmax(means.cpu().double() / self.temperature, dim=-1).tolist()
         return [
             TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
@@ -177,21 +177,21 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
 
 def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapping[str, int]) -> list[float] | None:
-    """The weights of the classes, scaled so that their mean over the training set is 1.
+    """Return class weights scaled to a mean of 1 over the training set.
 
-    So the loss of a batch depends on nothing else in it: divided by the number of texts it is that of torch's
-    `cross_entropy(weight=...)` where the batch is the whole training set, and the same in expectation where it is not.
+    The loss of a text then does not depend on the rest of its batch: the sum divided by the number of texts equals
+    torch's `cross_entropy(weight=...)` if the batch is the whole training set, and in expectation otherwise.
     """
     total = sum(counts.values())
-    found = weights_of(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
-    if found is None:
+    weights = weights_of(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
+    if weights is None:
         return None
-    mean = sum(counts[label] * weight for label, weight in zip(labels, found, strict=True)) / total
-    return [weight / mean for weight in found]
+    mean = sum(counts[label] * weight for label, weight in zip(labels, weights, strict=True)) / total
+    return [weight / mean for weight in weights]
 
 
-def _of_one_class(labels: Sequence[str]) -> tuple[float, float]:
-    """Macro F1 and accuracy of the most frequent class for every text."""
+def _majority_scores(labels: Sequence[str]) -> tuple[float, float]:
+    """Return macro F1 and accuracy of predicting the most frequent class for every text."""
     counts = Counter(labels)
     share = counts.most_common(1)[0][1] / len(labels)
     return 2 * share / (1 + share) / len(counts), share

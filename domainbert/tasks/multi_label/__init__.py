@@ -1,1 +1,1 @@
-"""Any number of labels for each text."""
+"""Multi-label text classification."""

@@ -1,4 +1,4 @@
-"""Labels of texts, any number of each, as the YAML names them. Free of torch."""
+"""Settings of multi-label text classification. Free of torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised
 
 PROBLEM_TYPE = "multi_label_classification"
-"""Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
+"""Value of `problem_type` in `config.json`, as in `transformers`."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,20 @@ class MultiLabelFormat(TextFormat):
     """Columns of the text and its labels in a JSONL, CSV or TSV file."""
 
     label_key: str = "labels"
-    """Key or column of the labels. In JSONL a list of names, or of numbers whose names `label_names` gives; or, if all
-    lists of the file are as long as `label_names`, of 0 and 1 for each name. An empty list is a text without labels."""
+    """Key or column of the labels. JSONL has a list of names, or of numbers with names in `label_names`, or, if all
+    lists of the file are as long as `label_names`, a 0 or 1 per name. An empty list is a text without labels."""
 
     separator: str = ";"
-    """Between the labels in a column of CSV or TSV; white space beside it belongs to none of them."""
+    """Separator of labels in a column of CSV or TSV; surrounding white space is removed."""
 
     def __post_init__(self) -> None:
-        """Check the keys, and the separator."""
         super().__post_init__()
         if not self.separator.strip():
             raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
 
 
 class MultiLabelRecognising(Recognising["MultiLabel"]):
-    """Files with a list of labels for each text; in a table, labels with the default separator."""
+    """Files with a list of labels per text; in CSV or TSV, labels with the default separator."""
 
     @override
     def recognise(self, kind: type[MultiLabel], sample: Sample) -> Recognised | None:
@@ -67,7 +66,7 @@ class MultiLabelRecognising(Recognising["MultiLabel"]):
 
 @dataclass(frozen=True)
 class MultiLabel(TextTaskConfig):
-    """Any number of labels for each text, or none.
+    """Multi-label text classification: any number of labels per text, including none.
 
     >>> from domainbert import MultiLabel
     >>> MultiLabel().name, MultiLabel().headline.name
@@ -84,12 +83,12 @@ class MultiLabel(TextTaskConfig):
     """Keys of the labelled files."""
 
     pos_weight: LabelWeights | None = None
-    """Weight in the loss of the texts that a label holds of, beside those it does not; 1 where it is not named.
-    `balanced` takes the number of the latter divided by that of the former."""
+    """Weight of positive texts of each label in the loss, by default 1; `balanced` takes the number of negative texts
+    divided by the number of positive texts."""
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """Check the labels; `DomainbertError` also where no text of training has a label."""
+        """Validate the labels; `DomainbertError` also if no training text has a label."""
         if not labels:
             raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")

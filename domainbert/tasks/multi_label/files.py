@@ -1,4 +1,4 @@
-"""Texts with any number of labels in JSONL, CSV or TSV. Free of torch."""
+"""Reader of texts with any number of labels in JSONL, CSV or TSV. Free of torch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from domainbert.labelled.rows import has_json_values, placed, some_texts, text_f
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 
-Given = tuple[dict[str, Any], list[Any]]  # the fields of a text, and its labels as they stand in the row
+RawItem = tuple[dict[str, Any], list[Any]]  # fields of a text, and its labels before conversion to names
 
 
 @dataclass(frozen=True)
 class LabelledText(TextItem):
-    """A text or pair, its labels, and the line of the file where it stands."""
+    """A text or pair with its labels and line number."""
 
     labels: tuple[str, ...]
     line: int
@@ -30,34 +30,32 @@ class LabelledText(TextItem):
 
 @dataclass(frozen=True)
 class MultiLabelFile(TextFile[LabelledText]):
-    """Contents of a file of texts with labels.
+    """A file of texts with labels.
 
     Attributes:
-        nameless: labels are numbers without names.
+        nameless: whether labels are numbers without names.
     """
 
     nameless: bool = False
 
     @property
     def summary(self) -> str:
-        """A line with the number of texts, of those without labels, and of each label."""
+        """Return a line with the numbers of texts, of texts without labels, and of each label."""
         counts = label_counts(self.items)
-        bare = sum(not text.labels for text in self.items)
-        said = f"{self.path}: {len(self.items):,} {self.unit}, {bare:,} of them without labels; {FileKind(self.kind)}"
+        unlabelled = sum(not text.labels for text in self.items)
+        texts = f"{self.path}: {len(self.items):,} {self.unit}, {unlabelled:,} of them without labels"
         nameless = "; labels are numbers without names (set label_names)" if self.nameless else ""
-        return f"{said}; {len(counts)} labels ({in_words(counts)}){nameless}"
+        return f"{texts}; {FileKind(self.kind)}; {len(counts)} labels ({in_words(counts)}){nameless}"
 
     def units(self) -> list[Unit]:
-        """The texts, of which folds get the same share by the rarest label of each: rare ones are hard to spread."""
+        """Return the texts as units of folds, stratified by the rarest label of each text."""
         counts = label_counts(self.items)
-        return [
-            Unit(text.line, frozenset(text.labels), min(text.labels, key=lambda one: (counts[one], one), default=""))
-            for text in self.items
-        ]
+        rarest = [min(text.labels, key=lambda label: (counts[label], label), default="") for text in self.items]
+        return [Unit(text.line, frozenset(text.labels), label) for text, label in zip(self.items, rarest, strict=True)]
 
 
 def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
-    """See `TaskConfig.read`."""
+    """Read a file for `TaskConfig.read`."""
     return read_multi_label(file, config.format)
 
 
@@ -65,12 +63,12 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
     """Read texts with any number of labels each.
 
     Raises:
-        DomainbertError: as `read_classification`; labels that are no list; a label twice.
+        DomainbertError: as `read_classification`; labels that are not a list; a duplicate label.
     """
     format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), Notes()
     kind, names, rows = text_rows(file, format, problems, notes)
 
-    def parse(row: dict[str, Any], line: int) -> tuple[int, Given]:
+    def parse(row: dict[str, Any], line: int) -> tuple[int, RawItem]:
         if not has_json_values(kind):
             row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
         refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
@@ -82,11 +80,11 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """The labels with separators between them, or of a list that pandas wrote, which is counted."""
-    found, column = list_in(column), column.strip()
-    if found is not None:
+    """Split a column at the separator, or parse a list that pandas wrote; lists are counted."""
+    parsed_list, column = list_in(column), column.strip()
+    if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
-        return [as_whole(item, is_column=False) for item in found]
+        return [as_whole(item, is_column=False) for item in parsed_list]
     if column[:1] + column[-1:] == "[]" and format.separator not in column:
         expected = f"expected labels with {format.separator!r} between them, or a list such as ['a', 'b']"
         raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected}")
@@ -94,30 +92,32 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
 
 
 def _named(
-    found: Sequence[tuple[int, Given]], file: Readable, reader: LabelReader, problems: Problems
+    raw_items: Sequence[tuple[int, RawItem]], file: Readable, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
-    """The texts with the names of their labels."""
+    """Convert label values to names: from 0/1 indicators, numbers or names."""
     names = reader.names
-    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in found):
+    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in raw_items):
         return [
-            LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in found
+            LabelledText(**fields, labels=tuple(compress(names, values)), line=line)
+            for line, (fields, values) in raw_items
         ]
 
-    rows = [values for _, (_, values) in found]
+    rows = [values for _, (_, values) in raw_items]
     if names is None and all(_are_indicators(values, 2) for values in rows) and [0, 1] in rows and [1, 0] in rows:
         expected = "expected label_names with the labels of the positions"
         problems.add(f"{file}: {reader.key!r} holds a 0 and a 1 in every row; {expected}")
         problems.raise_if_any()
 
-    def parse(given: Given, line: int) -> LabelledText:
-        fields, values = given
+    def parse(raw_item: RawItem, line: int) -> LabelledText:
+        fields, values = raw_item
         refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
-        twice = [label for label, count in Counter(labels).items() if count > 1]
-        refuse(*(f"label {one!r} twice; expected it once (for lists of 0 and 1, set label_names)" for one in twice))
+        duplicates = [label for label, count in Counter(labels).items() if count > 1]
+        expected = "expected it once (for lists of 0 and 1, set label_names)"
+        refuse(*(f"label {label!r} twice; {expected}" for label in duplicates))
         return LabelledText(**fields, labels=labels, line=line)
 
-    return parsed(found, problems, parse)
+    return parsed(raw_items, problems, parse)
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:

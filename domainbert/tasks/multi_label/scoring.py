@@ -1,4 +1,4 @@
-"""Texts with any number of labels as a test set."""
+"""Scoring of multi-label text classification."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from domainbert.tasks.scoring import CountedScoring
 
 @dataclass(frozen=True)
 class LabelsOfText:
-    """The labels of a text, and the probability of every label."""
+    """Predicted labels of a text, and the probability of every label."""
 
     labels: list[str]
     scores: dict[str, float]
 
 
 class MultiLabelScoring(CountedScoring):
-    """Texts with labels as a test set: micro F1, and macro F1 over the labels that occur in gold or prediction."""
+    """Scoring with micro F1, and macro F1 over the labels in gold or predictions."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1, "macro_f1": macro_f1}
 
     @property
+    @override
     def num_gold(self) -> int:
-        """The labels of all texts."""
         return sum(len(item.labels) for item in self.test.items)
 
     @property
@@ -51,50 +51,51 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def mistake(self, item: LabelledText, prediction: LabelsOfText) -> Mistake | None:
-        """The worst mistake of a text; a missed label counts by what its probability lacks to 1."""
+        """Return the errors of a text; the severity of a missed label is 1 minus its probability."""
         missed, spurious = _differing(item, prediction)
         if not missed and not spurious:
             return None
         scores = prediction.scores
-        doubts = [*(1 - scores.get(one, 0.0) for one in missed), *(scores[one] for one in spurious)]
-        gold = [Mark(one, score=scores.get(one, 0.0), kind=MISSED if one in missed else CORRECT) for one in item.labels]
-        kinds = {one: SPURIOUS if one in spurious else CORRECT for one in prediction.labels}
-        found = [Mark(one, score=scores[one], kind=kind) for one, kind in kinds.items()]
-        return Mistake(item.text, gold, found, max(doubts), item.text_pair)
+        severities = [*(1 - scores.get(label, 0.0) for label in missed), *(scores[label] for label in spurious)]
+        kinds = dict.fromkeys(missed, MISSED) | dict.fromkeys(spurious, SPURIOUS)
+        gold = [Mark(label, score=scores.get(label, 0.0), kind=kinds.get(label, CORRECT)) for label in item.labels]
+        predicted = [Mark(label, score=scores[label], kind=kinds.get(label, CORRECT)) for label in prediction.labels]
+        return Mistake(item.text, gold, predicted, max(severities), item.text_pair)
 
+    @override
     def confused(self, item: LabelledText, prediction: LabelsOfText) -> list[Pair]:
-        """Labels that are right. Where one is missed and one is spurious, this is taken for that; else each of them is
-        there alone, for nothing says which is which."""
+        """Pair correct labels with themselves, and a single missed with a single spurious label; otherwise missed and
+        spurious labels stay unpaired."""
         missed, spurious = _differing(item, prediction)
-        right: list[Pair] = [(one, one) for one in item.labels if one not in missed]
+        correct: list[Pair] = [(label, label) for label in item.labels if label not in missed]
         if len(missed) == len(spurious) == 1:
-            return [*right, (missed[0], spurious[0])]
-        return [*right, *((one, None) for one in missed), *((None, one) for one in spurious)]
+            return [*correct, (missed[0], spurious[0])]
+        return [*correct, *((label, None) for label in missed), *((None, label) for label in spurious)]
 
+    @override
     def confidences(self, item: LabelledText, prediction: LabelsOfText) -> Iterator[tuple[float, bool]]:
-        """Every label, whether it holds or not."""
         return ((score, label in item.labels) for label, score in prediction.scores.items())
 
     def count(self, predictions: Sequence[LabelsOfText]) -> NDArray[np.int64]:
-        """True positives, false positives and false negatives: (texts, labels, 3)."""
+        """Return true positives, false positives and false negatives: (texts, labels, 3)."""
         gold = [item.labels for item in self.test.items]
-        return count_labels(gold, [one.labels for one in predictions], sorted(self.labels))
+        return count_labels(gold, [prediction.labels for prediction in predictions], sorted(self.labels))
 
     def scores(self, predictions: Sequence[LabelsOfText], totals: NDArray[Any]) -> dict[str, Any]:
-        """`precision` and `recall` are micro; `exact` is the share of texts whose labels are all right."""
+        """Compute scores; `precision` and `recall` are micro, `exact` is the share of texts with all labels correct."""
         pairs = zip(self.test.items, predictions, strict=True)
         return {
             **scores(totals.sum(axis=0)).as_dict(),
             "macro_f1": float(macro_f1(totals)),
             "weighted_f1": float(weighted_f1(totals)),
-            "exact": float(np.mean([set(item.labels) == set(one.labels) for item, one in pairs])),
+            "exact": float(np.mean([set(item.labels) == set(predicted.labels) for item, predicted in pairs])),
             "per_label": by_name(sorted(self.labels), totals),
         }
 
     def warnings(self) -> list[str]:
-        """Models that give no label at all."""
+        """Return warnings about models that predict no label although gold has labels."""
         silent = collapsed(
-            self.predictions, lambda found: not any(one.labels for one in found), "predicts no label at all"
+            self.predictions, lambda run: not any(text.labels for text in run), "predicts no label at all"
         )
         return silent if self.num_gold else []
 
@@ -104,6 +105,6 @@ class MultiLabelScoring(CountedScoring):
 
 
 def _differing(item: LabelledText, prediction: LabelsOfText) -> tuple[list[str], list[str]]:
-    """The labels that are missed, and those that are spurious."""
+    """Return the missed and the spurious labels."""
     missed = [label for label in item.labels if label not in prediction.labels]
     return missed, [label for label in prediction.labels if label not in item.labels]

@@ -1,4 +1,4 @@
-"""Any number of labels a text: a linear head on the pooled [CLS], a sigmoid for each label, and one threshold."""
+"""Multi-label text classification: a linear head on the pooled state, a sigmoid per label, and one threshold."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from typing_extensions import Self, override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
 from domainbert.labelled.items import Labelled, label_counts
-from domainbert.metrics.classification import (
-    threshold_name,
-)
+from domainbert.metrics.classification import threshold_name
 from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
@@ -35,18 +33,18 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _THRESHOLD = "domainbert_threshold"  # key of config.json
-_USUAL = 0.5
-_NEAR = 0.02  # of micro F1: as good as no better
+_DEFAULT = 0.5
+_NEAR = 0.02  # micro F1 above the baseline that does not count as better
 
 
 class MultiLabeller(Predictor[LabelsOfText]):
-    """Gives texts labels."""
+    """Predictor of label sets."""
 
     kind = "a multi-label classifier with the labels"
 
 
 def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
-    """Return the Kullback-Leibler divergence (N,) of sigmoids of logits (N, labels), the mean over labels."""
+    """Return the Kullback-Leibler divergence (N,) of sigmoids of logits (N, labels), averaged over labels."""
     holds = torch.sigmoid(teacher)
     yes = functional.logsigmoid(teacher) - functional.logsigmoid(student)
     no = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
@@ -54,7 +52,7 @@ def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
 
 
 class LabelsFitting(Fitting["MultiLabelTask"]):
-    """Slices at the threshold of the whole set, and a warning about models that always give the same labels."""
+    """Slices at the threshold of the whole set, and a warning about models no better than constant labels."""
 
     @override
     def metric_of_slice(self, task: MultiLabelTask) -> Metric:
@@ -70,18 +68,18 @@ class LabelsFitting(Fitting["MultiLabelTask"]):
     @override
     def warnings(self, task: MultiLabelTask, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         counts = Counter(label for item in items for label in item.labels)
-        right, always = np.cumsum([count for _, count in counts.most_common()]), 0.0
+        right, baseline = np.cumsum([count for _, count in counts.most_common()]), 0.0
         if counts:
             given = len(items) * np.arange(1, len(right) + 1)
-            always = float((2 * right / (given + right[-1])).max())
-        if not counts or always == 1 or scores["f1"] > always + _NEAR:
+            baseline = float((2 * right / (given + right[-1])).max())
+        if not counts or baseline == 1 or scores["f1"] > baseline + _NEAR:
             return []
-        found = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
-        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+        achieved = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
+        return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
 
 
 class LabelsExplaining(Explaining["MultiLabelTask"]):
-    """Explains each label that a text has."""
+    """Explains each predicted label of a text."""
 
     @override
     def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[Claim]:
@@ -101,7 +99,7 @@ class LabelsShowing(Showing["MultiLabelTask"]):
 
 
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
-    """Gives each text those of `labels` whose probability is at least `threshold`."""
+    """Multi-label classification; predicts the labels with a probability of at least `threshold`."""
 
     predictor = MultiLabeller
     scoring = MultiLabelScoring
@@ -112,7 +110,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     teaching = Teaching[Any](False, divergence=lambda teacher, student, _: sigmoid_divergence(teacher, student))
 
     def __init__(
-        self, labels: Sequence[str], threshold: float = _USUAL, pos_weight: Sequence[float] | None = None
+        self, labels: Sequence[str], threshold: float = _DEFAULT, pos_weight: Sequence[float] | None = None
     ) -> None:
         super().__init__(labels)
         self.threshold, self.pos_weight = threshold, pos_weight
@@ -120,19 +118,21 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     @override
     def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
-        """`DomainbertError` also if balanced weights are asked for a label that every text has."""
+        """Create the task; `DomainbertError` also for balanced weights with a label that every text has."""
         task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
-        if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):
-            expected = "expected weights by name, or a label that some texts lack"
-            raise DomainbertError(f"pos_weight: balanced; {train.path}: label {always[0]!r} in every text; {expected}")
-        task.pos_weight = weights_of(config.pos_weight, task.labels, lambda one: texts / counts[one] - 1)
+        if config.pos_weight == "balanced" and (constant := [label for label in counts if counts[label] == texts]):
+            found = f"balanced; {train.path}: label {constant[0]!r} in every text"
+            raise DomainbertError(
+                f"pos_weight: {found}; expected weights by name, or a label that some texts do not have"
+            )
+        task.pos_weight = weights_of(config.pos_weight, task.labels, lambda label: texts / counts[label] - 1)
         return task
 
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """The task of a model folder; without a threshold in it, 0.5."""
-        threshold = fields.get(_THRESHOLD, _USUAL)
+        """Create the task of a model folder; the threshold is 0.5 if the folder has none."""
+        threshold = fields.get(_THRESHOLD, _DEFAULT)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
         task = super().of_folder(labels, fields)
@@ -140,12 +140,13 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return task
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The `problem_type` for `transformers`, and the threshold that is best on validation."""
-        threshold = round(scores.get("threshold", 0.5), 2)  # it was logged in single precision
+        """Return the `problem_type` for `transformers`, and the best threshold on validation."""
+        threshold = round(scores.get("threshold", _DEFAULT), 2)  # was logged in single precision
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
+    @override
     def target(self, item: LabelledText) -> NDArray[np.int64]:
-        """1 for each of its labels, 0 for the others: (labels,)."""
+        """Return a 0/1 indicator of each label: (labels,)."""
         return np.isin(self.labels, item.labels).astype(np.int64)
 
     @property
@@ -154,21 +155,21 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return np.full(len(self.labels), IGNORED, dtype=np.int64)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Binary cross-entropy, the mean over labels, as that of `transformers`, summed over the texts.
+        """Return the binary cross-entropy, averaged over labels as in `transformers` and summed over the texts.
 
-        Where a label holds it is multiplied by its `pos_weight`.
+        The term of a positive label is multiplied by its `pos_weight`.
         """
         targets = self.targets(batch)
-        known = targets[:, 0] != IGNORED
-        logits = mean_over_windows(logits, batch)[known]
+        labelled = targets[:, 0] != IGNORED
+        logits = mean_over_windows(logits, batch)[labelled]
         weight = None if self.pos_weight is None else logits.new_tensor(self.pos_weight)
-        each = functional.binary_cross_entropy_with_logits(
-            logits, targets[known].float(), reduction="none", pos_weight=weight
+        losses = functional.binary_cross_entropy_with_logits(
+            logits, targets[labelled].float(), reduction="none", pos_weight=weight
         )
-        return each.mean(dim=1).sum()
+        return losses.mean(dim=1).sum()
 
     def metric(self) -> Metric:
-        """Micro and macro F1 at the threshold that is best."""
+        """Return the metric of micro and macro F1 at the best threshold."""
         from domainbert.metrics.modules import MultiLabelScores
 
         return MultiLabelScores(self.labels)
@@ -176,11 +177,10 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
-        probabilities = torch.sigmoid(mean_over_windows(logits, batch))
-        metric.update(probabilities, gold)
+        metric.update(torch.sigmoid(mean_over_windows(logits, batch)), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
-        """The labels of each text, and the probabilities of all."""
+        """Return the labels of each text, and all probabilities."""
         rows = torch.sigmoid(mean_over_windows(logits, batch)).tolist()
         texts = [dict(zip(self.labels, row, strict=True)) for row in rows]
         return [

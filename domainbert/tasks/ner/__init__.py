@@ -1,1 +1,1 @@
-"""Named entities."""
+"""Named entity recognition."""

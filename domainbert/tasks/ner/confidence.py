@@ -1,5 +1,5 @@
-"""Probabilities of whole entities: the forward-backward algorithm with the labels of one segment held fast (Culotta and
-McCallum 2004, "Confidence estimation for information extraction", section 3)."""
+"""Probabilities of whole entities: constrained forward-backward (Culotta and McCallum 2004, "Confidence estimation for
+information extraction", section 3)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Ints = NDArray[np.int64]
 
 
 def entity_claims(field: Crf, labels: Sequence[str], tags: Sequence[str], batch: Mapping[str, Any]) -> list[Claim]:
-    """The entities in the tags of the one sentence of a batch, each with the logarithm of its `Lattice.scores`."""
+    """Return the entities of the only sentence in a batch, each with the log of its `Lattice.scores`."""
 
     def strength(start: int, stop: int, logits: Tensor) -> Tensor:
         allowed = {word: [label == tags[word] for label in labels] for word in range(start, stop)}
-        if stop < len(tags):  # the entity ends there
+        if stop < len(tags):  # the next word does not continue the entity
             allowed[stop] = [not goes_on(tags[stop - 1], label) for label in labels]
         return log_probability(field, logits, batch, allowed)
 
@@ -31,57 +31,57 @@ def entity_claims(field: Crf, labels: Sequence[str], tags: Sequence[str], batch:
 
 
 class Lattice:
-    """All label sequences of some sentences, with the probability of each under a CRF.
+    """Forward-backward sums of a CRF over all label sequences of sentences.
 
     Sums are scaled at every word, as in Rabiner (1989), section V.A, so that long sentences do not underflow.
 
     Args:
-        field: the CRF; of a linear head `valid_field`, so that probabilities are among the valid sequences.
-        emissions: (E, L, C) scores of labels; what stands behind a sentence's end is not read.
-        lengths: (E,) words.
-        labels: (C,) their names.
+        field: the CRF; for a linear head `valid_field`, which normalises over valid sequences.
+        emissions: (E, L, C) scores of labels; padding after the end of a sentence is ignored.
+        lengths: (E,) numbers of words.
+        labels: (C,) names of labels.
     """
 
     def __init__(self, field: Crf, emissions: Tensor, lengths: Tensor, labels: Sequence[str]) -> None:
         self.lengths: Ints = lengths.cpu().numpy()
         self._number = {label: number for number, label in enumerate(labels)}
         self._ends = np.asarray([[not goes_on(tag, following) for following in labels] for tag in labels])  # (C, C)
-        self._rows = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (W,) the sentence of each word
-        self._words = _ranges(np.zeros_like(self.lengths), self.lengths)  # (W,) its place there
+        self._rows = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (W,) sentence of each word
+        self._words = _ranges(np.zeros_like(self.lengths), self.lengths)  # (W,) index of the word in its sentence
         scores = emissions.detach().double().cpu()
-        start, self._moves, end = (one.detach().exp().numpy() for one in field.scores(scores))
+        start, self._moves, end = (part.detach().exp().numpy() for part in field.scores(scores))
         self._local = (scores - scores.amax(dim=2, keepdim=True)).exp().numpy()  # (E, L, C)
         self._forward, self._scale = self._sums_before(start)
         self._backward = self._sums_behind(end)
 
     def scores(self, tags: Sequence[Sequence[str]]) -> list[list[float]]:
-        """Probabilities of the words (E lists of floats) of all sentences, given their tags.
+        """Return a probability for each word of all sentences (E lists), given their tags.
 
-        A word in an entity has the probability that exactly its words have these tags, and that the next word does not
-        continue the entity. A word outside has the probability of the label O.
+        A word in an entity has the probability of the entity: its words have these tags, and the next word does not
+        continue it. A word outside of entities has the probability of the label O.
         """
         begins = np.cumsum([0, *map(len, tags)])
         spans = [
             (begin + start, begin + stop)
-            for begin, of_row in zip(begins.tolist(), tags, strict=False)
-            for start, stop, _ in spans_from_tags(of_row)
+            for begin, sentence_tags in zip(begins.tolist(), tags, strict=False)
+            for start, stop, _ in spans_from_tags(sentence_tags)
         ]
         scores = self._outside()
         if spans:
             starts, stops = np.asarray(spans).T
-            labels = np.asarray([self._number[tag] for of_row in tags for tag in of_row])
+            labels = np.asarray([self._number[tag] for sentence_tags in tags for tag in sentence_tags])
             scores[_ranges(starts, stops)] = np.repeat(self._entities(labels, starts, stops), stops - starts)
-        return [of_row.tolist() for of_row in np.split(scores, begins[1:-1])]
+        return [sentence_scores.tolist() for sentence_scores in np.split(scores, begins[1:-1])]
 
     def _outside(self) -> NDArray[np.float64]:
-        """The probability (W,) of the label O, 0 without it, of each of the words of all sentences."""
+        """Return the probability (W,) of the label O for each word; 0 if there is no such label."""
         if "O" not in self._number:
             return np.zeros(len(self._rows))
-        place = self._rows, self._words, self._number["O"]
-        return np.minimum(self._forward[place] * self._backward[place], 1.0)
+        index = self._rows, self._words, self._number["O"]
+        return np.minimum(self._forward[index] * self._backward[index], 1.0)
 
     def _entities(self, labels: Ints, starts: Ints, stops: Ints) -> NDArray[np.float64]:
-        """Probabilities (S,) of entities at words `starts` to `stops` (S,), given the labels of all words (W,)."""
+        """Return the probability (S,) of entities at words `starts` to `stops` (S,), given all word labels (W,)."""
         rows, words = self._rows, self._words
         steps = self._moves[np.roll(labels, 1), labels] * self._local[rows, words, labels] / self._scale[rows, words]
         steps[starts] = self._forward[rows[starts], words[starts], labels[starts]]
@@ -95,7 +95,7 @@ class Lattice:
         return np.minimum(inside * np.where(last, self._backward[rows, words, labels], ends), 1.0)
 
     def _sums_before(self, start: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sums over what stands before each label (E, L, C), each word's adding up to 1; and its scale (E, L)."""
+        """Return forward sums (E, L, C), normalised to 1 at each word, and their scales (E, L)."""
         forward, scale = np.empty_like(self._local), np.ones(self._local.shape[:2])
         now = start * self._local[:, 0]
         for word in range(self._local.shape[1]):
@@ -108,9 +108,9 @@ class Lattice:
         return forward, scale
 
     def _sums_behind(self, end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sums over what stands behind each label (E, L, C), by which those before it become probabilities."""
+        """Return backward sums (E, L, C); forward times backward is the marginal probability."""
         backward = np.empty_like(self._local)
-        closed = end / (self._forward[:, -1] @ end)[:, np.newaxis]  # a sentence keeps its last sums behind its end
+        closed = end / (self._forward[:, -1] @ end)[:, np.newaxis]  # padding repeats the last sums of a sentence
         backward[:, -1] = now = closed
         for word in range(self._local.shape[1] - 1, 0, -1):
             inside = (word < self.lengths)[:, np.newaxis]
@@ -120,6 +120,6 @@ class Lattice:
 
 
 def _ranges(starts: Ints, stops: Ints) -> Ints:
-    """The numbers of all ranges, one range behind the other."""
+    """Concatenate the ranges `starts[i]` to `stops[i]`."""
     sizes = stops - starts
     return np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)

@@ -1,4 +1,4 @@
-"""Named entities, as the YAML names them. Free of torch."""
+"""Settings of named entity recognition. Free of torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 
 class NerRecognising(Recognising["Ner"]):
-    """Files with tags of a scheme or lists of entities, and exports of annotation tools."""
+    """Files with tags or lists of entities, and exports of annotation tools."""
 
     many_targets = True
 
@@ -34,13 +34,12 @@ class NerRecognising(Recognising["Ner"]):
         from domainbert.labelled.tag_schemes import is_without_types
         from domainbert.tasks.recognition import Recognised
 
-        if (found := tagged_sample(sample)) is not None:
-            typed = not set(found.tags) <= {"O"} and all(map(_TAG.fullmatch, found.tags))
-            if not typed and not is_without_types(found.tags):
+        if (tagged := tagged_sample(sample)) is not None:
+            typed = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
+            if not typed and not is_without_types(tagged.tags):
                 return None
-            return Recognised(
-                kind(format=NerFormat(**found.columns)), f"tags of entities {found.reason}", specificity=2
-            )
+            format = NerFormat(**tagged.columns)
+            return Recognised(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
         first = sample.rows[0] if sample.rows else {}
         key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
         if key is not None and sample.kind == "jsonl":
@@ -50,21 +49,21 @@ class NerRecognising(Recognising["Ner"]):
 
     @override
     def with_repair(self, config: Ner) -> Ner | None:
-        """Return a task that reads forbidden tags as conlleval does; if it does so already, one that trims entities."""
+        """Return a task that repairs invalid tags as conlleval does, or if it does already, one that trims entities."""
         format = config.format
         repaired = replace(format, repair=True, trim=format.trim or format.repair)
         return None if format == repaired else replace(config, format=repaired)
 
     @override
     def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Labels without a B- or its like, as parts of speech have them, are no entities."""
+        """Whether labels have a tag-scheme prefix such as B-, unlike part-of-speech tags."""
         labels = fields.get("id2label", {}).values()
         return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
 
 
 @dataclass(frozen=True)
 class Ner(TaskConfig):
-    """Named entities: a tag for each word.
+    """Named entity recognition: a tag for each word.
 
     >>> from domainbert import Ner
     >>> Ner().name, Ner().headline.name
@@ -82,18 +81,18 @@ class Ner(TaskConfig):
     """Columns, tag scheme and repair of the labelled files."""
 
     head: Literal["linear", "crf"] = "linear"
-    """`crf` puts a CRF on the linear head, which weighs each tag with its neighbours; both predict valid IOB2. A CRF is
-    the better in domainbert, but `transformers` loads its folder without it, and is then much worse."""
+    """`crf` adds a CRF to the linear head, which scores pairs of adjacent tags; both predict valid IOB2. A CRF is
+    better in domainbert, but `transformers` loads its folder without the CRF, with much worse scores."""
 
     scheme: Literal["IOB2", "BIOES"] = "IOB2"
-    """Tag scheme inside the model, whatever that of the files. BIOES has tags of their own for the last word of an
-    entity and for an entity of one word; `transformers` reads IOB2 only as entities."""
+    """Tag scheme of the model, independent of the files. BIOES has separate tags for the last word of an entity and
+    for an entity of one word; `transformers` groups only IOB2 into entities."""
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
-            wanted = listed(self.format.types)
-            raise DomainbertError(f"format.types: found {wanted}; expected types of entities in the training set")
+            types = listed(self.format.types)
+            raise DomainbertError(f"format.types: found {types}; expected types of entities in the training set")
 
     @property
     @override
@@ -101,14 +100,14 @@ class Ner(TaskConfig):
         return OF_A_CRF if self.head == "crf" else None
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """The entity types of a model's tags."""
+        """Return the entity types of a model's tags."""
         from domainbert.labelled.tag_schemes import entity_types
 
         return tuple(entity_types(outputs))
 
 
 def _is_export(sample: Sample) -> bool:
-    """Whether a sample is a folder of brat, or a list in JSON of spaCy or Label Studio."""
+    """Whether a sample is a brat folder, or a JSON list of spaCy or Label Studio."""
     if sample.kind == "folder":
         return any(sample.path.glob("*.ann"))
     first = sample.value[0] if isinstance(sample.value, list) and sample.value else None

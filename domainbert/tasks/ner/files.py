@@ -1,5 +1,5 @@
-"""Tagged sentences in CoNLL, or in JSONL as lists of words and tags or texts with entities in them, or as annotation
-tools export them. Free of torch."""
+"""Reader of tagged sentences in CoNLL, of words with tags or texts with entities in JSONL, and of annotation exports.
+Free of torch."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _TYPE_KEYS = ("label", "type")
 
 class _Keys(NamedTuple):
     content: str
-    """Key of the words, or of the text."""
+    """Key of the words or of the text."""
     labels: str
-    """Key of the tags, or of the entities."""
-    of_text: bool
-    """Entities are stretches of characters."""
+    """Key of the tags or of the entities."""
+    is_text: bool
+    """Whether entities are character ranges of a text."""
 
 
 class _Entity(NamedTuple):
@@ -43,7 +43,7 @@ class _Entity(NamedTuple):
     end: int
     type: str
     number: int
-    """Its place in the list, from 0."""
+    """Index in the list of entities."""
 
     @property
     def stretch(self) -> Stretch:
@@ -51,12 +51,12 @@ class _Entity(NamedTuple):
 
 
 def read(config: Ner, path: Path | Rows) -> NerFile:
-    """See `TaskConfig.read`."""
+    """Read a file for `TaskConfig.read`."""
     return read_ner(path, config.format)
 
 
 def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences from CoNLL, JSONL, a tool's export or rows; `format.kind` or the first lines say which."""
+    """Read tagged sentences from CoNLL, JSONL, an export or rows, by `format.kind` or the first lines of the file."""
     format = format or NerFormat()
     return _of_types(_read_any(path, format), format)
 
@@ -67,69 +67,70 @@ def _read_any(path: Path | Rows, format: NerFormat) -> NerFile:
     check_regular(path)
     if tool := tool_of(path, format):
         return read_export(path, tool, format)
-    asked: Literal["auto", "conll", "jsonl"] = "auto"
+    requested: Literal["auto", "conll", "jsonl"] = "auto"
     if format.kind == "conll" or format.kind == "jsonl":
-        asked = format.kind
-    if file_kind(path, asked, ("conll", "jsonl"), "format.kind").kind == "jsonl":
+        requested = format.kind
+    if file_kind(path, requested, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
 
 
 def _of_types(file: NerFile, format: NerFormat) -> NerFile:
-    """The file with the entities of the types that are asked for, and a count of the others."""
+    """Keep only entities of `format.types`, and count the others."""
     if format.types is None:
         return file
     others = Counter(kind for sentence in file.sentences for kind in sentence.labels if not format.keeps(kind))
     sentences = []
-    for one in file.sentences:
-        spans = [span for span in one.spans if format.keeps(span[2])]
-        sentences.append(replace(one, tags=tags_from_spans(spans, len(one.words))))
+    for sentence in file.sentences:
+        spans = [span for span in sentence.spans if format.keeps(span[2])]
+        sentences.append(replace(sentence, tags=tags_from_spans(spans, len(sentence.words))))
     file.notes.left_out.update({f"entities of the type {kind}": n for kind, n in others.items()})
     return replace(file, items=sentences)
 
 
 def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
-    """Read an export of an annotation tool, see `annotation_tools`; each text is a document of its own.
+    """Read an export of an annotation tool, see `annotation_tools`; each text is a separate document.
 
     Raises:
-        DomainbertError: as `read_ner_jsonl`; an export with two annotations of a text that differ, of which `annotator`
-            names none; a discontinuous entity; no text at all.
+        DomainbertError: as `read_ner_jsonl`; two different annotations of a text, and `annotator` selects none; a
+            discontinuous entity; no text.
     """
     problems = Problems(str(path))
-    found = read_tool(path, tool, format, problems)
+    export = read_tool(path, tool, format, problems)
     keys = _Keys(format.text_key, ENTITY_KEYS[0], True)
-    if not found.rows:
+    if not export.rows:
         problems.raise_if_any()
-        raise DomainbertError(f"{path}: no annotated texts; expected at least one in {found.layout}")
+        raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
     if tool == "json":
         problems.raise_if_any()
-        keys = _keys(f"{path}:{found.rows[0][0]}", found.rows[0][1], format)
-        if not keys.of_text:
+        line, first = export.rows[0]
+        keys = _keys(f"{path}:{line}", first, format)
+        if not keys.is_text:
             raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
-    return _read_entities(path, found, keys, format, problems)
+    return _read_entities(path, export, keys, format, problems)
 
 
-def _read_entities(path: Path | Rows, found: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
-    """Texts with entities as sentences; problems of rows are noted, and raised at the end."""
-    notes = Notes(found.left_out)
-    rows = list(accepted(found.rows, notes.left_out))
+def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
+    """Convert texts with entities to tagged sentences; problems of rows are collected and raised at the end."""
+    notes = Notes(table.left_out)
+    rows = list(accepted(table.rows, notes.left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
-    from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
+    from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     words = dict(zip(texts, basic_words(texts), strict=True))
     tagged = []
     for document, (line, row) in enumerate(rows):
-        name = partial(found.place, line) if found.place else partial(_listed_place, f"{path}:{line}", keys.labels)
+        place = partial(table.place, line) if table.place else partial(_listed_place, f"{path}:{line}", keys.labels)
         try:
-            of_row, tags = _words_of_text(row, keys, words, format, notes, name)
-            tagged.append(TaggedRows(of_row, tags, [line] * len(of_row), line, document, row[keys.content]))
+            row_words, tags = _words_of_text(row, keys, words, format, notes, place)
+            tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
             for problem in error.problems:
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    file = tagged_file(path_of(path), _kind(path), tagged, "IOB2", False, f"{found.layout}, {where}")
-    return replace(file, export="" if found.layout == rows_layout(path) else found.layout, notes=notes)
+    file = tagged_file(path_of(path), _kind(path), tagged, "IOB2", False, f"{table.layout}, {where}")
+    return replace(file, export="" if table.layout == rows_layout(path) else table.layout, notes=notes)
 
 
 def _kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
@@ -141,22 +142,22 @@ def _listed_place(row: str, key: str, number: int) -> str:
 
 
 def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
-    """Read a JSONL file, or rows in memory, of tagged sentences or texts; each row is a document of its own.
+    """Read tagged sentences or texts with entities from JSONL or rows in memory; each row is a separate document.
 
-    A line is `{"tokens": ["A", ...], "tags": ["O", ...]}`, or `ner_tags`, or tags as numbers whose names `label_names`
-    gives; or `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, what `predict` writes with the
-    key `type`, or entities as `[start, end, label]`. Then the words are those that BERT's normalizer and
-    pre-tokenizer cut at white space and punctuation, so a span has to begin and end with words.
+    A line is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with `ner_tags` in place of `tags`, or with numbers that
+    have names in `label_names`; or `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, with
+    `type` in place of `label` as `predict` writes it, or entities as `[start, end, label]`. BERT's normalizer and
+    pre-tokenizer split a text into words at white space and punctuation; entities must begin and end with words.
 
     Raises:
-        DomainbertError: a broken line, a missing key, a value of another kind, lists of different length, a number
-            without a name; an entity that is outside its text, not on the borders of words, or overlaps another.
+        DomainbertError: an invalid line, a missing key, a value of the wrong type, lists of different length, a number
+            without a name; an entity outside its text, not aligned with words, or overlapping another entity.
     """
     problems, left_out = Problems(str(path)), Counter[str]()
     rows = sentence_rows(path, problems, left_out)
     line, first = rows[0]
     keys = _keys(f"{path}:{line}", first, format)
-    if not keys.of_text:
+    if not keys.is_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
         file = tagged_file(path_of(path), _kind(path), table.rows, format.scheme, format.repair, table.layout)
         file.notes.left_out.update(left_out)
@@ -165,20 +166,20 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
 
 
 def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
-    """Keys of the first row, unless the format names them."""
+    """Return the keys that the format sets, otherwise the keys of the first row."""
     if format.entity_key is not None:
         return _Keys(format.text_key, format.entity_key, True)
     words, tags = list_keys(where, first, format)
     if isinstance(format.tag_column, str):
         return _Keys(words, tags, False)
-    found = [key for key in (tags, *ENTITY_KEYS) if key in first]
-    if len(found) > 1:
-        both = " and ".join(map(repr, found))
+    label_keys = [key for key in (tags, *ENTITY_KEYS) if key in first]
+    if len(label_keys) > 1:
+        both = " and ".join(map(repr, label_keys))
         raise DomainbertError(
             f"{where}: found the keys {both}; expected one, or tag_column or entity_key to select one"
         )
-    if tags not in found and (found or (format.text_key in first and words not in first)):
-        return _Keys(format.text_key, (found or ENTITY_KEYS)[0], True)
+    if tags not in label_keys and (label_keys or (format.text_key in first and words not in first)):
+        return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], True)
     return _Keys(words, tags, False)
 
 
@@ -190,13 +191,13 @@ def _words_of_text(
     notes: Notes,
     place: Callable[[int], str],
 ) -> tuple[list[str], list[str]]:
-    """The words of a text and their IOB2 tags; `place` names the path and line of an entity by its number.
+    """Return the words of a text and their IOB2 tags; `place` maps the index of an entity to its path and line.
 
-    `DomainbertError` says all that is wrong with its entities; those of types that are not asked for are counted.
+    `DomainbertError` lists all problems of the entities; entities of types that are not selected are counted.
     """
-    wrong = problem_with_list(row, keys.labels)
-    hint = "" if keys.labels in row else " (entity_key names another one, such as 'label' in older exports of doccano)"
-    refuse(problem_with_text(row, keys.content, may_be_empty=True), f"{wrong}{hint}" if wrong else "")
+    list_problem = problem_with_list(row, keys.labels)
+    hint = "" if keys.labels in row else " (set entity_key, for example to 'label' for older exports of doccano)"
+    refuse(problem_with_text(row, keys.content, may_be_empty=True), f"{list_problem}{hint}" if list_problem else "")
     text: str = row[keys.content]
     words = words_of[text]
     problems, entities, spans = [], [], []
@@ -210,35 +211,34 @@ def _words_of_text(
             entities.append(_trimmed(entity, text, notes.changed) if format.trim else entity)
         else:
             notes.left_out[f"entities of the type {entity.type}"] += 1
-    entities.sort(key=lambda one: (one.start, one.end))
-    for one, other in pairwise(entities):
-        if other.start < one.end:
-            pair = " and ".join(f"{two.type} {shown_stretch(text, two.stretch)}" for two in (one, other))
+    entities.sort(key=lambda entity: (entity.start, entity.end))
+    for left, right in pairwise(entities):
+        if right.start < left.end:
+            pair = " and ".join(f"{entity.type} {shown_stretch(text, entity.stretch)}" for entity in (left, right))
             problems.append(
-                f"{place(max(one.number, other.number))}: {pair} overlap; expected entities that do not overlap: a "
+                f"{place(max(left.number, right.number))}: {pair} overlap; expected entities that do not overlap: a "
                 "word has one tag (for nested entities, train a model per layer and select its types with format.types)"
             )
-    for one in entities:
+    for entity in entities:
         try:
-            spans.append((*words_inside(text, one.stretch, words), one.type))
+            spans.append((*words_inside(text, entity.stretch, words), entity.type))
         except DomainbertError as error:
-            blank = text[one.start : one.end] != text[one.start : one.end].strip()
-            problems.append(f"{place(one.number)}: {error}{' (or format.trim: true)' if blank else ''}")
+            blank = text[entity.start : entity.end] != text[entity.start : entity.end].strip()
+            problems.append(f"{place(entity.number)}: {error}{' (or format.trim: true)' if blank else ''}")
     refuse(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
 
-def _trimmed(one: _Entity, text: str, changed: Counter[str]) -> _Entity:
-    """An entity without white space at its ends; the change is counted."""
-    inside = text[one.start : one.end]
-    start = one.start + len(inside) - len(inside.lstrip())
-    trimmed = one._replace(start=start, end=start + len(inside.strip()))
-    changed["entities with white space at their ends, which was trimmed"] += trimmed != one
+def _trimmed(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
+    inside = text[entity.start : entity.end]
+    start = entity.start + len(inside) - len(inside.lstrip())
+    trimmed = entity._replace(start=start, end=start + len(inside.strip()))
+    changed["entities with white space at their ends, which was trimmed"] += trimmed != entity
     return trimmed
 
 
 def _entity(text: str, value: Any, number: int) -> _Entity:
-    """An entity from an object, or from a list of start, end and label; or `DomainbertError`."""
+    """Parse an entity from an object, or from a list of start, end and label."""
     if isinstance(value, list) and len(value) == 3:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Words of several pre-tokens in BIOES.
+"""BIOES tags of words with several pre-tokens.
 
-A model reads raw text too, whose words are the pre-tokens, so what it learns of a word has to be right of its
-pre-tokens: of the one word "men's" with S-x, these are B-x I-x E-x. The tag of a word is then not that of its first
-pre-token, as it is in IOB2. So a model of BIOES tags the pre-tokens, and the tags of the words follow from these.
+The words of raw text are its pre-tokens, so a model must learn tags that are valid for pre-tokens: the single word
+"men's" with the tag S-x has the pre-token tags B-x I-x E-x. Unlike in IOB2, the tag of a word then differs from the tag
+of its first pre-token. A BIOES model therefore tags pre-tokens, and the tags of words are derived from them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from domainbert.tokenization.align import AlignedWords
 
 
 def split_words(words: AlignedWords) -> tuple[AlignedWords, list[int]]:
-    """The same pieces with each pre-token as a word, and of each word before its first pre-token."""
+    """Return the pieces with each pre-token as a word, and for each original word the index of its first pre-token."""
     begins = np.asarray(words.starts_pretoken, dtype=bool)
     begins[words.first_piece] = True
     pretoken_of = np.cumsum(begins) - 1
     firsts = [int(pretoken_of[piece]) for piece in words.first_piece]
-    places = np.flatnonzero(begins).tolist()
-    return AlignedWords(words.input_ids, pretoken_of.tolist(), begins.tolist(), places, words.extra), firsts
+    first_pieces = np.flatnonzero(begins).tolist()
+    return AlignedWords(words.input_ids, pretoken_of.tolist(), begins.tolist(), first_pieces, words.extra), firsts
 
 
 def pretoken_tags(spans: Sequence[Span], firsts: Sequence[int], num_pretokens: int) -> list[str]:
-    """BIOES tags of pre-tokens, from the entities in words."""
+    """Return the BIOES tags of pre-tokens for entities given in words."""
     begins = [*firsts, num_pretokens]
     return tags_from_spans([(begins[start], begins[end], kind) for start, end, kind in spans], num_pretokens, "BIOES")
 
 
 def word_tags(tags: Sequence[str], firsts: Sequence[int]) -> list[str]:
-    """IOB2 tags of words from the tags of pre-tokens: a word is in the entity of its first pre-token."""
-    of_pretokens = to_iob2(tags)
-    return to_iob2([of_pretokens[first] for first in firsts])
+    """Return IOB2 tags of words from tags of pre-tokens: a word is in the entity of its first pre-token."""
+    iob2 = to_iob2(tags)
+    return to_iob2([iob2[first] for first in firsts])

@@ -1,4 +1,4 @@
-"""Entity F1 on raw text: of `predict`, of the best label of each word, and of `transformers.pipeline`."""
+"""Entity F1 on raw text for `predict`, the best label of each word, and `transformers.pipeline`."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, running_text
 
-Places = Sequence[tuple[int, int]]  # of words, in characters
+Places = Sequence[tuple[int, int]]  # character ranges of words
 
 
 def raw_text_scores(
     tagger: Tagger, sentences: Sequence[Sentence], tagged: Sequence[TaggedWords], keeps: Callable[[str], bool]
 ) -> dict[str, float]:
-    """Strict entity F1 by characters; sentences of a file without texts are joined to running text.
+    """Compute strict entity F1 by characters; the words of a file without texts are joined to running text.
 
     Args:
         tagger: the model.
         sentences: the test set.
-        tagged: the predictions for its words. Only sentences are predicted again of which the model reads other words
-            or pieces in raw text.
-        keeps: whether entities of a type count.
+        tagged: the predictions for its words; only sentences with other words or pieces in raw text are predicted
+            again.
+        keeps: whether entities of a type are scored.
 
     Returns:
         `f1` of `predict`; `argmax_f1` of the best label of each word; `pipeline_f1` of `transformers.pipeline` with
-        `aggregation_strategy="first"`; `words_split_differently`, a share.
+        `aggregation_strategy="first"`; `words_split_differently`, the share of words that raw text splits differently.
     """
     texts, places = zip(*map(_text_and_places, sentences), strict=True)
-    gold = [_in_characters(one.spans, spans) for one, spans in zip(sentences, places, strict=True)]
-    predicted = [_in_characters(spans_from_tags(one.tags), spans) for one, spans in zip(tagged, places, strict=True)]
+    gold = [_in_characters(sentence.spans, words) for sentence, words in zip(sentences, places, strict=True)]
+    predicted = [_in_characters(spans_from_tags(tags), words) for (tags, _), words in zip(tagged, places, strict=True)]
     read_differently, lost = _differences(tagger, [sentence.words for sentence in sentences], texts, places)
     entities = tagger.predict([texts[number] for number in read_differently])
-    for number, found in zip(read_differently, entities, strict=True):
-        predicted[number] = {(one.start, one.end, one.type) for one in found}
+    for number, sentence_entities in zip(read_differently, entities, strict=True):
+        predicted[number] = {(entity.start, entity.end, entity.type) for entity in sentence_entities}
     prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
-    units = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")  # as the pipeline does
+    units = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")  # as in the pipeline
     labels = tagger.argmax_labels(units)
     systems = {
         "f1": predicted,
         "argmax_f1": [
-            _in_characters(_of_words(spans, unit.word_offsets, one), spans)
-            for spans, unit, one in zip(places, units, labels, strict=True)
+            _in_characters(_spans_of_words(words, unit.word_offsets, unit_labels), words)
+            for words, unit, unit_labels in zip(places, units, labels, strict=True)
         ],
         "pipeline_f1": [
-            set(pipeline_entities(unit.word_offsets[:read], one[:read]))
-            for unit, one in zip(units, labels, strict=True)
+            set(pipeline_entities(unit.word_offsets[:read], unit_labels[:read]))
+            for unit, unit_labels in zip(units, labels, strict=True)
             for read in [bisect_left(unit.first_piece, tagger.max_length - 2)]  # the pipeline truncates texts
         ],
     }
-    scores = {name: f1_of_sets(gold, [_kept(one, keeps) for one in found]) for name, found in systems.items()}
+    scores = {name: f1_of_sets(gold, [_kept(spans, keeps) for spans in run]) for name, run in systems.items()}
     return scores | {"words_split_differently": lost / max(sum(map(len, places)), 1)}
 
 
 def pipeline_entities(places: Places, labels: Sequence[str]) -> list[Span]:
-    """Entities as `transformers.pipeline` groups labels: neighbours of the same type, unless the label is B-X."""
+    """Group labels as `transformers.pipeline` does: adjacent labels of the same type, unless the label is B-X."""
     groups: list[Span] = []
     for (start, stop), label in zip(places, labels, strict=True):
         kind = label[2:] if label.startswith(("B-", "I-")) else label
@@ -79,18 +79,19 @@ def _text_and_places(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
 def _differences(
     tagger: Tagger, words: Sequence[Sequence[str]], texts: Sequence[str], places: Sequence[Places]
 ) -> tuple[list[int], int]:
-    """The sentences whose words or pieces are others in raw text, and the number of words that raw text has not."""
+    """Return the sentences with other words or pieces in raw text, and the number of words missing in raw text."""
     raw = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
     different, lost = [], 0
-    for number, (one, other) in enumerate(zip(raw, align_words(tagger.tokenizer, words), strict=True)):
-        lost += len(set(places[number]).difference(one.word_offsets))
-        if one.word_offsets != places[number] or any(getattr(one, key) != value for key, value in vars(other).items()):
+    for number, (text, listed) in enumerate(zip(raw, align_words(tagger.tokenizer, words), strict=True)):
+        lost += len(set(places[number]).difference(text.word_offsets))
+        same_pieces = all(getattr(text, key) == value for key, value in vars(listed).items())
+        if text.word_offsets != places[number] or not same_pieces:
             different.append(number)
     return different, lost
 
 
-def _of_words(words: Places, units: Places, labels: Sequence[str]) -> list[Span]:
-    """The entities of words that take the label of their first unit."""
+def _spans_of_words(words: Places, units: Places, labels: Sequence[str]) -> list[Span]:
+    """Return the entities of words that have the label of their first unit."""
     label_at = {start: label for (start, _), label in zip(units, labels, strict=True)}
     return spans_from_tags(to_iob2([label_at.get(start, "O") for start, _ in words]))
 

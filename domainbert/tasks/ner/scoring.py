@@ -1,4 +1,4 @@
-"""Sentences with entities as a test set."""
+"""Scoring of named entity recognition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from domainbert.tasks.words import TaggedWords
 
 
 class EntityScoring(TaggedScoring, CountedScoring):
-    """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
+    """Scoring with strict entity F1; predictions are tags of words. `train` defines seen and unseen entities."""
 
     config: Ner
     test: NerFile
@@ -47,8 +47,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
         self._raw_text: dict[str, list[dict[str, float]]] = {}
 
     @property
+    @override
     def num_gold(self) -> int:
-        """The entities."""
         return self.test.num_spans
 
     @property
@@ -58,29 +58,30 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def predict(self, predictor: Any) -> list[TaggedWords]:
-        """Entities of types that are not read are left out of the predictions, too."""
-        found, keeps = super().predict(predictor), self.config.format.keeps
+        """Predict tags, without entities of types that `format.types` does not select."""
+        predictions, keeps = super().predict(predictor), self.config.format.keeps
         if self.config.format.types is None:
-            return found
-        kept = [[span for span in spans if keeps(span[2])] for spans in _spans(found)]
+            return predictions
+        kept = [[span for span in spans if keeps(span[2])] for spans in _spans(predictions)]
         return [
-            one._replace(tags=tags_from_spans(spans, len(one.tags))) for one, spans in zip(found, kept, strict=True)
+            tagged._replace(tags=tags_from_spans(spans, len(tagged.tags)))
+            for tagged, spans in zip(predictions, kept, strict=True)
         ]
 
     @override
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
-        """Predict and remember, and count repaired tags."""
+        """Predict all items, count repaired tags, and score raw text."""
         super().score(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
         if isinstance(predictor, Tagger):
-            predictor.on_predicted = None  # the items are counted
+            predictor.on_predicted = None  # the progress has counted the items already
             tagged, keeps = self.predictions[system][seed], self.config.format.keeps
             scores = raw_text_scores(predictor, self.test.sentences, tagged, keeps)
             self._raw_text.setdefault(system, []).append(scores)
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
-        """Strict counts (sentences, types, 3)."""
+        """Return strict counts (sentences, types, 3)."""
         return count_entities(self._gold, _spans(predictions), self._types)
 
     @override
@@ -89,19 +90,19 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return all_entity_scores(self._gold, _spans(predictions), totals, self._types, words, self._seen)
 
     def warnings(self) -> list[str]:
-        """Models that find no entity, where there are some."""
-        silent = collapsed(self.predictions, lambda found: not any(_spans(found)), "predicts no entity at all")
+        """Return warnings about models that predict no entity although gold has entities."""
+        silent = collapsed(self.predictions, lambda run: not any(_spans(run)), "predicts no entity at all")
         return silent if self.num_gold else []
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """Scores of all systems, after a check that all gold entities of the file were scored."""
+        """Score all systems; `DomainbertError` if the number of scored gold entities differs from the file."""
         runs = (run for runs in self.predictions.values() for run in runs.values())
-        found = {span[2] for run in runs for spans in _spans(run) for span in spans}
-        self._types = sorted(found.union(label_set(self.test.items)))
+        predicted_types = {span[2] for run in runs for spans in _spans(run) for span in spans}
+        self._types = sorted(predicted_types.union(label_set(self.test.items)))
         summary = super().summary(resampling)
         for name, system in summary["systems"].items():
-            scored = sum(one["support"] for one in system["per_type"].values())
+            scored = sum(type_scores["support"] for type_scores in system["per_type"].values())
             if scored != self.num_gold:
                 raise DomainbertError(
                     f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
@@ -113,25 +114,27 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
-        """A missed entity is as bad as the model is sure that its words are in none."""
-        judged = judge_entities(item.spans, spans_from_tags(prediction.tags))
-        wrong = [one.predicted or one.gold for one in judged if one.kind != CORRECT]
+        """Return the errors of a sentence; the severity of a missed entity is the probability of O for its words."""
+        pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
+        wrong = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]
         if not wrong:
             return None
         scores = prediction.scores
         severity = max(min(scores[slice(*span[:2])]) for span in wrong if span)
         text, places = joined_words(item.words)
-        gold = [_mark(one.gold, places, one.kind) for one in judged if one.gold]
-        found = [_mark(one.predicted, places, one.kind, scores) for one in judged if one.predicted]
-        return Mistake(text, sorted(gold, key=attrgetter("start")), sorted(found, key=attrgetter("start")), severity)
+        gold = [_mark(pair.gold, places, pair.kind) for pair in pairs if pair.gold]
+        predicted = [_mark(pair.predicted, places, pair.kind, scores) for pair in pairs if pair.predicted]
+        by_start = attrgetter("start")
+        return Mistake(text, sorted(gold, key=by_start), sorted(predicted, key=by_start), severity)
 
+    @override
     def confused(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
-        """The types of entities that are paired as those of error slices are."""
+        """Return the types of entities paired by `judge_entities`."""
         for gold, predicted, _ in judge_entities(item.spans, spans_from_tags(prediction.tags)):
             yield gold and gold[2], predicted and predicted[2]
 
+    @override
     def confidences(self, item: Sentence, prediction: TaggedWords) -> Iterator[tuple[float, bool]]:
-        """The predicted entities."""
         gold = set(item.spans)
         return ((prediction.scores[span[0]], span in gold) for span in spans_from_tags(prediction.tags))
 
@@ -141,19 +144,19 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def lines(self, summary: Summary) -> list[str]:
-        said = "stray I- tags in the predictions were read as B-"
-        repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
-        raw = [f"{name}: {raw_text_line(one)}" for name, one in summary["systems"].items() if "raw_text" in one]
+        note = "stray I- tags in the predictions were read as B-"
+        repaired = [f"{name}: {count:,} {note}" for name, count in self._repaired.items() if count]
+        systems = summary["systems"].items()
+        raw = [f"{name}: {raw_text_line(system)}" for name, system in systems if "raw_text" in system]
         return [*entity_lines(summary), *([""] if raw or repaired else []), *raw, *repaired]
 
 
 def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:
-    """The entities of each sentence."""
-    return [spans_from_tags(one.tags) for one in predictions]
+    return [spans_from_tags(tagged.tags) for tagged in predictions]
 
 
 def _mark(span: Span, places: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:
-    """A span in words as a mark in characters."""
+    """Convert a span in words to a mark in characters."""
     first, last, label = span
     score = None if scores is None else scores[first]
     return Mark(label, places[first][0], places[last - 1][1], score, kind)

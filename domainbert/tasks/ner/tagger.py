@@ -1,4 +1,4 @@
-"""Entities in words or in raw text, by a fine-tuned model."""
+"""Prediction of entities in words or raw text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entity:
-    """An entity in a text: characters `start` to `end` (exclusive), which are `text`.
+    """An entity in a text: characters `start` to `end` (exclusive); `text` is the substring.
 
-    `score` is the probability that exactly these words are an entity of this type, among all valid taggings of the
-    text: under the CRF, or of a linear head by the product of its words' probabilities.
+    `score` is the probability that exactly these words are an entity of this type, normalised over all valid tag
+    sequences: under the CRF, or for a linear head with the product of the words' probabilities.
     """
 
     start: int
@@ -39,13 +39,13 @@ class Entity:
 
 
 class Tagger(Predictor[list[Entity]]):
-    """Finds entities in raw text, or in lists of words as if single spaces stood between them."""
+    """Predictor of entities in raw text, or in lists of words, which are joined by single spaces."""
 
     task: NerTask
     kind = "a tagger with the labels"
     loader = "load_tagger"
     num_repaired = 0
-    """Tags of the last `tag_words` that were read as others."""
+    """Number of tags that the last `tag_words` repaired."""
 
     def _predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
@@ -55,31 +55,31 @@ class Tagger(Predictor[list[Entity]]):
         ]
 
     def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
-        """IOB2 tags of words, whatever the model's own scheme.
+        """Return IOB2 tags of words, regardless of the model's tag scheme.
 
-        A folder that `finetune` wrote is decoded into valid tags. One from elsewhere may have another tag scheme, so
-        there the best label of each word is read as conlleval reads it: an I-X (E-X, L-X) that nothing begins becomes
-        B-X, and `num_repaired` counts those of the last call.
+        A folder from `finetune` is decoded into valid tags. Other folders may have another tag scheme, so the best
+        label of each word is read as in conlleval: an I-X (E-X, L-X) without a beginning becomes B-X, and
+        `num_repaired` is the number of these tags in the last call.
         """
-        return [one.tags for one in self.tag_words(sentences)]
+        return [tagged.tags for tagged in self.tag_words(sentences)]
 
     def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
-        """As `predict_words`; with the probability of the entity that a word is in, or that it is in none."""
+        """Return the tags of `predict_words`, each with the probability of the word's entity, or of O."""
         raw = self._tag(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
         valid = [TaggedWords(to_iob2(tags), scores) for tags, scores in raw]
         self.num_repaired = sum(
-            one[0] in "IEL" and other[0] == "B"
-            for a, b in zip(raw, valid, strict=True)
-            for one, other in zip(a.tags, b.tags, strict=True)
+            tag[0] in "IEL" and repaired[0] == "B"
+            for (tags, _), (repaired_tags, _) in zip(raw, valid, strict=True)
+            for tag, repaired in zip(tags, repaired_tags, strict=True)
         )
         return valid
 
     def predict_entities(self, texts: Iterable[str]) -> list[list[Entity]]:
-        """The entities of raw texts, whose words are the tokenizer's pre-tokens."""
+        """Return the entities of raw texts, whose words are the tokenizer's pre-tokens."""
         return self.predict(texts)
 
     def predict_spans(self, sentences: Iterable[Sequence[str]]) -> list[list[Entity]]:
-        """The entities of words; offsets count characters of the words joined by single spaces."""
+        """Return the entities of lists of words; offsets refer to the words joined by single spaces."""
         return self.predict(as_contents(sentences, only_words=True))
 
     @override
@@ -87,7 +87,7 @@ class Tagger(Predictor[list[Entity]]):
         return {"entities": [asdict(entity) for entity in prediction]}
 
     def argmax_labels(self, aligned: Sequence[AlignedWords]) -> list[list[str]]:
-        """The most probable label of each word by itself, without a tag scheme or a CRF."""
+        """Return the most probable label of each word, without tag scheme and CRF."""
 
         def names(logits: Tensor, batch: Batch) -> list[list[str]]:
             return [[self.labels[label] for label in ids.tolist()] for ids in decode_labels(logits, batch)]

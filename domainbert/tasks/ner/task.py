@@ -1,4 +1,4 @@
-"""Named entities: a linear head or a CRF that gives every word a tag of IOB2 or BIOES."""
+"""Named entity recognition: a linear or CRF head with IOB2 or BIOES tags of words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
 from domainbert.labelled.contents import Content
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.items import Labelled, label_set
-from domainbert.labelled.tag_schemes import (
-    ModelScheme,
-    labels_of_types,
-    scheme_of_labels,
-    spans_from_tags,
-)
+from domainbert.labelled.tag_schemes import ModelScheme, labels_of_types, scheme_of_labels, spans_from_tags
 from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
@@ -41,17 +36,17 @@ _SCHEME = "domainbert_tags"  # key of config.json
 
 
 class EntityFitting(Fitting["NerTask"]):
-    """Warns about a tagger that finds nothing."""
+    """Warns about a tagger that finds no entity."""
 
     @override
     def warnings(self, task: NerTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         entities = sum(len(sentence.spans) for sentence in items)
-        found = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
-        return [found] if entities and not scores["f1"] else []
+        warning = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
+        return [warning] if entities and not scores["f1"] else []
 
 
 class EntityExplaining(Explaining["NerTask"]):
-    """Explains each entity, with its score as probability."""
+    """Explains the log-probability of each entity."""
 
     @override
     def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[Claim]:
@@ -60,7 +55,7 @@ class EntityExplaining(Explaining["NerTask"]):
 
 
 class TagShowing(Showing["NerTask"]):
-    """Shows the tag of each word; in BIOES, the first pre-token of a word has its name."""
+    """Shows the tag of each word; in BIOES, the word is the name of its first pre-token."""
 
     @override
     def output_names(self, task: NerTask, item: Sentence) -> Sequence[str]:
@@ -75,12 +70,12 @@ class TagShowing(Showing["NerTask"]):
 
 
 class NerTask(Task[Sentence, list[Entity]]):
-    """Tags words; `labels` are `O` and `B-X`, `I-X` for every type, in BIOES `E-X` and `S-X` too.
+    """Named entity recognition; `labels` are `O`, and `B-X` and `I-X` for every type, in BIOES also `E-X` and `S-X`.
 
     Attributes:
-        scheme: of the tags; None where a folder does not say it, so that all sequences of them are valid.
-        crf: the CRF, of a head that has one.
-        valid: what decodes a linear head into valid tags.
+        scheme: tag scheme; None if the model folder does not record it, so that any tag sequence is valid.
+        crf: the CRF of the head, if it has one.
+        valid: CRF that decodes a linear head into valid tag sequences.
     """
 
     head = "tokens"
@@ -103,7 +98,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @classmethod
     def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
-        """The tags of the entity types of a training set, and the head that is asked for."""
+        """Create the task with tags for the entity types of a training set; `config.head` selects the class."""
         types = label_set(train.items)
         if not types:
             raise DomainbertError(
@@ -114,14 +109,14 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
-        """The tags of a model folder; where it does not say their scheme, all sequences of them are valid."""
+        """Create the task of a model folder; without a recorded tag scheme, any tag sequence is valid."""
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
         if fields.get(_SCHEME) not in ("IOB2", "BIOES"):
             task.scheme = task.valid = None
         return task
 
+    @override
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The tag scheme."""
         scheme = scheme_of_labels(self.labels)
         return {_SCHEME: scheme} if scheme else {}
 
@@ -138,63 +133,63 @@ class NerTask(Task[Sentence, list[Entity]]):
                 for sentence, (words, firsts) in zip(items, split, strict=True)
             ]
         number = {label: index for index, label in enumerate(self.labels)}
-        return encode_words(aligned, [[number[tag] for tag in one] for one in tags], self.labels, max_length)
+        ids = [[number[tag] for tag in sentence_tags] for sentence_tags in tags]
+        return encode_words(aligned, ids, self.labels, max_length)
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Examples of contents; `word_splitting` splits a text into words."""
+        """Encode contents; `word_splitting` defines the words of a text."""
         return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
 
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
-        """Words to predict, whose outputs are their tags, of BIOES those of their pre-tokens; see `of_words`."""
+        """Encode words to predict; outputs are words, in BIOES pre-tokens, see `of_words`."""
         if self.scheme == "BIOES":
             aligned = [split_words(words)[0] for words in aligned]
         return encode_words(aligned, None, self.labels, max_length)
 
     def of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
-        """Tags and scores of words, of those that `decode` gives of a sentence's outputs."""
+        """Convert tags and scores of a sentence's outputs, from `decode`, to tags and scores of its words."""
         if self.scheme != "BIOES":
             return tagged
         (tags, scores), (_, firsts) = tagged, split_words(words)
         return TaggedWords(word_tags(tags, firsts), [scores[first] for first in firsts])
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy of the pre-tokens, or of a CRF its likelihood; see `word_loss`."""
+        """Return the cross-entropy of the pre-tokens, or the CRF's negative log-likelihood; see `word_loss`."""
         return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
-        """Strict entity F1."""
+        """Return the metric of strict entity F1."""
         from domainbert.metrics.modules import EntityF1
 
         return EntityF1()
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
-        """Add a batch; entities are counted in words, as `evaluate` counts them."""
+        """Add a batch; entities are counted in words, as in `evaluate`."""
         sentences = [items[item] for item in batch["items"].tolist()]
         tags = self.best_tags(logits, batch)
         if self.scheme == "BIOES":
-            assert self.tokenizer is not None  # `encode` has noted it
+            assert self.tokenizer is not None  # set by `encode`
             aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
-            tags = [word_tags(one, split_words(words)[1]) for one, words in zip(tags, aligned, strict=True)]
-        gold, predicted = [sentence.spans for sentence in sentences], [spans_from_tags(one) for one in tags]
-        metric.update(predicted, gold)
+            tags = [word_tags(pretokens, split_words(words)[1]) for pretokens, words in zip(tags, aligned, strict=True)]
+        metric.update([spans_from_tags(sentence) for sentence in tags], [sentence.spans for sentence in sentences])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
-        """The tag of each output, and the probability of the entity that it is in, or that it is in none."""
+        """Return the tag of each output, with the probability of its entity, or of O."""
         tags = self.best_tags(logits, batch)
         if not any(tags):
             return [TaggedWords([], []) for _ in tags]
         sentences = WordGrid(batch["example"], batch["outputs"])
         lattice = Lattice(self.field, sentences.fill(logits.float()), sentences.lengths, self.labels)
-        scores = iter(lattice.scores([of_words for of_words in tags if of_words]))
-        return [TaggedWords(of_words, next(scores) if of_words else []) for of_words in tags]
+        scores = iter(lattice.scores([sentence for sentence in tags if sentence]))
+        return [TaggedWords(sentence, next(scores) if sentence else []) for sentence in tags]
 
     @property
     def field(self) -> Crf:
-        """The CRF by which sequences of tags are scored: the head's own, or a uniform CRF over valid tags."""
+        """Return the CRF that scores tag sequences: the CRF of the head, or a uniform CRF over valid sequences."""
         return self.crf or self.valid or Crf(len(self.labels))
 
     def best_tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
@@ -204,8 +199,8 @@ class NerTask(Task[Sentence, list[Entity]]):
 
 
 class CrfTeaching(Teaching["CrfNerTask"]):
-    """Compares marginals over valid tags, for teachers with a linear head too: without them a teacher would give a
-    probability to tags that the student's CRF forbids."""
+    """Compares marginals over valid tag sequences, also for teachers with a linear head, whose probabilities would
+    otherwise include tags that the student's CRF forbids."""
 
     @override
     def facts(self, task: CrfNerTask) -> dict[str, Any]:
@@ -219,7 +214,7 @@ class CrfTeaching(Teaching["CrfNerTask"]):
 
 
 class CrfNerTask(NerTask):
-    """The same with a CRF over the words."""
+    """Named entity recognition with a CRF head."""
 
     head = "crf"
     comparing = None

@@ -1,1 +1,1 @@
-"""Dependency trees over the words of sentences."""
+"""Dependency parsing."""

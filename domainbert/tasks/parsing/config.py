@@ -1,4 +1,4 @@
-"""Dependency parsing, as the YAML names it. Free of torch."""
+"""Settings of dependency parsing. Free of torch."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ DECODING = "domainbert_decode"  # key of config.json
 
 @dataclass(frozen=True)
 class ParsingFormat:
-    """Reading of the labels of a file in CoNLL-U or CoNLL-X; the columns are where these formats have them."""
+    """Reading of labels in CoNLL-U or CoNLL-X; the columns are fixed by these formats."""
 
     subtypes: bool = True
-    """Keep what stands behind a colon in a label (`nsubj:pass`). `false` keeps the universal part alone (`nsubj`),
-    which is what the evaluation of CoNLL 2018 compares; `evaluate` then reads what models predict in the same way."""
+    """Keep the subtype of a label after the colon (`nsubj:pass`). `false` keeps only the universal part (`nsubj`), as
+    in the CoNLL 2018 evaluation; `evaluate` then removes the subtypes of predicted labels too."""
 
     def read_label(self, label: str) -> str:
-        """A label as it is read."""
+        """Return the label, without subtype if `subtypes` is false."""
         return label if self.subtypes else label.partition(":")[0]
 
 
 class ParsingRecognising(Recognising["Parsing"]):
-    """Files in ten columns: the first numbers the words, the seventh has their heads."""
+    """Files with ten columns: word numbers in the first, heads in the seventh."""
 
     many_targets = True
 
@@ -56,21 +56,21 @@ class ParsingRecognising(Recognising["Parsing"]):
 
 
 class ParsingEvaluation(Evaluation):
-    """Trees are decoded as in training."""
+    """Evaluation with the decoding algorithm of training."""
 
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         if DECODING not in fields:
             return {}
-        decode, known = fields[DECODING], get_args(Decoding)
-        if decode not in known:
-            raise DomainbertError(f"{DECODING}: found {decode!r:.80}; expected {' or '.join(known)}")
+        decode, algorithms = fields[DECODING], get_args(Decoding)
+        if decode not in algorithms:
+            raise DomainbertError(f"{DECODING}: found {decode!r:.80}; expected {' or '.join(algorithms)}")
         return {"decode": decode}
 
 
 @dataclass(frozen=True)
 class Parsing(TaskConfig):
-    """Dependency trees: a head, or the root, for each word, and a label for the arc between them.
+    """Dependency parsing: for each word its head (a word or the root) and the label of the arc.
 
     >>> from domainbert import Parsing
     >>> Parsing().name, Parsing().headline.name
@@ -84,21 +84,20 @@ class Parsing(TaskConfig):
     evaluation = ParsingEvaluation(scoring_settings=("by", "subtypes"))
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
-    """Reading of the labels."""
+    """Reading of labels."""
 
     decode: Decoding = "mst"
-    """Algorithm that makes a tree of the scores, in validation and in `evaluate`; `predict` decodes as `finetune` was
-    told. `mst` gives the best tree, with one root. `greedy` gives each word its best head, as SciBERT did: there may be
-    cycles, and several roots or none."""
+    """Decoding of arc scores in validation and `evaluate`; `predict` uses the setting of `finetune`. `mst` gives the
+    maximum spanning tree with one root. `greedy` gives each word its best head, as SciBERT did: there may be cycles,
+    and several roots or none."""
 
     arc_size: Width = 100
-    """Width of the projections that arcs are scored with."""
+    """Width of the projections for arc scores."""
 
     label_size: Width = 100
-    """Width of the projections that labels are scored with."""
+    """Width of the projections for label scores."""
 
     def __post_init__(self) -> None:
-        """Check the widths."""
         check_fields(self)
 
     @property

@@ -1,5 +1,4 @@
-"""The strict reader of treebanks in CoNLL-U and CoNLL-X, which have the same ten columns where it matters. Free of
-torch."""
+"""Strict reader of treebanks in CoNLL-U and CoNLL-X, which have the same relevant columns. Free of torch."""
 
 from __future__ import annotations
 
@@ -24,61 +23,63 @@ from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
 
 Line = tuple[int, str]
-Row = tuple[int, list[str]]  # the number of a line, and its columns
+Row = tuple[int, list[str]]  # line number and columns
 
 COLUMNS = 10
 ID, FORM, TAG, HEAD, LABEL, DEPS = 0, 1, 3, 6, 7, 8
-"""Places of the columns; the tag is UPOS in CoNLL-U, CPOSTAG in CoNLL-X."""
+"""Indices of the columns; the tag is UPOS in CoNLL-U, CPOSTAG in CoNLL-X."""
 
 PUNCTUATION_TAGS = frozenset(["`", "``", "''", ":", ",", ".", "PU", "PUNCT", "SYM"])
-"""The tags of words that AllenNLP, and so SciBERT, leaves out of its scores; its versions differ in the first two."""
+"""Tags that AllenNLP, and therefore SciBERT, excludes from scores; its versions differ in the first two."""
 
 _UNKNOWN = "_"
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
-_ASIDE = {"multiword tokens": re.compile(r"\d+-\d+\t"), "empty nodes": re.compile(r"\d+\.\d+\t")}
-_MOST_DIGITS = 9  # of a head; Python refuses to read thousands
+_SKIPPED = {"multiword tokens": re.compile(r"\d+-\d+\t"), "empty nodes": re.compile(r"\d+\.\d+\t")}
+_MOST_DIGITS = 9  # of a head; int() rejects thousands of digits
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, and for each of them its head (the number of a word from 1, or 0 for the root), the arc's label, a tag."""
+    """Words with their heads (word numbers from 1, or 0 for the root), arc labels and tags."""
 
     words: list[str]
     heads: list[int]
     labels: list[str]
     tags: list[str]
     rows: list[str]
-    """Its lines in the file, comments too: predictions are written into a copy of them."""
+    """Lines of the file, with comments; the writer inserts predictions into a copy."""
     line: int
-    """The line of the file where it begins, from 1."""
+    """First line in the file, from 1."""
     document: int
-    """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
+    """Index of the document, from 0; without document marks, each sentence is a document."""
 
     @property
     def content(self) -> list[str]:
-        """The words."""
+        """Return the words."""
         return self.words
 
     @property
     def arcs(self) -> list[tuple[int, str]]:
-        """Head and label of each word."""
+        """Return head and label of each word."""
         return list(zip(self.heads, self.labels, strict=True))
 
     @property
     def punctuation(self) -> list[bool]:
-        """Whether each word is punctuation: by its tag; by its characters, as in CoNLL-X, where it has none."""
+        """Return whether each word is punctuation: by its tag, or without a tag by its characters, as in CoNLL-X."""
         return [
-            all(unicodedata.category(one)[0] == "P" for one in word) if tag == _UNKNOWN else tag in PUNCTUATION_TAGS
+            all(unicodedata.category(character)[0] == "P" for character in word)
+            if tag == _UNKNOWN
+            else tag in PUNCTUATION_TAGS
             for word, tag in zip(self.words, self.tags, strict=True)
         ]
 
 
 @dataclass(frozen=True)
 class Treebank(SentenceFile[Sentence]):
-    """Contents of a treebank."""
+    """A treebank."""
 
     marked: bool
-    """Whether comments (`# newdoc`) say where documents begin."""
+    """Whether comments (`# newdoc`) mark documents."""
 
     @property
     @override
@@ -91,25 +92,25 @@ class Treebank(SentenceFile[Sentence]):
         return replace(super().plain_item(item), target=tuple(item.arcs), document=document)
 
     def units(self) -> list[Unit]:
-        """The documents; one begins with the comments of its first sentence."""
-        grouped = (list(group) for _, group in groupby(self.items, key=lambda one: one.document))
+        """Return the documents; a document begins with the comments of its first sentence."""
+        grouped = (list(group) for _, group in groupby(self.items, key=lambda sentence: sentence.document))
         return [Unit(document[0].line, frozenset(label_set(document))) for document in grouped]
 
     @property
     def summary(self) -> str:
-        """A line with sizes, what was left out, and the labels."""
+        """Return a line with sizes, skipped rows, and labels."""
         labels, rows = label_counts(self.items), [row for sentence in self.items for row in sentence.rows]
-        counts = {what: sum(bool(kind.match(row)) for row in rows) for what, kind in _ASIDE.items()}
-        aside = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        counts = {name: sum(bool(pattern.match(row)) for row in rows) for name, pattern in _SKIPPED.items()}
+        skipped = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         return (
             f"{self.path}: {self.counted}"
-            f"{f', and {aside}, which are dropped' if aside else ''}; {FileKind(self.kind, COLUMNS)}; "
+            f"{f', and {skipped}, which are dropped' if skipped else ''}; {FileKind(self.kind, COLUMNS)}; "
             f"{len(labels)} labels ({in_words(labels)})"
         )
 
 
 def read(config: Parsing, path: Path | Rows) -> Treebank:
-    """See `TaskConfig.read`."""
+    """Read a file for `TaskConfig.read`."""
     if isinstance(path, Rows):
         raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
     return read_treebank(path, config.format)
@@ -118,25 +119,25 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
 def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
     """Read a treebank: blank lines between sentences, comments in lines that begin with `#`.
 
-    Multiword tokens (`3-4`), whose parts are the words, and empty nodes (`3.1`) are left out.
+    Multiword tokens (`3-4`), whose parts are words, and empty nodes (`3.1`) are skipped.
 
     Raises:
-        DomainbertError: the file cannot be read; a line has other than ten columns, a number out of order, no form, no
-            label or a head that is none of the words; a sentence is no tree with one root; no sentence at all.
+        DomainbertError: unreadable file; a line without ten columns, with a word number out of order, without form or
+            label, or with an invalid head; a sentence that is not a tree with one root; no sentence.
     """
     check_regular(path)
     format, problems = format or ParsingFormat(), Problems(str(path))
     blocks = list(_blocks(path))
-    begun = list(accumulate(int(any(_NEW_DOCUMENT.match(text) for _, text in block)) for block in blocks))
-    marked = any(begun)
+    documents = list(accumulate(int(any(_NEW_DOCUMENT.match(text) for _, text in block)) for block in blocks))
+    marked = any(documents)
     sentences: list[Sentence] = []
     for number, block in enumerate(blocks):
         words = [(line, text.split("\t")) for line, text in block if is_word(text)]
-        found = list(_problems(words)) or list(_problems_of_tree(words))
-        for line, problem in found:
+        invalid = list(_row_problems(words)) or list(_tree_problems(words))
+        for line, problem in invalid:
             problems.add(f"{path}:{line}: {problem}")
-        if words and not found:
-            sentences.append(_sentence(block, words, format, begun[number] if marked else number))
+        if words and not invalid:
+            sentences.append(_sentence(block, words, format, documents[number] if marked else number))
     problems.raise_if_any()
     if not sentences:
         raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")
@@ -144,13 +145,13 @@ def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
 
 
 def is_word(row: str) -> bool:
-    """Whether a line of a sentence is a word: no comment, multiword token or empty node."""
-    return not row.startswith("#") and not any(kind.match(row) for kind in _ASIDE.values())
+    """Whether a line of a sentence is a word, and not a comment, multiword token or empty node."""
+    return not row.startswith("#") and not any(pattern.match(row) for pattern in _SKIPPED.values())
 
 
 def _blocks(path: Path) -> Iterator[list[Line]]:
-    """The numbered lines between blank ones."""
-    for filled, lines in groupby(read_lines(path), key=lambda one: bool(one[1].strip())):
+    """Yield blocks of numbered lines separated by blank lines."""
+    for filled, lines in groupby(read_lines(path), key=lambda line: bool(line[1].strip())):
         if filled:
             yield list(lines)
 
@@ -168,8 +169,8 @@ def _sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat
     )
 
 
-def _problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
-    """Problems of single words: the line, and the sentence for it."""
+def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
+    """Yield (line, message) for invalid rows."""
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
@@ -177,7 +178,7 @@ def _problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
             continue
         form, head, label = columns[FORM], columns[HEAD], columns[LABEL]
         if columns[ID] != str(number):
-            yield line, f"word {columns[ID]!r}; expected {number}, for words are numbered from 1 in each sentence"
+            yield line, f"word {columns[ID]!r}; expected {number}, as words are numbered from 1 in each sentence"
         elif not form.strip():
             yield line, "no form in column 2; expected a word"
         elif not (head.isascii() and head.isdecimal() and len(head) <= _MOST_DIGITS and int(head) <= len(words)):
@@ -186,15 +187,16 @@ def _problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
             yield line, f"label {label!r}; expected visible characters, without white space around them"
 
 
-def _problems_of_tree(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
-    """Reasons why the heads of a sentence make no tree: the line, and the sentence for it."""
+def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
+    """Yield (line, message) if the heads of a sentence do not form a tree."""
     heads = [int(columns[HEAD]) for _, columns in words]
-    found = roots(heads)
-    if heads and not found:
+    root_words = roots(heads)
+    if heads and not root_words:
         yield words[0][0], "no word has head 0; expected one, the root of the sentence"
-    elif len(found) > 1:
-        what = f"word {found[1]} has head 0, as word {found[0]} (line {words[found[0] - 1][0]}) has"
-        yield words[found[1] - 1][0], f"{what}; expected one root: attach one to the other, or split the sentence"
+    elif len(root_words) > 1:
+        first, second = root_words[:2]
+        found = f"word {second} has head 0, as word {first} (line {words[first - 1][0]}) has"
+        yield words[second - 1][0], f"{found}; expected one root: attach one to the other, or split the sentence"
     elif cycle := find_cycle(heads):
         path = " -> ".join(map(str, [*cycle, cycle[0]]))
         yield (

@@ -1,4 +1,4 @@
-"""Dependency trees of words or of raw text, by a fine-tuned model."""
+"""Prediction of dependency trees for words or raw text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domainbert.tasks.words import aligned_contents, placed_words
 
 
 class Tree(NamedTuple):
-    """The arcs of the words of a sentence, and the probability of each: of its head, times that of its label there."""
+    """Arcs of the words of a sentence, with probabilities: of the head, times the label given the head."""
 
     arcs: list[Arc]
     scores: list[float]
@@ -23,9 +23,9 @@ class Tree(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedWord:
-    """A word of a text: characters `start` to `end` (exclusive), which are `text`.
+    """A word of a text: characters `start` to `end` (exclusive); `text` is the substring.
 
-    `head` is the number of its head among the words, from 1, or 0 for the root; `score` as in `Tree`.
+    `head` is the number of its head word, from 1, or 0 for the root; `score` as in `Tree`.
     """
 
     start: int
@@ -37,7 +37,7 @@ class ParsedWord:
 
 
 class Parser(Predictor[list[ParsedWord]]):
-    """Parses raw text, whose words are its pre-tokens, or lists of words."""
+    """Predictor of dependency trees for raw text, whose words are its pre-tokens, or lists of words."""
 
     kind = "a dependency parser with the labels"
 
@@ -57,7 +57,7 @@ class Parser(Predictor[list[ParsedWord]]):
         return {"words": [asdict(word) for word in prediction]}
 
     def predict_trees(self, texts: Iterable[Content] | Content) -> list[Tree]:
-        """The tree of each text or list of words; one without words has no arcs."""
+        """Return the tree of each text or list of words; without words it has no arcs."""
         contents = as_contents(texts)
         decoded = self._decoded(self.task.encode_contents(contents, self.tokenizer, self.max_length))
         return [decoded.get(number, Tree([], [])) for number in range(len(contents))]

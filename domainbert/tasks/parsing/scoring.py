@@ -1,4 +1,4 @@
-"""A treebank as a test set."""
+"""Scoring of dependency parsing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NONE = "_"
 
 
 class TreeScoring(CountedScoring):
-    """Sentences with trees, which are predicted."""
+    """Scoring with labelled and unlabelled attachment scores."""
 
     suffix = ".conllu"
     statistics: ClassVar[Mapping[str, Statistic]] = ATTACHMENT
@@ -36,8 +36,8 @@ class TreeScoring(CountedScoring):
     test: Treebank
 
     @property
+    @override
     def num_gold(self) -> int:
-        """The words."""
         return self.test.num_words
 
     @property
@@ -47,63 +47,66 @@ class TreeScoring(CountedScoring):
 
     @override
     def predict(self, predictor: Any) -> list[Tree]:
-        """Trees are decoded, and their labels read, as the settings say."""
+        """Predict trees with the decoding and label reading of the settings."""
         predictor.task.decoding = self.config.decode
         read = self.config.format.read_label
-        found: list[Tree] = predictor.predict_trees(self.test.contents)
-        return [tree._replace(arcs=[(head, read(label)) for head, label in tree.arcs]) for tree in found]
+        trees: list[Tree] = predictor.predict_trees(self.test.contents)
+        return [tree._replace(arcs=[(head, read(label)) for head, label in tree.arcs]) for tree in trees]
 
     def row(self, item: Sentence, prediction: Tree) -> str:
-        """The sentence in CoNLL-U with the predicted heads and labels, and without its enhanced dependencies."""
+        """Return the sentence in CoNLL-U with predicted heads and labels, without enhanced dependencies."""
         return "\n".join([*_rewritten(item, prediction.arcs), "", ""])
 
     @override
     def mistake(self, item: Sentence, prediction: Tree) -> Mistake | None:
-        """Arcs are marked at the words that they lead to, the wrong ones alone."""
+        """Mark wrong arcs at their dependent words."""
         text, places = joined_words(item.words)
-        gold, found, doubts = [], [], []
-        for wanted, said, place, score in zip(item.arcs, prediction.arcs, places, prediction.scores, strict=True):
-            if wanted != said:
-                kind = _kind(wanted, said)
-                gold.append(Mark(wanted[1], *place, kind=kind, head=_head(item, wanted)))
-                found.append(Mark(said[1], *place, score, kind, _head(item, said)))
-                doubts.append(score)
-        return Mistake(text, gold, found, max(doubts)) if doubts else None
+        gold_marks, marks, scores = [], [], []
+        for gold, predicted, place, score in zip(item.arcs, prediction.arcs, places, prediction.scores, strict=True):
+            if gold != predicted:
+                kind = _error_kind(gold, predicted)
+                gold_marks.append(Mark(gold[1], *place, kind=kind, head=_head_word(item, gold)))
+                marks.append(Mark(predicted[1], *place, score, kind, _head_word(item, predicted)))
+                scores.append(score)
+        return Mistake(text, gold_marks, marks, max(scores)) if scores else None
 
+    @override
     def confused(self, item: Sentence, prediction: Tree) -> Iterator[Pair]:
-        """The labels of all words, whatever their heads."""
-        return ((wanted[1], said[1]) for wanted, said in zip(item.arcs, prediction.arcs, strict=True))
+        """Return gold and predicted labels of all words, regardless of heads."""
+        return ((gold[1], predicted[1]) for gold, predicted in zip(item.arcs, prediction.arcs, strict=True))
 
+    @override
     def confidences(self, item: Sentence, prediction: Tree) -> Iterable[tuple[float, bool]]:
-        """The arcs with their labels."""
+        """Return the confidences of labelled arcs."""
         return zip(prediction.scores, map(eq, item.arcs, prediction.arcs), strict=True)
 
     def count(self, predictions: Sequence[Tree]) -> NDArray[np.int64]:
-        """Counts of each sentence, see `count_arcs`."""
+        """Return counts per sentence, see `count_arcs`."""
         return count_arcs(self.gold, _arcs(predictions), [sentence.punctuation for sentence in self.test.items])
 
     @override
     def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
-        """Scores from counts, also of each label, and of arcs by their length."""
-        labels, found = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
+        """Compute scores from counts, also by label and by arc length."""
+        labels, arcs = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
         return {
             **super().scores(predictions, totals),
-            "per_label": by_name(labels, count_by_label(self.gold, found, labels)),
-            "by_length": by_name(LENGTHS, count_by_length(self.gold, found)),
+            "per_label": by_name(labels, count_by_label(self.gold, arcs, labels)),
+            "by_length": by_name(LENGTHS, count_by_length(self.gold, arcs)),
         }
 
     @property
     def gold(self) -> list[list[Arc]]:
-        """The arcs of the test set."""
+        """Return the gold arcs of all sentences."""
         return [sentence.arcs for sentence in self.test.items]
 
     def warnings(self) -> list[str]:
-        """Models that give all arcs one label."""
-        same = "gives every arc the same label"
-        found = collapsed(
-            self.predictions, lambda trees: len({arc[1] for tree in trees for arc in tree.arcs}) == 1, same
+        """Return warnings about models that predict a single label although gold has several."""
+        same = collapsed(
+            self.predictions,
+            lambda trees: len({arc[1] for tree in trees for arc in tree.arcs}) == 1,
+            "gives every arc the same label",
         )
-        return found if len(label_set(self.test.items)) > 1 else []
+        return same if len(label_set(self.test.items)) > 1 else []
 
     @override
     def lines(self, summary: Summary) -> list[str]:
@@ -114,20 +117,18 @@ def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:
     return [tree.arcs for tree in trees]
 
 
-def _kind(wanted: Arc, said: Arc) -> str:
-    """The fault of an arc."""
-    if wanted[0] == said[0]:
+def _error_kind(gold: Arc, predicted: Arc) -> str:
+    if gold[0] == predicted[0]:
         return "label"
-    return "head" if wanted[1] == said[1] else "head and label"
+    return "head" if gold[1] == predicted[1] else "head and label"
 
 
-def _head(sentence: Sentence, arc: Arc) -> str | None:
-    """The word that an arc comes from; None of the root."""
+def _head_word(sentence: Sentence, arc: Arc) -> str | None:
     return sentence.words[arc[0] - 1] if arc[0] else None
 
 
 def _rewritten(sentence: Sentence, arcs: Sequence[Arc]) -> list[str]:
-    """The lines of a sentence with other arcs."""
+    """Return the lines of a sentence with its arcs replaced."""
     remaining = iter(arcs)
     rows = []
     for row in sentence.rows:

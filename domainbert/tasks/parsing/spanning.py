@@ -1,4 +1,4 @@
-"""The best tree of the scores of arcs: the algorithm of Chu and Liu (1965) and Edmonds (1967), with one root."""
+"""Maximum spanning trees: the algorithm of Chu and Liu (1965) and Edmonds (1967), with a single root."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Ints = NDArray[np.int64]
 
 
 def best_tree(scores: Scores) -> list[int]:
-    """The heads of the tree with the highest sum of scores in which one word hangs on the root.
+    """Return the heads of the tree with the highest sum of scores in which one word has the root as head.
 
-    So that it is one word, each arc from the root is made worse by more than all other arcs could make up for; a second
-    one is then never worth its price (Stanojević and Cohen 2021, "A Root of a Problem", EMNLP).
+    A penalty on arcs from the root that exceeds any gain from other arcs enforces the single root (Stanojević and Cohen
+    2021, "A Root of a Problem", EMNLP).
 
     Args:
-        scores: (W, 1 + W) of each head of each word, -inf where there can be none; head 0 is the root.
+        scores: (W, 1 + W) score of each head for each word, -inf for impossible heads; head 0 is the root.
     """
     heads = scores.argmax(axis=1)
     if is_tree(heads.tolist()):
         return heads.tolist()
     size = len(scores) + 1
-    table = np.full((size, size), -np.inf)  # as rows nodes, the root first, as columns their heads
+    table = np.full((size, size), -np.inf)  # rows are nodes, the root first; columns are their heads
     table[1:] = scores
     finite = table[np.isfinite(table)]
     table[1:, 0] -= 1 + size * (finite.max() - finite.min())
@@ -35,15 +35,15 @@ def best_tree(scores: Scores) -> list[int]:
 
 
 def greedy_heads(scores: Scores) -> list[int]:
-    """The best head of each word by itself; scores as for `best_tree`."""
+    """Return the best head of each word independently; `scores` as for `best_tree`."""
     return scores.argmax(axis=1).tolist()
 
 
 def _best_arcs(table: Scores) -> Ints:
-    """The head of each node (n,) in the best tree, of scores (n, n). The root's row is -inf throughout; its head is 0.
+    """Return the head of each node (n,) in the best tree, from scores (n, n); the row of the root is -inf, its head 0.
 
-    Each node takes its best head. Of a cycle that this makes, one node has to take another: as one node, its members
-    compete for the head that costs least to change to; and once that is decided, the others stay as they are.
+    Each node takes its best head. One node of a resulting cycle must change its head: the cycle is contracted to one
+    node, whose best head determines the member with the smallest loss; the other members keep their heads.
     """
     contractions: list[_Contraction] = []
     heads = table.argmax(axis=1)
@@ -52,30 +52,30 @@ def _best_arcs(table: Scores) -> Ints:
         contractions.append(contraction)
         heads = table.argmax(axis=1)
     for contraction in reversed(contractions):
-        heads = contraction.undone(heads)
+        heads = contraction.expanded(heads)
     return heads
 
 
 @dataclass(frozen=True)
 class _Contraction:
-    """A cycle that became one node, the last, while the others kept their order."""
+    """A cycle contracted to a node, which is last; the other nodes keep their order."""
 
-    heads: Ints  # (n,) before it
-    outside: Ints  # (o,) the nodes that are not in the cycle
-    entered: Ints  # (o,) the member of the cycle that takes such a node as its head, if one has to
-    chosen: Ints  # (o,) the member of the cycle that is the best head of such a node
+    heads: Ints  # (n,) heads before the contraction
+    outside: Ints  # (o,) nodes outside of the cycle
+    entered: Ints  # (o,) member of the cycle that changes its head to the outside node, if it is chosen
+    chosen: Ints  # (o,) member of the cycle that is the best head of the outside node
 
-    def undone(self, found: Ints) -> Ints:
-        """The heads (n,) before the contraction, of those (o + 1,) after it."""
-        heads, of_outside, of_cycle = self.heads.copy(), found[:-1], found[-1]
-        places = np.append(self.outside, -1)
-        heads[self.outside] = np.where(of_outside == len(self.outside), self.chosen, places[of_outside])
-        heads[self.entered[of_cycle]] = self.outside[of_cycle]
+    def expanded(self, contracted: Ints) -> Ints:
+        """Return heads (n,) before the contraction from heads (o + 1,) after it."""
+        heads, outside_heads, cycle_head = self.heads.copy(), contracted[:-1], contracted[-1]
+        nodes = np.append(self.outside, -1)
+        heads[self.outside] = np.where(outside_heads == len(self.outside), self.chosen, nodes[outside_heads])
+        heads[self.entered[cycle_head]] = self.outside[cycle_head]
         return heads
 
 
 def _contracted(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contraction]:
-    """The scores (o + 1, o + 1) after a cycle that the best heads (n,) make has become one node, and how to undo it."""
+    """Contract a cycle of the best heads (n,) to one node; return the scores (o + 1, o + 1) and the contraction."""
     outside = np.setdiff1d(np.arange(len(table)), cycle)
     entering = table[np.ix_(cycle, outside)] - table[cycle, heads[cycle]][:, None]
     leaving = table[np.ix_(outside, cycle)]

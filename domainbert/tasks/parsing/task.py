@@ -1,4 +1,4 @@
-"""Dependency trees: a biaffine head that scores each word as head of each other one, and the labels of their arcs."""
+"""Dependency parsing: a biaffine head that scores arcs between all words, and their labels."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _WORDS = "tokens"  # key of words in JSONL
-_NEVER = -1e9  # the logarithm of no probability; finite, so that the difference of two is a number
-_NEAR = 0.02  # of UAS: as good as no better
+_NEVER = -1e9  # log of probability 0; finite, so that differences are not NaN
+_NEAR = 0.02  # UAS above the baseline that does not count as better
 
 
 class WordInputs(Inputs["ParsingTask"]):
-    """Words under "tokens", where a row has them, or its text."""
+    """Words under "tokens" if a row has this key, otherwise its text."""
 
     @override
     def content_of(self, task: ParsingTask, row: Mapping[str, Any], text_key: str) -> Content:
@@ -54,38 +54,37 @@ class WordInputs(Inputs["ParsingTask"]):
 
 
 class ArcFitting(Fitting["ParsingTask"]):
-    """Warns about a parser that is no better than the neighbour of each word as its head."""
+    """Warns about a parser that is no better than an adjacent word as head of each word."""
 
     @override
     def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
-        beside = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
-        if scores["uas"] > beside + _NEAR or beside == 1:
+        adjacent = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
+        if scores["uas"] > adjacent + _NEAR or adjacent == 1:
             return []
-        always = f"attaching every word to its neighbour gets {100 * beside:.1f}"
-        return [f"UAS {100 * scores['uas']:.1f} on validation, while {always}; {ADVICE}"]
+        baseline = f"attaching every word to its neighbour gets {100 * adjacent:.1f}"
+        return [f"UAS {100 * scores['uas']:.1f} on validation, while {baseline}; {ADVICE}"]
 
 
 class ArcTeaching(Teaching["ParsingTask"]):
-    """Compares the distribution over all heads with all labels, for each word."""
+    """Compares the joint distributions over heads and labels of each word."""
 
     @override
     def teacher_logits(self, task: ParsingTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
         """Return log-probabilities (words, (1 + W) x C), where W is the length of the longest sentence of the batch."""
         assert isinstance(head, Biaffine)
         if not bool((batch["outputs"] >= 0).any()):
-            return logits[:0]  # sentences of no words
+            return logits[:0]  # no sentence has words
         grid = WordGrid(batch["example"], batch["outputs"])
         with torch.autocast(logits.device.type, enabled=False):
-            joint = [
-                one.flatten(1).clamp(min=_NEVER) for one in head.joint_scores(grid.fill(logits.float()), grid.lengths)
-            ]
-        widest = max(one.shape[1] for one in joint)
-        return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
+            by_sentence = head.joint_scores(grid.fill(logits.float()), grid.lengths)
+            joint = [scores.flatten(1).clamp(min=_NEVER) for scores in by_sentence]
+        width = max(scores.shape[1] for scores in joint)
+        return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_NEVER) for scores in joint])
 
 
 class ArcShowing(Showing["ParsingTask"]):
-    """Shows the label of a word's arc and its head, numbered from 1."""
+    """Shows the label of a word's arc and the number of its head, from 1."""
 
     @override
     def shown_target(self, task: ParsingTask, target: Any) -> str:
@@ -94,10 +93,10 @@ class ArcShowing(Showing["ParsingTask"]):
 
 
 class ParsingTask(Task[Sentence, list[ParsedWord]]):
-    """Gives each word a head and a label; a sentence that is longer than a window is scored as a whole.
+    """Dependency parsing; a sentence longer than a window is scored as a whole.
 
-    The head's outputs are projections of words: those of a sentence's words come from the windows that own them, and
-    arcs are scored between all of them.
+    The outputs of the biaffine head are projections of words. Each word of a sentence is projected in the window that
+    owns it, and arcs are scored between all words.
     """
 
     head = "biaffine"
@@ -107,7 +106,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     fitting = ArcFitting()
     inputs = WordInputs()
     showing = ArcShowing()
-    teaching = ArcTeaching(is_softmax=False)  # the head gives projections of words, and no logits
+    teaching = ArcTeaching(is_softmax=False)  # the outputs of the head are projections, not logits
     biaffine: Biaffine
 
     def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
@@ -116,7 +115,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @classmethod
     def of_training(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
-        """The labels of a treebank, and the sizes that are asked for."""
+        """Create the task with the labels of a treebank and the projection sizes of the settings."""
         task = cls(label_set(train.items), config.decode)
         task.head_config = HeadConfig(cls.head, arc_size=config.arc_size, label_size=config.label_size)
         return task
@@ -127,7 +126,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         return cls(labels, **Parsing.evaluation.settings_from_model_config(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The way in which trees are made of scores."""
+        """Return the decoding algorithm."""
         return {DECODING: self.decoding}
 
     @override
@@ -137,34 +136,34 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """The targets of a word are its head and its label."""
+        """Encode sentences; the targets of a word are its head and label."""
         number = {label: index for index, label in enumerate(self.labels)}
         targets = [[(head, number[label]) for head, label in sentence.arcs] for sentence in items]
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
-        return [_example(words, np.array(one), max_length) for words, one in zip(aligned, targets, strict=True)]
+        return [_example(words, np.array(arcs), max_length) for words, arcs in zip(aligned, targets, strict=True)]
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Examples of contents; `word_splitting` splits a text into words."""
+        """Encode contents; `word_splitting` defines the words of a text."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood of the heads, and of the labels given the right heads, summed over the words."""
+        """Return the negative log-likelihood of heads, and of labels given gold heads, summed over the words."""
         grid = WordGrid(batch["example"], batch["outputs"])
-        known = grid.fill(batch["targets"][:, 0] != IGNORED)  # (E, W); false behind a sentence's end
+        mask = grid.fill(batch["targets"][:, 0] != IGNORED)  # (E, W); false in padding
         heads, labels = grid.fill(batch["targets"]).clamp(min=0).unbind(2)
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
-            arcs = self.biaffine.arc_scores(words, grid.lengths)[known]
-            labelled = self.biaffine.label_scores(words, heads, known)
-            of_heads = functional.cross_entropy(arcs, heads[known], reduction="sum")
-            return of_heads + functional.cross_entropy(labelled, labels[known], reduction="sum")
+            arcs = self.biaffine.arc_scores(words, grid.lengths)[mask]
+            label_scores = self.biaffine.label_scores(words, heads, mask)
+            head_loss = functional.cross_entropy(arcs, heads[mask], reduction="sum")
+            return head_loss + functional.cross_entropy(label_scores, labels[mask], reduction="sum")
 
     def metric(self) -> Metric:
-        """The attachment scores."""
+        """Return the metric of attachment scores."""
         from domainbert.metrics.modules import AttachmentScores
 
         return AttachmentScores()
@@ -173,10 +172,10 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         gold = [items[item] for item in batch["items"].tolist()]
         predicted = [tree.arcs for tree in self.decode(logits, batch)]
-        metric.update(predicted, [one.arcs for one in gold], [one.punctuation for one in gold])
+        metric.update(predicted, [sentence.arcs for sentence in gold], [sentence.punctuation for sentence in gold])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Tree]:
-        """The tree of each sentence; all of them have words."""
+        """Return the tree of each sentence; every sentence has words."""
         grid = WordGrid(batch["example"], batch["outputs"])
         sizes, inside = grid.lengths.tolist(), grid.fill(batch["outputs"] >= 0)
         with torch.autocast(logits.device.type, enabled=False):
@@ -185,17 +184,17 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             heads = self._heads(arcs, sizes)
             labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
-        of_sentences = zip(*(found.split(sizes) for found in (heads[inside], labels.indices, scores)), strict=True)
-        return [self._tree(*(found.tolist() for found in sentence)) for sentence in of_sentences]
+        sentences = zip(*(values.split(sizes) for values in (heads[inside], labels.indices, scores)), strict=True)
+        return [self._tree(*(values.tolist() for values in sentence)) for sentence in sentences]
 
     def _tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
         return Tree([(head, self.labels[label]) for head, label in zip(heads, labels, strict=True)], scores)
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
-        """The heads (E, W) that log-probabilities (E, W, 1 + W) give; 0 behind a sentence's end."""
+        """Decode log-probabilities (E, W, 1 + W) to heads (E, W); 0 in padding."""
         decode = best_tree if self.decoding == "mst" else greedy_heads
         heads = torch.zeros(arcs.shape[:2], dtype=torch.int64)
-        # a training that diverges gives no numbers: any tree will do, for it is told elsewhere
+        # NaN of a diverged training: any tree will do, as non-finite logits are reported elsewhere
         tables = arcs.detach().nan_to_num(nan=0.0, neginf=-torch.inf).cpu().numpy()
         for row, table, length in zip(heads, tables, lengths, strict=True):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
@@ -203,10 +202,11 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
 
 def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
-    """A sentence whose words are read at their first pieces; targets (words, 2) are heads and labels, or `IGNORED`."""
+    """Return an example with outputs at first pieces of words; targets (words, 2): heads and labels, or `IGNORED`."""
     ids, first = np.asarray(words.input_ids, dtype=np.int64), np.asarray(words.first_piece, dtype=np.int64)
     windows = []
-    for start, stop, own, end in window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra)):
-        here = np.flatnonzero((first >= own) & (first < end))
-        windows.append(Window(ids[start:stop], first[here] - start, here, targets[here], words.extra))
+    bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
+    for start, stop, owned_start, owned_end in bounds:
+        owned = np.flatnonzero((first >= owned_start) & (first < owned_end))
+        windows.append(Window(ids[start:stop], first[owned] - start, owned, targets[owned], words.extra))
     return Example(tuple(windows), len(first))

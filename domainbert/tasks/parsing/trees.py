@@ -1,4 +1,4 @@
-"""Rules that make a tree of the heads of words. Words are numbered from 1, and head 0 is the root."""
+"""Checks of dependency trees, given as heads of words. Words are numbered from 1; head 0 is the root."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 def find_cycle(heads: Sequence[int]) -> list[int]:
-    """The words of a cycle, each followed by its head; none if from every word one comes to the root.
+    """Return the words of a cycle, each followed by its head; [] if all words lead to the root.
 
     >>> find_cycle([2, 0, 5, 3, 4]), find_cycle([2, 0, 2])
     ([3, 5, 4], [])
     """
-    walk = [0] * (len(heads) + 1)  # from which word it was first come to
+    walk = [0] * (len(heads) + 1)  # the start of the walk that first reached each word
     for start in range(1, len(heads) + 1):
         word = start
         while word and not walk[word]:
@@ -25,10 +25,10 @@ def find_cycle(heads: Sequence[int]) -> list[int]:
 
 
 def roots(heads: Sequence[int]) -> list[int]:
-    """The words whose head is the root."""
+    """Return the words whose head is the root."""
     return [word for word, head in enumerate(heads, 1) if head == 0]
 
 
 def is_tree(heads: Sequence[int]) -> bool:
-    """Whether there is one root, and no cycle."""
+    """Whether the heads have one root and no cycle."""
     return len(roots(heads)) == 1 and not find_cycle(heads)

@@ -1,1 +1,1 @@
-"""The answer to a question, as a span of its context."""
+"""Extractive question answering."""

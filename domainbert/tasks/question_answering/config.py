@@ -1,4 +1,4 @@
-"""Extractive question answering, as the YAML names it. Free of torch."""
+"""Settings of extractive question answering. Free of torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import Recognised
 
-_SPECIALS = 3  # tokens around a pair; some vocabularies have one more
+_SPECIALS = 3  # special tokens of a pair; some vocabularies have one more
 
 Pieces = Annotated[int, Range(1, 100_000)]
 
@@ -29,16 +29,16 @@ class QuestionFormat:
     """Keys of questions, contexts and answers in a file."""
 
     kind: Literal["auto", "json", "jsonl"] = "auto"
-    """`json` is SQuAD's, 1.1 or 2.0; `jsonl` has a question a line, with the keys `id`, `question`, `context` and
-    `answers`, as in `datasets`; "auto" goes by the first line, and prints it."""
+    """`json` is SQuAD 1.1 or 2.0; `jsonl` has a question per line, with the keys `id`, `question`, `context` and
+    `answers`, as in `datasets`; `auto` decides by the first line, and prints the format."""
 
 
 ANSWERS = "domainbert_answers"
-"""Key of `config.json`: the limits on questions and answers, and the threshold of no answer."""
+"""Key of `config.json`: length limits of questions and answers, and the no-answer threshold."""
 
 
 class QuestionRecognising(Recognising["QuestionAnswering"]):
-    """Files with SQuAD's articles and paragraphs, or rows with question, context and answers."""
+    """SQuAD files with articles and paragraphs, or rows with question, context and answers."""
 
     @override
     def recognise(self, kind: type[QuestionAnswering], sample: Sample) -> Recognised | None:
@@ -58,7 +58,7 @@ class QuestionRecognising(Recognising["QuestionAnswering"]):
 
 
 class QuestionEvaluation(Evaluation):
-    """Questions and answers have the limits of training."""
+    """Evaluation with the length limits of training."""
 
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class QuestionEvaluation(Evaluation):
 
 @dataclass(frozen=True)
 class QuestionAnswering(TaskConfig):
-    """The answer to a question, as a span of its context, or none. A model folder keeps these settings.
+    """Extractive question answering: a span of the context, or no answer. A model folder stores these settings.
 
     >>> from domainbert import QuestionAnswering
     >>> QuestionAnswering().name, QuestionAnswering().headline.name
@@ -84,19 +84,18 @@ class QuestionAnswering(TaskConfig):
     evaluation = QuestionEvaluation(saved_settings=("max_question_length", "max_answer_length", "n_best"))
 
     format: QuestionFormat = field(default_factory=QuestionFormat)
-    """Kind of the labelled files."""
+    """Format of the labelled files."""
 
     max_question_length: Pieces = 64
-    """Pieces of a question that are read; longer ones are counted in print."""
+    """Maximum length of a question in pieces; longer questions are truncated, counted and reported."""
 
     max_answer_length: Pieces = 30
-    """Pieces of the longest answer that is predicted."""
+    """Maximum length of a predicted answer in pieces."""
 
     n_best: Annotated[int, Range(1, 1000)] = 20
-    """Answers that a prediction lists, the best first; the score of each is its share among them."""
+    """Number of candidate answers of a prediction, best first; scores are a softmax over the candidates."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         check_fields(self)
 
     @override

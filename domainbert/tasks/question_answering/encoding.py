@@ -1,4 +1,4 @@
-"""Questions with windows of their contexts as token ids: where the head reads, and what it is compared with."""
+"""Encoding of questions with windows of their contexts: token ids, output positions and targets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from domainbert.tokenization.load import DomainTokenizer
 Ints = NDArray[np.int64]
 
 STARTS, ENDS, FIRST, BEHIND = range(4)
-"""Columns of `targets`: whether the answer starts at a position, and whether it ends there (0, 1 or
-`IGNORED`); of the context the first character of the piece, and the one behind its last."""
+"""Columns of `targets`: whether the answer starts or ends at the position (0, 1 or `IGNORED`), and the first character
+and the end (exclusive) of the piece in the context."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Pieces:
     """The pieces of a context."""
 
     ids: Ints  # (pieces,)
-    word_starts: list[int]  # (words,) the first piece of each
-    characters: NDArray[np.int32]  # (pieces, 2) what each covers, white space apart, end exclusive
-    read: Ints  # (visible,) the pieces that cover more than white space: where an answer may start and end
+    word_starts: list[int]  # (words,) first piece of each word
+    characters: NDArray[np.int32]  # (pieces, 2) character range without surrounding white space, end exclusive
+    read: Ints  # (visible,) pieces with visible characters, at which an answer may start or end
 
 
 def context_pieces(tokenizer: DomainTokenizer, contexts: Sequence[str]) -> list[Pieces]:
-    """The pieces of each context, with the characters that they cover."""
+    """Tokenize contexts, with the character range of each piece."""
     encodings = tokenizer.encode_with_offsets(contexts)
     return [_pieces(context, encoding) for context, encoding in zip(contexts, encodings, strict=True)]
 
@@ -49,8 +49,8 @@ def _pieces(context: str, encoding: Encoding) -> Pieces:
 
 
 def _visible(text: str, start: int, end: int) -> Stretch:
-    """The characters of a piece without white space around them, and with the non-spacing marks behind them: the
-    normalizer of an uncased vocabulary drops these, and leaves them out of its offsets."""
+    """Return a character range without surrounding white space, extended by following non-spacing marks, which the
+    normalizer of an uncased vocabulary removes and excludes from its offsets."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -61,13 +61,13 @@ def _visible(text: str, start: int, end: int) -> Stretch:
 
 
 class PairEncoder:
-    """Encodes questions with their contexts; see `encode`.
+    """Encoder of questions with their contexts, see `encode`.
 
-    `DomainbertError` if windows have no room for a context beside the longest question.
+    `DomainbertError` if windows have no room for a context after the longest question.
     """
 
     def __init__(self, tokenizer: DomainTokenizer, max_length: int, max_question_length: int) -> None:
-        self.tokenizer, self.most = tokenizer, max_question_length
+        self.tokenizer, self.max_question_length = tokenizer, max_question_length
         self.extra, self.between = tokenizer.template.extra(pair=True), tokenizer.template.between
         self.room = max_length - self.extra
         if self.room <= max_question_length:
@@ -78,18 +78,18 @@ class PairEncoder:
             )
 
     def encode(self, pairs: Sequence[TextPair], answers: Sequence[Sequence[Stretch]] | None) -> list[Example]:
-        """A question stands before each window of its context, which takes what room it leaves. Outputs of an example
-        are its [CLS], number 0, and the pieces of the context.
+        """Encode pairs; the question precedes each window of its context, which fills the remaining tokens.
 
-        Windows advance by half of their room, so that an answer of up to so many pieces is whole in one of them.
-        `answers` are those that are learnt, one or none of each pair, or None where they are to be predicted.
+        The outputs of an example are [CLS], with index 0, and the pieces of the context. Windows advance by half of the
+        pieces that they hold, so an answer of up to this number of pieces is complete in one of them. `answers` has
+        one or no answer per pair, or is None for prediction.
         """
         contexts = list(dict.fromkeys(pair.second for pair in pairs))
         pieces = dict(zip(contexts, context_pieces(self.tokenizer, contexts), strict=True))
-        asked = list(dict.fromkeys(pair.first for pair in pairs))
+        texts = list(dict.fromkeys(pair.first for pair in pairs))
         questions = {
-            text: np.asarray(ids[: self.most], dtype=np.int64)
-            for text, ids in zip(asked, self.tokenizer.encode(asked), strict=True)
+            text: np.asarray(ids[: self.max_question_length], dtype=np.int64)
+            for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)
         }
         spans = [None] * len(pairs) if answers is None else answers
         return [
@@ -98,10 +98,10 @@ class PairEncoder:
         ]
 
     def too_long(self, questions: Sequence[str]) -> dict[str, int]:
-        """The questions of which only the beginning is read, and how many pieces they have."""
-        different = list(dict.fromkeys(questions))
-        lengths = map(len, self.tokenizer.encode(different))
-        return {text: length for text, length in zip(different, lengths, strict=True) if length > self.most}
+        """Return the truncated questions with their numbers of pieces."""
+        texts = list(dict.fromkeys(questions))
+        lengths = zip(texts, map(len, self.tokenizer.encode(texts)), strict=True)
+        return {text: length for text, length in lengths if length > self.max_question_length}
 
     def _example(self, question: Ints, context: Pieces, answers: Sequence[Stretch] | None) -> Example:
         span = answer_pieces(context, answers[0]) if answers else None
@@ -109,29 +109,29 @@ class PairEncoder:
         windows = [self._window(question, context, bound[:2], span, answers is not None) for bound in bounds]
         return Example(tuple(windows), len(context.ids) + 1)
 
-    def _window(self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, known: bool) -> Window:
+    def _window(self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, labelled: bool) -> Window:
         start, stop = bounds
-        here = context.read[slice(*np.searchsorted(context.read, bounds))]
-        positions = np.concatenate([[-1], here - start + len(question) + self.between])
+        pieces = context.read[slice(*np.searchsorted(context.read, bounds))]
+        positions = np.concatenate([[-1], pieces - start + len(question) + self.between])
         targets = np.zeros((len(positions), 4), dtype=np.int32)
-        targets[1:, FIRST:] = context.characters[here]
-        if not known:
+        targets[1:, FIRST:] = context.characters[pieces]
+        if not labelled:
             targets[:, [STARTS, ENDS]] = IGNORED
         elif span is not None and start <= span[0] and span[1] < stop:
-            targets[1:, STARTS], targets[1:, ENDS] = here == span[0], here == span[1]
+            targets[1:, STARTS], targets[1:, ENDS] = pieces == span[0], pieces == span[1]
         else:
             targets[0, [STARTS, ENDS]] = 1
-        outputs = np.concatenate([[0], here + 1])
+        outputs = np.concatenate([[0], pieces + 1])
         return Window(context.ids[start:stop], positions, outputs, targets, self.extra, question)
 
 
 def answer_pieces(context: Pieces, answer: Stretch) -> Stretch | None:
-    """The first and last piece that hold some of an answer; None where none does, as of characters that are dropped."""
+    """Return the first and last piece that overlap an answer; None if the tokenizer drops all its characters."""
     inside = (context.characters[:, 1] > answer[0]) & (context.characters[:, 0] < answer[1])
-    found = context.read[inside[context.read]]
-    return (int(found[0]), int(found[-1])) if len(found) else None
+    pieces = context.read[inside[context.read]]
+    return (int(pieces[0]), int(pieces[-1])) if len(pieces) else None
 
 
 def is_learnt(example: Example) -> bool:
-    """Whether some window holds the answer whole."""
+    """Whether a window contains the whole answer."""
     return any(bool((window.targets[1:, STARTS] == 1).any()) for window in example.windows)

@@ -1,4 +1,4 @@
-"""Answers from contexts, by a fine-tuned model."""
+"""Prediction of answers from contexts."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from domainbert.tasks.question_answering.spans import Spans
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible answer: characters `start` to `end` (exclusive) of the context, which are `text`."""
+    """A possible answer: characters `start` to `end` (exclusive) of the context; `text` is the substring."""
 
     text: str
     start: int
     end: int
     score: float
-    """Its share among all candidates that are listed, and no answer where that is possible: softmax of their scores."""
+    """Softmax over the scores of the listed candidates, and of no answer if the model can predict it."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a question; empty where the context does not say it."""
+    """The answer to a question; empty if the model predicts no answer."""
 
     answer: str
     start: int | None
-    """Its place in the context, in characters; None without an answer."""
+    """First character in the context; None without an answer."""
 
     end: int | None
     score: float
-    """As that of a candidate."""
+    """As `Candidate.score`."""
 
     margin: float | None
-    """Margin by which no answer scores higher than the best candidate; None where there is no candidate."""
+    """Score of no answer minus the score of the best candidate; None without candidates."""
 
     candidates: list[Candidate]
-    """The best first."""
+    """In descending order of score."""
 
 
 class Reader(Predictor[Reply]):
-    """Answers questions from a context; `predict` takes pairs of a question and its context."""
+    """Predictor of answers; `predict` takes pairs of a question and its context."""
 
     kind = "a question answering model with the outputs"
 
@@ -54,20 +54,23 @@ class Reader(Predictor[Reply]):
 
     def _predict(self, texts: Sequence[Content]) -> list[Reply]:
         pairs = as_pairs(texts)
-        found = self._decoded(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
-        return [_reply(pair.second, found[number], self.threshold) for number, pair in enumerate(pairs)]
+        spans = self._decoded(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
+        return [_reply(pair.second, spans[number], self.threshold) for number, pair in enumerate(pairs)]
 
     def answer(self, question: str, context: str) -> Reply:
-        """The answer to one question."""
+        """Return the answer to one question."""
         return self.predict([TextPair(question, context)])[0]
 
 
 def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
-    """Contents that are questions with their contexts; `UnreadableContents` names the others."""
-    others = {number: content for number, content in enumerate(contents) if not isinstance(content, TextPair)}
-    if others:
-        expected = "expected a question and its context"
-        raise UnreadableContents({number: f"found {str(one)[:40]!r}; {expected}" for number, one in others.items()})
+    """Return the contents as pairs; `UnreadableContents` lists contents that are not pairs."""
+    problems = {
+        number: f"found {str(content)[:40]!r}; expected a question and its context"
+        for number, content in enumerate(contents)
+        if not isinstance(content, TextPair)
+    }
+    if problems:
+        raise UnreadableContents(problems)
     return [content for content in contents if isinstance(content, TextPair)]
 
 

@@ -1,8 +1,7 @@
-"""Questions as a test set: exact match and F1 as SQuAD's scripts count them."""
+"""Scoring of question answering: exact match and F1 as in SQuAD's scripts."""
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import BOUNDARY, MISSED, SPURIOUS, Mark, Mistake
+from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.files import Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply
 from domainbert.tasks.scoring import CountedScoring
@@ -39,20 +39,20 @@ _FURTHER = {
 
 
 def _mean(column: int) -> Statistic:
-    """The mean of a score over questions, of counts (..., 2, 3)."""
+    """Return the mean of a score over questions, as a function of counts (..., 2, 3)."""
 
     def mean(counts: NDArray[Any]) -> FloatArray:
-        summed = counts.sum(axis=-2)
-        found: FloatArray = summed[..., column] / summed[..., _QUESTIONS]
-        return found
+        totals = counts.sum(axis=-2)
+        means: FloatArray = totals[..., column] / totals[..., _QUESTIONS]
+        return means
 
     return mean
 
 
 class AnswerScoring(CountedScoring):
-    """Questions with answers. Where some have none they are scored as SQuAD 2.0's, else as SQuAD 1.1's.
+    """Scoring as in SQuAD 2.0 if some questions have no answer, otherwise as in SQuAD 1.1.
 
-    The bootstrap draws contexts.
+    The bootstrap resamples contexts.
     """
 
     test: QuestionFile
@@ -60,12 +60,12 @@ class AnswerScoring(CountedScoring):
 
     def __init__(self, config: TaskConfig, test: QuestionFile, train: QuestionFile | None = None) -> None:
         super().__init__(config, test, train)
-        numbers: dict[str, int] = {}
+        first_numbers: dict[str, int] = {}
         for number, item in enumerate(test.items):
-            first = numbers.setdefault(item.id, number)
+            first = first_numbers.setdefault(item.id, number)
             if first != number:
                 found = f"question {reprlib.repr(item.id)} is also at {test.place(first)}"
-                raise DomainbertError(f"{test.place(number)}: {found}; expected ids that differ in all files of a set")
+                raise DomainbertError(f"{test.place(number)}: {found}; expected unique ids in all files of a set")
 
     @property
     @override
@@ -75,79 +75,83 @@ class AnswerScoring(CountedScoring):
 
     @override
     def row(self, item: Question, prediction: Reply) -> dict[str, Any]:
-        """A row of the predictions, without the other candidates."""
+        """Return gold and prediction, without the other candidates."""
         gold = {"id": item.id, "question": item.question, "gold": item.texts}
-        found = {"predicted": prediction.answer, "start": prediction.start, "end": prediction.end}
-        return {**gold, **found, "score": prediction.score, "margin": prediction.margin}
+        predicted = {"predicted": prediction.answer, "start": prediction.start, "end": prediction.end}
+        return {**gold, **predicted, "score": prediction.score, "margin": prediction.margin}
 
+    @override
     def write(self, path: Path, predictions: Sequence[Reply]) -> None:
-        """A line of JSON for each question; beside it the official format, the answer of each id."""
+        """Write JSONL, and answers by id as JSON, the official format."""
         super().write(path, predictions)
-        answers = {item.id: one.answer for item, one in zip(self.test.items, predictions, strict=True)}
-        path.with_suffix(".json").write_text(json.dumps(answers, ensure_ascii=False) + "\n", encoding="utf-8")
+        answers = {item.id: reply.answer for item, reply in zip(self.test.items, predictions, strict=True)}
+        path.with_suffix(".json").write_text(json_line(answers), encoding="utf-8")
 
+    @override
     def mistake(self, item: Question, prediction: Reply) -> Mistake | None:
-        """An answer that is no exact match. The text is the context, and the question the second of the pair."""
+        """Return the error of an answer without exact match; `text` is the context, `text_pair` the question."""
         if score_answer(prediction.answer, item.texts, self.test.has_unanswerable).exact:
             return None
-        wanted = sorted({(answer.start, answer.end) for answer in item.answers})
-        found = Mark(_ANSWER, prediction.start, prediction.end, prediction.score)
-        place = found.place
-        overlap = place is not None and any(max(place[0], start) < min(place[1], end) for start, end in wanted)
-        gold = [Mark(_ANSWER, *one, kind=BOUNDARY if overlap else MISSED) for one in wanted]
-        said = [replace(found, kind=BOUNDARY if overlap else SPURIOUS)] if place else []
-        return Mistake(item.context, gold, said, prediction.score, item.question)
+        spans = sorted({(answer.start, answer.end) for answer in item.answers})
+        mark = Mark(_ANSWER, prediction.start, prediction.end, prediction.score)
+        place = mark.place
+        overlap = place is not None and any(max(place[0], start) < min(place[1], end) for start, end in spans)
+        gold = [Mark(_ANSWER, *span, kind=BOUNDARY if overlap else MISSED) for span in spans]
+        predicted = [replace(mark, kind=BOUNDARY if overlap else SPURIOUS)] if place else []
+        return Mistake(item.context, gold, predicted, prediction.score, item.question)
 
+    @override
     def confused(self, item: Question, prediction: Reply) -> list[Pair]:
-        """Whether there is an answer, where some questions have none."""
+        """Return whether gold and prediction have an answer, if some questions have none."""
         if not self.test.has_unanswerable:
             return []
         return [(_ANSWER if item.answers else None, _ANSWER if prediction.answer else None)]
 
+    @override
     def confidences(self, item: Question, prediction: Reply) -> list[tuple[float, bool]]:
-        """The answer, or that there is none; right is an exact match."""
+        """Return the confidence of the answer, or of no answer; correct means exact match."""
         exact = score_answer(prediction.answer, item.texts, self.test.has_unanswerable).exact
         return [(prediction.score, exact == 1)]
 
     def count(self, predictions: Sequence[Reply]) -> NDArray[np.float64]:
-        """Exact match, F1 and 1 of each question: (questions, 2, 3), with an answer in the first row, or the second."""
+        """Return (exact match, F1, 1) per question: (questions, 2, 3), in row 0 if answerable, otherwise in row 1."""
         counts = np.zeros((len(predictions), 2, 3))
         kinds = [int(not item.answers) for item in self.test.items]
-        counts[np.arange(len(predictions)), kinds] = self._rows([one.answer for one in predictions])
+        counts[np.arange(len(predictions)), kinds] = self._rows([reply.answer for reply in predictions])
         return counts
 
     def scores(self, predictions: Sequence[Reply], totals: NDArray[Any]) -> dict[str, Any]:
-        """All scores are means over questions, as evaluate-v2.0.py gives them, from 0 to 1."""
-        found = super().scores(predictions, totals)
+        """Compute scores: means over questions from 0 to 1, as in evaluate-v2.0.py."""
+        scores = super().scores(predictions, totals)
         if not self.test.has_unanswerable:
-            return found
-        found["by_answer"] = {
+            return scores
+        scores["by_answer"] = {
             kind: {"exact": exact / max(questions, 1), "f1": f1 / max(questions, 1), "support": int(questions)}
             for kind, (exact, f1, questions) in zip(_KINDS, totals.tolist(), strict=True)
         }
-        return found | self._best(predictions)
+        return scores | self._best(predictions)
 
     def _best(self, predictions: Sequence[Reply]) -> dict[str, float]:
-        """Scores of the best candidates at the threshold that is best here: an upper bound, not what the model says."""
-        rows = self._rows([one.candidates[0].text if one.candidates else "" for one in predictions])
+        """Score the best candidates at the best threshold on the test set, an upper bound."""
+        rows = self._rows([reply.candidates[0].text if reply.candidates else "" for reply in predictions])
         answerable = np.asarray([float(bool(item.answers)) for item in self.test.items])
-        margins = np.asarray([np.inf if one.margin is None else one.margin for one in predictions])
-        found: dict[str, float] = {}
+        margins = np.asarray([np.inf if reply.margin is None else reply.margin for reply in predictions])
+        scores: dict[str, float] = {}
         for name, column in (("exact", _EXACT), ("f1", _F1)):
             best = best_threshold(rows[:, column], answerable, margins)
-            found |= {f"best_{name}": best.score, f"best_{name}_threshold": best.threshold}
-        return found
+            scores |= {f"best_{name}": best.score, f"best_{name}_threshold": best.threshold}
+        return scores
 
     def _rows(self, answers: Sequence[str]) -> NDArray[np.float64]:
-        """Exact match, F1 and 1 of each answer: (questions, 3)."""
+        """Return (exact match, F1, 1) of each answer: (questions, 3)."""
         version_2 = self.test.has_unanswerable
         pairs = zip(self.test.items, answers, strict=True)
         return np.asarray([(*score_answer(answer, item.texts, version_2), 1.0) for item, answer in pairs])
 
     def warnings(self) -> list[str]:
-        """Models that answer nothing."""
-        said = collapsed(self.predictions, lambda found: not any(one.answer for one in found), "answers no question")
-        return said if any(item.answers for item in self.test.items) else []
+        """Return warnings about models that answer no question although some have answers."""
+        silent = collapsed(self.predictions, lambda run: not any(reply.answer for reply in run), "answers no question")
+        return silent if any(item.answers for item in self.test.items) else []
 
     @override
     def lines(self, summary: Summary) -> list[str]:

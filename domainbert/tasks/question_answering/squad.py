@@ -1,4 +1,4 @@
-"""SQuAD's JSON, 1.1 and 2.0: articles of paragraphs, each a context with its questions. Free of torch."""
+"""Reader of SQuAD's JSON, 1.1 and 2.0: articles with paragraphs, each a context with questions. Free of torch."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def read_squad(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """The questions of a file, each with its `context` and its `place` in the file, and the line where its id stands.
+    """Yield (line of the id, question) with keys `context` and `place`, the JSON path of the question.
 
-    Problems are articles, paragraphs and questions that are no objects, and lists that are none.
+    Articles, paragraphs and questions that are not objects, and values that are not lists, are added to `problems`.
 
     Raises:
-        DomainbertError: the file cannot be read, or is not SQuAD's JSON at all.
+        DomainbertError: unreadable file, or a file that is not SQuAD's JSON.
     """
     text = read_text(path)
     lines = _lines_of_ids(text)
     for place, article in _objects(_parsed(path, text), "data", "", problems):
-        for inside, paragraph in _objects(article, "paragraphs", place, problems):
-            for number, question in _objects(paragraph, "qas", inside, problems):
+        for paragraph_place, paragraph in _objects(article, "paragraphs", place, problems):
+            for question_place, question in _objects(paragraph, "qas", paragraph_place, problems):
                 line = lines.get(str(question.get("id")), 1)
-                yield line, {**question, "context": paragraph.get("context"), "place": number}
+                yield line, {**question, "context": paragraph.get("context"), "place": question_place}
 
 
 def _parsed(path: Path, text: str) -> Row:
-    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question a line (format.kind)'
+    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question per line (format.kind)'
     try:
         whole = json.loads(text, object_pairs_hook=without_repeats)
     except json.JSONDecodeError as error:
@@ -52,7 +52,7 @@ def _parsed(path: Path, text: str) -> Row:
 
 
 def _objects(parent: Row, key: str, place: str, problems: Problems) -> Iterator[tuple[str, Row]]:
-    """The objects in a list, each with its place: `data[0].paragraphs[3]`."""
+    """Yield the objects of a list with their JSON paths, such as `data[0].paragraphs[3]`."""
     where = f"{place}.{key}" if place else key
     values = parent.get(key)
     if not isinstance(values, list):
@@ -66,6 +66,6 @@ def _objects(parent: Row, key: str, place: str, problems: Problems) -> Iterator[
 
 
 def _lines_of_ids(text: str) -> dict[str, int]:
-    """The line where each id stands; the last one, where it stands in several."""
-    breaks = [found.start() for found in re.finditer("\n", text)]
-    return {json.loads(found[1], strict=False): bisect_right(breaks, found.start()) + 1 for found in _ID.finditer(text)}
+    """Return the line of each id; the last line of a duplicate id."""
+    breaks = [match.start() for match in re.finditer("\n", text)]
+    return {json.loads(match[1], strict=False): bisect_right(breaks, match.start()) + 1 for match in _ID.finditer(text)}

@@ -1,5 +1,4 @@
-"""Extractive question answering: where in its context the answer starts, and where it ends (Devlin et al. 2019,
-section 4.2)."""
+"""Extractive question answering: start and end of the answer in its context (Devlin et al. 2019, section 4.2)."""
 
 from __future__ import annotations
 
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
-_NEAR = 0.02  # of F1: as good as no better
+_NEAR = 0.02  # F1 above the baseline that does not count as better
 
 
 class QuestionInputs(Inputs["QuestionAnsweringTask"]):
-    """Questions with their contexts, under these keys."""
+    """Questions with their contexts, under the keys "question" and "context"."""
 
     @override
     def content_of(self, task: QuestionAnsweringTask, row: Mapping[str, Any], text_key: str) -> TextPair:
@@ -53,28 +52,28 @@ class AnswerFitting(Fitting["QuestionAnsweringTask"]):
         never = sum(not item.answers for item in items) / len(items)
         if never == 1 or scores["f1"] > never + _NEAR:
             return []
-        found = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets {100 * never:.1f}"
-        return [f"{found}; {ADVICE}"]
+        comparison = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets"
+        return [f"{comparison} {100 * never:.1f}; {ADVICE}"]
 
 
 def answer_divergence(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
     """Return the mean of the divergences of start and end, as in the loss."""
-    read = example >= 0
-    source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
-    return (source.exp() * (source - own)).mean(dim=1)
+    valid = example >= 0
+    log_p, log_q = (log_probabilities(logits[valid], example[valid]) for logits in (teacher, student))
+    return (log_p.exp() * (log_p - log_q)).mean(dim=1)
 
 
 class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
-    """Compares the distributions of start and end of an answer among [CLS] and the pieces of a context."""
+    """Compares the distributions of start and end over [CLS] and the pieces of a context."""
 
     @override
     def facts(self, task: QuestionAnsweringTask) -> dict[str, Any]:
-        """Return also the length of questions: a teacher reads as much of a question as the student."""
+        """Return the cache key, with the maximum length of questions."""
         return {**super().facts(task), "max_question_length": task.config.max_question_length}
 
 
 class AnswerShowing(Showing["QuestionAnsweringTask"]):
-    """Shows start and end of the answer, with the characters of the context; or that a window has no answer."""
+    """Shows start and end of the answer with characters of the context, or that a window has no answer."""
 
     @override
     def notes(self, task: QuestionAnsweringTask, item: Question, window: Window) -> list[tuple[str, str]]:
@@ -87,11 +86,11 @@ class AnswerShowing(Showing["QuestionAnsweringTask"]):
 
 
 class QuestionAnsweringTask(Task[Question, Reply]):
-    """Finds the answers to questions in their contexts.
+    """Extractive question answering.
 
     Attributes:
-        config: the limits on questions and answers.
-        threshold: the margin of no answer above which there is none; None answers every question.
+        config: settings with the length limits of questions and answers.
+        threshold: margin of no answer above which the model predicts no answer; None answers every question.
     """
 
     head = "span"
@@ -106,36 +105,36 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)
         self.config, self.threshold = config, threshold
-        self._told: set[str] = set()  # questions that are too long
+        self._reported: set[str] = set()  # truncated questions
 
     @classmethod
+    @override
     def of_training(cls, config: QuestionAnswering, train: Labelled[Question]) -> QuestionAnsweringTask:
-        """The task with the limits that are asked for."""
         return cls(config)
 
     @classmethod
     @override
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
-        """The task of a model folder; by default with the default limits, and an answer to every question."""
+        """Create the task of a model folder; by default with default limits and an answer to every question."""
         facts = fields.get(ANSWERS, {})
-        known = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
-        threshold = facts.get("threshold") if known else None
-        if not known or not (threshold is None or isinstance(threshold, float)):
+        valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
+        threshold = facts.get("threshold") if valid_keys else None
+        if not valid_keys or not (threshold is None or isinstance(threshold, float)):
             raise DomainbertError(f"{ANSWERS}: found {facts!r:.80}; expected {', '.join(_SETTINGS)} and a threshold")
         return cls(QuestionAnswering(**{name: facts[name] for name in _SETTINGS if name in facts}), threshold)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The limits, and the threshold that is best on validation, if that has questions without an answer."""
+        """Return the limits, and the best threshold on validation if some questions have no answer."""
         threshold = round(scores["threshold"], 4) if "threshold" in scores else None
         return {ANSWERS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}
 
     @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Encode questions; print the number of answers that no window holds whole."""
+        """Encode questions; print the number of answers that no window contains completely."""
         pairs = [item.content for item in items]
         answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
         examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
-        lost = sum(bool(item.answers) and not is_learnt(one) for item, one in zip(items, examples, strict=True))
+        lost = sum(bool(item.answers) and not is_learnt(example) for item, example in zip(items, examples, strict=True))
         if lost:
             print(
                 f"{lost:,} of {len(items):,} answers do not fit in a window of {max_length} tokens: their questions "
@@ -151,29 +150,28 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         return self._encoder(pairs, tokenizer, max_length).encode(pairs, None)
 
     def _encoder(self, pairs: Sequence[TextPair], tokenizer: DomainTokenizer, max_length: int) -> PairEncoder:
-        """The encoder of the pairs, after saying which questions are cut; each is told once."""
+        """Return an encoder; print the number of newly truncated questions."""
         encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
-        cut = encoder.too_long([pair.first for pair in pairs])
-        if new := [length for question, length in cut.items() if question not in self._told]:
-            most = self.config.max_question_length
+        truncated = encoder.too_long([pair.first for pair in pairs])
+        if new := [length for question, length in truncated.items() if question not in self._reported]:
             print(
-                f"{len(new):,} questions are truncated to {most} pieces (max_question_length); the longest has "
-                f"{max(new):,}"
+                f"{len(new):,} questions are truncated to {self.config.max_question_length} pieces "
+                f"(max_question_length); the longest has {max(new):,}"
             )
-        self._told.update(cut)
+        self._reported.update(truncated)
         return encoder
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The mean of the cross-entropies of start and end among the positions of a window, summed over windows.
+        """Return the mean of the cross-entropies of start and end over the positions of a window, summed over windows.
 
-        [CLS] is both where a window does not hold the answer.
+        The target of a window without the answer is [CLS].
         """
-        learnt = batch["targets"][:, [STARTS, ENDS]] == 1
+        targets = batch["targets"][:, [STARTS, ENDS]] == 1
         likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
-        return -likelihood[learnt].sum() / 2
+        return -likelihood[targets].sum() / 2
 
     def metric(self) -> Metric:
-        """F1 and exact match, at the best threshold where some questions have no answer."""
+        """Return the metric of F1 and exact match, at the best threshold if some questions have no answer."""
         from domainbert.metrics.modules import AnswerScores
 
         return AnswerScores()
@@ -181,16 +179,16 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
         version_2 = not all(item.answers for item in items)
-        asked = [items[item] for item in batch["items"].tolist()]
+        questions = [items[item] for item in batch["items"].tolist()]
         decoded = self.decode(logits, batch)
-        found = [_text(item, spans) for item, spans in zip(asked, decoded, strict=True)]
-        metric.update(found, [item.texts for item in asked], [spans.margin for spans in decoded], version_2)
+        answers = [_text(item, spans) for item, spans in zip(questions, decoded, strict=True)]
+        metric.update(answers, [item.texts for item in questions], [spans.margin for spans in decoded], version_2)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
-        """The best spans of each context."""
+        """Return the best spans of each context."""
         return best_spans(logits, batch, self.config.max_answer_length, self.config.n_best)
 
 
 def _text(item: Question, spans: Spans) -> str:
-    """The best answer; empty where no piece can be one."""
+    """Return the text of the best span; empty without spans."""
     return item.context[slice(*spans.characters[0].tolist())] if len(spans.characters) else ""

@@ -1,1 +1,1 @@
-"""A number for each text."""
+"""Text regression."""

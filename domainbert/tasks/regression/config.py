@@ -1,4 +1,4 @@
-"""Numbers of texts, as the YAML names them. Free of torch."""
+"""Settings of text regression. Free of torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised
 
 PROBLEM_TYPE = "regression"
-"""Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
+"""Value of `problem_type` in `config.json`, as in `transformers`."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class RegressionFormat(RowFormat):
     """Columns of the text and its number in a JSONL, CSV or TSV file."""
 
     label_key: str = "label"
-    """Key of the number, in JSONL a number; or its column, in decimal digits such as 3.5 or 2e-3."""
+    """Key of the number in JSONL, or column with decimal digits such as 3.5 or 2e-3."""
 
 
 class RegressionRecognising(Recognising["Regression"]):
-    """Files with a number for each text; whole numbers from 0 are classes."""
+    """Files with a number per text; whole numbers from 0 are classes."""
 
     @override
     def recognise(self, kind: type[Regression], sample: Sample) -> Recognised | None:
@@ -46,14 +46,14 @@ class RegressionRecognising(Recognising["Regression"]):
 
     @override
     def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """`transformers` takes one output without `problem_type` as regression."""
+        """Whether a folder is a regression model; so is one output without `problem_type` in `transformers`."""
         problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
 
 
 @dataclass(frozen=True)
 class Regression(TextTaskConfig):
-    """A number for each text, or for each pair: how alike two texts are, a grade, a year.
+    """Text regression: a number for each text or pair, such as a similarity, a grade or a year.
 
     >>> from domainbert import Regression
     >>> Regression().name, Regression().headline.name

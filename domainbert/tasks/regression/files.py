@@ -1,4 +1,4 @@
-"""Texts with a number each in JSONL, CSV or TSV. Free of torch."""
+"""Reader of texts with a number each in JSONL, CSV or TSV. Free of torch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from domainbert.labelled.rows import has_json_values, placed, rows_of_texts, som
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 
-_LARGEST = 1e30  # single precision ends at 3.4e38
+_LARGEST = 1e30  # the maximum of float32 is 3.4e38
 
 
 @dataclass(frozen=True)
 class NumberedText(TextItem):
-    """A text or pair, its number, and the line of the file where it stands."""
+    """A text or pair with its number and line number."""
 
     number: float
     line: int
@@ -32,7 +32,7 @@ class NumberedText(TextItem):
 
 @dataclass(frozen=True)
 class NumberFile(TextFile[NumberedText]):
-    """Contents of a file of texts with numbers."""
+    """A file of texts with numbers."""
 
     @override
     def plain_item(self, item: NumberedText) -> PlainItem:
@@ -40,30 +40,30 @@ class NumberFile(TextFile[NumberedText]):
 
     @property
     def summary(self) -> str:
-        """A line with the kind of file, the number of texts, and the range of their numbers."""
+        """Return a line with the file format, the number of texts, and the range of their numbers."""
         numbers = [item.number for item in self.items]
-        said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
-        return f"{said}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
+        texts = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+        return f"{texts}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
 
 
 def read(config: Regression, file: Readable) -> NumberFile:
-    """See `TaskConfig.read`."""
+    """Read a file for `TaskConfig.read`."""
     return read_numbers(file, config.format)
 
 
 def read_numbers(file: Readable, format: RegressionFormat | None = None) -> NumberFile:
-    """Read texts with one number each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
+    """Read texts with one number each from JSONL, or from CSV or TSV with a header; .gz and .zst are decompressed.
 
     Raises:
-        DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key or an
-            empty text; a value that is no number, not finite, or beyond 1e30.
+        DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key or an empty text; a
+            value that is not a number, not finite, or beyond 1e30.
     """
     format, problems, notes = format or RegressionFormat(), Problems(str(file)), Notes()
     kind, rows = rows_of_texts(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         if not has_json_values(kind):
-            row[format.label_key] = _in_digits(row[format.label_key])
+            row[format.label_key] = _parse_number(row[format.label_key])
         refuse(*text_problems(row, format), placed(_problem_with_number(row, format.label_key), file, line))
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
@@ -71,13 +71,13 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
     return NumberFile(path_of(file), texts, kind, notes=notes)
 
 
-def _in_digits(column: str) -> float | str:
-    """The number that a column of CSV holds; the column where it holds none."""
+def _parse_number(column: str) -> float | str:
+    """Parse a CSV column as a number; return the column unchanged if it is not a number."""
     return float(column) if DECIMAL.fullmatch(column.strip()) else column
 
 
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
-    """The reason why `row[key]` is no number to learn; empty if it is one."""
+    """Return the reason why `row[key]` is not a valid target; empty if it is valid."""
     if key not in row:
         return f"no key {key!r}; found {listed(row)}"
     value = row[key]

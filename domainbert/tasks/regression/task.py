@@ -1,8 +1,8 @@
-"""A number for each text: the one output of a linear head on the pooled [CLS]; the windows of a long one are averaged.
+"""Text regression: a linear head with one output on the pooled state, averaged over the windows of a long text.
 
-In training the output is standardised: 0 stands for the mean of the training set, 1 for a standard deviation above it,
-so that learning rates do for any unit. In a model folder the last layer's weights and bias have taken that in, and the
-output is the number as the files have it, for `transformers` too.
+In training, targets are standardised by the mean and standard deviation of the training set, so that learning rates do
+not depend on the unit. A model folder has weights and bias of the last layer rescaled, so that its output, also in
+`transformers`, is in the units of the files.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 OUTPUT = "value"
-"""Name of the one output."""
+"""Name of the only output."""
 
 _LAST = "classifier"  # module of the head
-_TOO_NEAR = 1e-5  # spread as a share of the largest number, of which single precision holds seven digits
-_LEAST = 1e-30  # single precision ends at 1e-38
-_NEAR = 0.02  # of R2: as good as no better
+_MIN_RELATIVE_SPREAD = 1e-5  # relative to the largest number; float32 has seven digits
+_MIN_SPREAD = 1e-30  # the smallest normal float32 is 1e-38
+_NEAR = 0.02  # R2 above the baseline that does not count as better
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The number that a model gives a text."""
+    """Predicted number of a text."""
 
     value: float
 
 
 class RegressionScoring(CountedScoring):
-    """Texts with a number each as a test set."""
+    """Scoring of text regression: correlations and errors."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
 
@@ -63,39 +63,41 @@ class RegressionScoring(CountedScoring):
     def row(self, item: NumberedText, prediction: Estimate) -> dict[str, Any]:
         return {**item.as_row, "gold": item.number, "predicted": prediction.value}
 
+    @override
     def mistake(self, item: NumberedText, prediction: Estimate) -> Mistake | None:
-        """Any error, for no number is quite right; `severity` is 1/2 for one of a standard deviation of the test set,
-        and 1 for an endless one."""
+        """Return any difference e as an error; severity is |e| / (|e| + s), where s is `deviation`."""
         error = prediction.value - item.number
         if error == 0:
             return None
         gold = Mark(_shown(item.number))
-        found = Mark(_shown(prediction.value), kind="too high" if error > 0 else "too low")
+        predicted = Mark(_shown(prediction.value), kind="too high" if error > 0 else "too low")
         severity = abs(error) / (abs(error) + self.deviation)
-        return Mistake(item.text, [gold], [found], severity, item.text_pair, labels=())
+        return Mistake(item.text, [gold], [predicted], severity, item.text_pair, labels=())
 
     @cached_property
     def deviation(self) -> float:
-        """That of the true numbers."""
+        """Return the standard deviation of the gold numbers."""
         return float(np.std([item.number for item in self.test.items]))
 
     @override
     def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
-        """Counts of `metrics.regression.count_numbers`."""
-        return count_numbers([item.number for item in self.test.items], [one.value for one in predictions])
+        """Return the counts of `metrics.regression.count_numbers`."""
+        return count_numbers(
+            [item.number for item in self.test.items], [prediction.value for prediction in predictions]
+        )
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """Scores that are undefined: equal values have no correlation."""
-        for values, places in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
-            if not places.any():
-                return dict.fromkeys(("pearson", "spearman"), f"all {values} are equal")
+        """Return the reasons for undefined scores: equal values have no correlation."""
+        for name, ranks in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
+            if not ranks.any():
+                return dict.fromkeys(("pearson", "spearman"), f"all {name} are equal")
         return {}
 
     def warnings(self) -> list[str]:
-        """Models that give every text the same number."""
+        """Return warnings about models that predict a single number although gold has several."""
         same = collapsed(
-            self.predictions, lambda found: len({one.value for one in found}) == 1, "predicts one number for every text"
+            self.predictions, lambda run: len({text.value for text in run}) == 1, "predicts one number for every text"
         )
         return same if len({item.number for item in self.test.items}) > 1 else []
 
@@ -108,13 +110,13 @@ def _shown(number: float) -> str:
     return f"{number:.6g}"
 
 
-def squared_difference(one: Tensor, other: Tensor) -> Tensor:
+def squared_difference(first: Tensor, second: Tensor) -> Tensor:
     """Return the squared difference (N,) of standardised numbers (N, 1)."""
-    return (one - other).square().sum(dim=-1)
+    return (first - second).square().sum(dim=-1)
 
 
 class NumberScaling(Scaling["RegressionTask"]):
-    """Standardised numbers in training, the numbers of the files in a folder."""
+    """Standardised numbers in training, units of the files in a model folder."""
 
     full_precision = True
 
@@ -144,8 +146,8 @@ class NumberFitting(Fitting["RegressionTask"]):
         spread = float(np.std([item.number for item in items]))
         if scores["r2"] > _NEAR or spread == 0:
             return []
-        found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
-        return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
+        achieved = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
+        return [f"{achieved}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
 
 class NumberExplaining(Explaining["RegressionTask"]):
@@ -157,7 +159,7 @@ class NumberExplaining(Explaining["RegressionTask"]):
 
 
 class NumberShowing(Showing["RegressionTask"]):
-    """Shows the number of a text, and the standardised number that is the target."""
+    """Shows the number of a text and its standardised target."""
 
     @override
     def shown_target(self, task: RegressionTask, target: Any) -> str:
@@ -165,10 +167,10 @@ class NumberShowing(Showing["RegressionTask"]):
 
 
 class RegressionTask(TextTask[NumberedText, Estimate]):
-    """Gives each text a number.
+    """Text regression.
 
     Attributes:
-        mean, deviation: the numbers that an output of 0, and of 1 beside it, stand for; 0 and 1 of a model folder.
+        mean, deviation: mean and standard deviation that standardise targets in training; 0 and 1 for a model folder.
     """
 
     scoring = RegressionScoring
@@ -184,34 +186,35 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     @classmethod
     @override
     def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
-        """`DomainbertError` if the numbers of the training set do not differ."""
+        """Create the task; `DomainbertError` if the training numbers do not differ."""
         task = cls([OUTPUT])
         task.pair_key, task.head_config = config.format.text_pair_key, HeadConfig(cls.head, pooling=config.pooling)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
-        if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
+        if task.deviation <= max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD):
             found = f"{len(numbers):,} numbers from {numbers.min():.10g} to {numbers.max():.10g}"
             raise DomainbertError(
-                f"{train.path}: {found}; expected numbers that differ by more than {_TOO_NEAR:g} of the largest"
+                f"{train.path}: {found}; expected numbers that differ by more than "
+                f"{_MIN_RELATIVE_SPREAD:g} of the largest"
             )
         return task
 
     @override
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Facts for `config.json` that `transformers` reads."""
+        """Return the key of the second text, and the `problem_type` for `transformers`."""
         return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
 
+    @override
     def target(self, item: NumberedText) -> float:
-        """The standardised number."""
         return (item.number - self.mean) / self.deviation
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Squared error of the standardised numbers, summed over the texts; one without a number is left out."""
+        """Return the squared error of standardised numbers, summed over the texts with a number."""
         errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
         return errors[~errors.isnan()].square().sum()
 
     def metric(self) -> Metric:
-        """Correlations, errors and R2, in the units of the files."""
+        """Return the metric of correlations, errors and R2, in the units of the files."""
         from domainbert.metrics.modules import RegressionScores
 
         return RegressionScores()
@@ -221,8 +224,8 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         gold = [items[item].number for item in batch["items"].tolist()]
         metric.update(self.numbers(logits, batch), gold)
 
+    @override
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
-        """The number of each text."""
         return [Estimate(value) for value in self.numbers(logits, batch).tolist()]
 
     def numbers(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -1,1 +1,1 @@
-"""The relation between two entities of a text."""
+"""Relation classification between two entities of a text."""

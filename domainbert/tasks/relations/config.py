@@ -1,4 +1,4 @@
-"""Relations between two entities, as the YAML names them. Free of torch."""
+"""Settings of relation classification. Free of torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import Recognised
 
-_MARKED = 0.95  # of the texts; the strict reader names the others
+_MIN_MARKED = 0.95  # share of texts; the strict reader reports the others
 
 
 @dataclass(frozen=True)
@@ -30,47 +30,46 @@ class RelationFormat(TextFormat):
     """Columns of text, entities and relation in a JSONL, CSV or TSV file."""
 
     head_key: str = "head"
-    """Key in JSONL of the first entity, or argument: an object with `start` and `end`, characters of the text, end
-    exclusive. A row that has neither of the two entities has markers around them in its text."""
+    """Key in JSONL of the first entity (argument): an object with character offsets `start` and `end`, end exclusive. A
+    row without keys for entities has markers around them in its text."""
 
     tail_key: str = "tail"
     """Key of the second entity."""
 
     head_markers: tuple[str, str] = ("<<", ">>")
-    """Markers before and after the first entity in the text. Around entities that are given as characters the task
-    puts it there."""
+    """Markers before and after the first entity in the text. The task inserts them around entities that are given by
+    character offsets."""
 
     tail_markers: tuple[str, str] = ("[[", "]]")
     """Markers before and after the second entity."""
 
     def marks(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row seems to say two entities."""
-        given = [isinstance(row.get(key), dict) for key in (self.head_key, self.tail_key)]
+        """Whether a row seems to contain two entities."""
+        objects = [isinstance(row.get(key), dict) for key in (self.head_key, self.tail_key)]
         text = str(row.get(self.text_key))
-        return all(given) or all(text.count(marker) == 1 for marker in self.markers)
+        return all(objects) or all(text.count(marker) == 1 for marker in self.markers)
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Four: before and after the head, before and after the tail."""
+        """Return four markers: before and after the head, before and after the tail."""
         return (*self.head_markers, *self.tail_markers)
 
     def __post_init__(self) -> None:
-        """Check that markers can be told apart, and that there is one text."""
         if self.text_pair_key is not None:
             raise DomainbertError(
                 f"text_pair_key: found {self.text_pair_key!r}; expected null: both entities are in one text"
             )
         markers = self.markers
-        inside = [(one, other) for one, other in permutations(markers, 2) if one in other]
+        inside = [pair for pair in permutations(markers, 2) if pair[0] in pair[1]]
         if inside or not all(is_visible(marker) for marker in markers):
             raise DomainbertError(
-                f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings, of "
-                "which none is in another"
+                f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings, "
+                "none of them part of another"
             )
 
 
 class RelationsRecognising(Recognising["Relations"]):
-    """Files with two entities in each text, given as characters or by the default markers."""
+    """Files with two entities in each text, given by offsets or the default markers."""
 
     whole_texts = True
 
@@ -83,7 +82,7 @@ class RelationsRecognising(Recognising["Relations"]):
         if keys is None or not keys.labels.may_be_classes:
             return None
         format = RelationFormat(text_key=keys.text, label_key=keys.labels.key, quoting=sample.quoting)
-        if sum(format.marks(row) for row in sample.rows) < _MARKED * len(sample.rows):
+        if sum(format.marks(row) for row in sample.rows) < _MIN_MARKED * len(sample.rows):
             return None
         reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
         return Recognised(kind(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
@@ -91,7 +90,7 @@ class RelationsRecognising(Recognising["Relations"]):
 
 @dataclass(frozen=True)
 class Relations(TaskConfig):
-    """The relation between two entities of a text, one of several.
+    """Relation classification: one of several relations between two entities of a text.
 
     >>> from domainbert import Relations
     >>> Relations().name, Relations().headline.name
@@ -108,19 +107,19 @@ class Relations(TaskConfig):
     """Keys and markers of the labelled files."""
 
     markers: Literal["text", "tokens"] = "text"
-    """Markers that the model reads around the entities: `text` is those of the format as text like any other; `tokens`
-    adds an entry to the vocabulary for each of the four."""
+    """Markers that the model reads around the entities: `text` uses the markers of the format as plain text; `tokens`
+    adds four entries to the vocabulary."""
 
     head: Literal["cls", "starts"] = "cls"
-    """Input of the head: `cls` reads the pooled [CLS]; `starts` the states of the two markers before the entities, one
-    beside the other (Baldini Soares et al. 2019, arXiv:1906.03158, section 3.2)."""
+    """Input of the head: `cls` reads the pooled [CLS]; `starts` the concatenated states of the two markers before the
+    entities (Baldini Soares et al. 2019, arXiv:1906.03158, section 3.2)."""
 
     metric: Literal["micro", "macro"] | None = None
     """The F1 of the headline. None takes micro F1 if there is a `negative` label; otherwise macro F1, as micro F1 over
     all classes is the accuracy."""
 
     negative: str | None = None
-    """The label that means no relation, if there is one: F1 leaves it out."""
+    """Label of no relation, if there is one; F1 excludes it."""
 
     @property
     @override
@@ -130,11 +129,11 @@ class Relations(TaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """`DomainbertError` if no label of training is `negative`."""
+        """Raise `DomainbertError` if training has no label `negative`."""
         if self.negative is not None and self.negative not in labels:
-            some = ", ".join(sorted(labels))
-            raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {some}")
+            names = ", ".join(sorted(labels))
+            raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {names}")
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """The relations of a model's outputs."""
+        """Return the relations of a model's outputs."""
         return classes_of(outputs)

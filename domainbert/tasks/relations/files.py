@@ -1,4 +1,4 @@
-"""Texts with two entities and the relation between them in JSONL, CSV or TSV. Free of torch."""
+"""Reader of texts with two entities and their relation in JSONL, CSV or TSV. Free of torch."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from domainbert.tasks.relations.marked import MarkedText, marked_text
 
 @dataclass(frozen=True)
 class RelatedEntities:
-    """A text with two marked entities, their relation, and the line of the file where they stand."""
+    """A text with two marked entities, their relation and line number."""
 
     content: MarkedText
     label: str
     line: int
     by: Mapping[str, str] = field(default_factory=dict)
-    """The slices that they are in, by key."""
+    """Slice values by key."""
 
     @property
     def labels(self) -> tuple[str]:
-        """The relation."""
+        """Return the relation."""
         return (self.label,)
 
 
 @dataclass(frozen=True)
 class RelationFile(Labelled[RelatedEntities]):
-    """Contents of a file of relations, and how it was read."""
+    """A file of texts with relations."""
 
     nameless: bool = False
-    """The relations are numbers without names; each is called by its number."""
+    """Whether relations are numbers without names; the number becomes the name."""
 
     @property
     @override
@@ -53,35 +53,35 @@ class RelationFile(Labelled[RelatedEntities]):
     @cached_property
     @override
     def unit_numbers(self) -> list[int]:
-        """The number of each item's text without markers; the pairs of one text are not independent."""
+        """Return the index of each item's unmarked text, as pairs from the same text are not independent."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
 
     @property
     def summary(self) -> str:
-        """A line with the kind of file, the number of texts and of each relation."""
+        """Return a line with the file format and the numbers of texts and of each relation."""
         counts = label_counts(self.items)
-        said = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
+        texts = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
         nameless = "; relations are numbers without names (set label_names)" if self.nameless else ""
-        return f"{said} ({in_words(counts)}){nameless}"
+        return f"{texts} ({in_words(counts)}){nameless}"
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
-        """The item as its text without markers, which is the document of all its pairs."""
+        """Return the item as unmarked text, which is the document of all its pairs."""
         text, marked = item.content.written(("", "", "", ""))
         return PlainItem((text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked)
 
     def units(self) -> list[Unit]:
-        """The texts, those together that follow each other and differ in the marked entities alone."""
+        """Return one unit per run of adjacent items that differ only in the marked entities."""
         groups = [list(group) for _, group in groupby(self.items, key=lambda item: item.content.unmarked)]
         return [Unit(group[0].line, frozenset(label_set(group)), group[0].label) for group in groups]
 
 
 def read(config: Relations, file: Readable) -> RelationFile:
-    """See `TaskConfig.read`. Relations are names, or numbers as classes are.
+    """Read a file for `TaskConfig.read`. Relations are names or numbers, as in `read_classification`.
 
     Raises:
-        DomainbertError: as for classes, of rows and labels; as `marked_text`, of entities.
+        DomainbertError: invalid rows and labels as in `read_classification`, invalid entities as in `marked_text`.
     """
     format, problems, notes = config.format, Problems(str(file)), Notes()
     kind, names, rows = text_rows(file, format, problems, notes)

@@ -14,30 +14,30 @@ from domainbert.labelled.stretches import Stretch, stretch_of, words_inside
 from domainbert.tasks.relations.config import RelationFormat
 
 Markers = Sequence[str]
-"""Four: before and after the first entity, the head; before and after the second, the tail."""
+"""Four markers: before and after the first entity (head), before and after the second (tail)."""
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text with a marker before and after each of two entities, whatever they are written as."""
+    """A text with a marker before and after each of two entities."""
 
     text: str
     marks: tuple[Stretch, Stretch, Stretch, Stretch]
-    """The characters of the four markers, in the order of `Markers`."""
+    """Character ranges of the four markers, in the order of `Markers`."""
 
     @property
     def words(self) -> list[str]:
-        """The words of the text, as they stand between spaces."""
+        """Return the words of the text, split at white space."""
         return self.text.split()
 
     @property
     def key(self) -> list[object]:
-        """The text and its marks, as a value of JSON."""
+        """Return the text and its marks as a JSON value."""
         return [self.text, [list(mark) for mark in self.marks]]
 
     @property
     def entities(self) -> tuple[Stretch, Stretch]:
-        """The characters of head and tail, without white space between markers and them."""
+        """Return the character ranges of head and tail, without surrounding white space."""
         before_head, after_head, before_tail, after_tail = self.marks
         return self._inside(before_head, after_head), self._inside(before_tail, after_tail)
 
@@ -48,13 +48,14 @@ class MarkedText:
 
     @property
     def unmarked(self) -> str:
-        """The text without markers and white space: the same whichever two of its entities are marked."""
+        """Return the text without markers and white space, which does not depend on the marked entities."""
         return "".join(self.written(("", "", "", ""))[0].split())
 
     def written(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
-        """The text with other markers in place of its own, perhaps with white space around each, and where they begin.
+        """Return the text with its markers replaced, and the start of each marker.
 
-        Vocabularies whose pieces have the space before them would put one behind an entry of its own, anyway.
+        `spaced` puts white space around markers: vocabularies with leading spaces in pieces would insert it after an
+        added token anyway.
         """
         text, at, begins = "", 0, [0] * len(self.marks)
         for number in sorted(range(len(self.marks)), key=self.marks.__getitem__):
@@ -62,18 +63,17 @@ class MarkedText:
             text += self.text[at:start]
             text += " " if spaced and text and not text[-1].isspace() else ""
             begins[number] = len(text)
-            follows = self.text[end : end + 1]
-            text, at = text + markers[number] + (" " if spaced and follows.strip() else ""), end
+            following = self.text[end : end + 1]
+            text, at = text + markers[number] + (" " if spaced and following.strip() else ""), end
         return text + self.text[at:], begins
 
 
 def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -> MarkedText:
-    """The text and entities of a row, which are given as characters or have markers around them.
+    """Return the text and entities of a row; entities are given by character offsets or by markers in the text.
 
     Raises:
-        DomainbertError: no text; one entity alone; characters that are no stretch of the text, or do not begin and end
-            with words; entities that overlap, unless one lies in the other; markers that are not there, or in several
-            places.
+        DomainbertError: no text; a single entity; offsets outside the text or not aligned with words; entities that
+            overlap without nesting; missing or duplicate markers.
     """
     refuse(problem_with_text(dict(row), text_key))
     text, keys = row[text_key], (format.head_key, format.tail_key)
@@ -92,21 +92,23 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
 
 
 def find_markers(text: str, markers: Markers) -> MarkedText:
-    """A text that has markers in it, each entity from its first marker to the next second one. Where all have white
-    space inside of them, others do not count: in `<< A >> of [[ B ]] and 4-[[(C` there is one of each.
+    """Find the markers in a text; an entity extends from its opening marker to the next closing marker.
 
-    `DomainbertError` if an entity has no markers, or there are several first ones.
+    If both entities have white space inside their markers, markers without it are ignored: in
+    `<< A >> of [[ B ]] and 4-[[(C` there is one pair of each.
+
+    `DomainbertError` if an entity has no markers, or there are several opening markers.
     """
     pairs = (markers[:2], markers[2:])
     space = r"\s" if all(_entity(pair, r"\s").search(text) for pair in pairs) else ""
     entities, problems = [], []
     for begin, end in pairs:
-        found, begins = _entity((begin, end), space).search(text), re.findall(re.escape(begin) + space, text)
-        if found is not None and len(begins) == 1:
-            entities.append(found)
+        match, begins = _entity((begin, end), space).search(text), re.findall(re.escape(begin) + space, text)
+        if match is not None and len(begins) == 1:
+            entities.append(match)
         else:
-            told = f"{len(begins)} entities begin with {begin}" if found else f"no entity between {begin} and {end}"
-            problems.append(f"{told}; expected one entity between each pair of markers")
+            found = f"{len(begins)} entities begin with {begin}" if match else f"no entity between {begin} and {end}"
+            problems.append(f"{found}; expected one entity between each pair of markers")
     refuse(*problems)
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
@@ -114,16 +116,16 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
 
 
 def _entity(pair: Sequence[str], space: str) -> re.Pattern[str]:
-    """Pattern of an entity between two markers, with `space` inside of them."""
+    """Return the pattern of an entity between two markers, with the pattern `space` inside of them."""
     begin, end = map(re.escape, pair)
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
 
 def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> MarkedText:
-    """A text with markers around two stretches, spaces inside of them: `<< A >>-induced`. Where one lies in the other
-    so do its markers; of two that are the same, the head's are outside."""
+    """Insert markers around two ranges, with spaces inside of them: `<< A >>-induced`. The markers of a nested range
+    are nested; for equal ranges the markers of the head are outside."""
     (head_start, head_end), (tail_start, tail_end) = head, tail
-    # at one place markers that end something come before those that begin something; the inner one ends first
+    # at the same offset, closing markers precede opening markers, and inner precede outer closing markers
     order = [
         ((head_start, 1, -head_end), 0),
         ((tail_start, 1, -tail_end), 2),
@@ -131,7 +133,7 @@ def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> Ma
         ((head_end, 0, -head_start), 1),
     ]
     written, at, marks = "", 0, [(0, 0)] * 4
-    for (place, begins, _), number in sorted(order, key=lambda one: one[0]):
+    for (place, begins, _), number in sorted(order, key=lambda entry: entry[0]):
         written += text[at:place]
         touches = bool(begins) and any(end == len(written) > 0 for _, end in marks)
         written += " " if touches or not begins else ""
@@ -145,7 +147,7 @@ def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
     if not isinstance(value, dict):
         found = f"is {shown(value)}" if key in row else "is missing"
         raise DomainbertError(f"{found}; expected an object with start and end, as for the other entity")
-    from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
+    from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     stretch = stretch_of(text, value)
     words_inside(text, stretch, *basic_words([text]))

@@ -1,4 +1,4 @@
-"""Names of a model's outputs: the relations, or each of them at both of the entities. Free of torch."""
+"""Names of a model's outputs: one per relation, or one per relation and entity. Free of torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PLACES = (" at head", " at tail")
 
 
 def outputs_at_starts(classes: Sequence[str]) -> tuple[str, ...]:
-    """Two outputs for each class, of which one is read at either entity: first all of the head, then of the tail.
+    """Return two output names per class: first for all classes at the head, then at the tail.
 
     >>> outputs_at_starts(["part-of", "used-for"])
     ('part-of at head', 'used-for at head', 'part-of at tail', 'used-for at tail')
@@ -17,6 +17,6 @@ def outputs_at_starts(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def classes_of(outputs: Sequence[str]) -> tuple[str, ...]:
-    """The classes of a model by the names of its outputs."""
+    """Return the classes of a model from the names of its outputs."""
     classes = [name.removesuffix(_PLACES[0]) for name in outputs[: len(outputs) // 2]]
     return tuple(classes) if classes and outputs_at_starts(classes) == tuple(outputs) else tuple(outputs)

@@ -1,4 +1,4 @@
-"""Texts with two entities each as a test set."""
+"""Scoring of relation classification."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ENTITIES = ("head", "tail")
 
 @dataclass(frozen=True)
 class Relation:
-    """The relation of two entities, and the probability of every one."""
+    """Predicted relation of two entities, and the probability of every relation."""
 
     label: str
     scores: dict[str, float]
 
 
 class RelationScoring(MeaningfulScoring):
-    """Texts with two entities each as a test set."""
+    """Scoring of relations between two entities, without the negative label in F1."""
 
     config: Relations
     setting = "negative"
@@ -41,34 +41,34 @@ class RelationScoring(MeaningfulScoring):
 
     @override
     def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
-        """Entities have the markers of the file."""
+        """Return gold and prediction; entities have the markers of the file."""
         gold = {"text": item.content.text, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
 
     @override
     def mistake(self, item: RelatedEntities, prediction: Relation) -> Mistake | None:
-        """The entities stand beside the relation of gold."""
+        """Return a wrong relation; the gold marks include the entities."""
         if item.label == prediction.label:
             return None
-        gold, found = label_marks(item.label, prediction.label, prediction.scores, self.nothing)
+        gold, predicted = label_marks(item.label, prediction.label, prediction.scores, self.nothing)
         entities = [Mark(name, *place) for name, place in zip(_ENTITIES, item.content.entities, strict=True)]
-        return Mistake(item.content.text, [*gold, *entities], found, prediction.scores[prediction.label])
+        return Mistake(item.content.text, [*gold, *entities], predicted, prediction.scores[prediction.label])
 
+    @override
     def confused(self, item: RelatedEntities, prediction: Relation) -> list[Pair]:
-        """The relations."""
         return [(item.label, prediction.label)]
 
+    @override
     def confidences(self, item: RelatedEntities, prediction: Relation) -> list[tuple[float, bool]]:
-        """The predicted relation."""
         return [(prediction.scores[prediction.label], item.label == prediction.label)]
 
     @override
     def labels_of(self, predictions: Sequence[Relation]) -> Iterable[str]:
-        return (one.label for one in predictions)
+        return (prediction.label for prediction in predictions)
 
     @override
     def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
-        """A row for each pair of entities."""
+        """Return counts with a row per pair of entities."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
         return meaningful(counts, self.classes, self.nothing)

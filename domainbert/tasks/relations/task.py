@@ -1,4 +1,4 @@
-"""The relation between two marked entities: a linear head on [CLS], or on the markers before the entities."""
+"""Relation classification: a linear head on [CLS], or on the markers before the entities."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ if TYPE_CHECKING:
 
 
 class RelationClassifier(Predictor[Relation]):
-    """Tells the relation between two entities of a text."""
+    """Predictor of the relation between two entities of a text."""
 
     kind = "a relation classifier with the outputs"
 
     def predict_rows(self, rows: Iterable[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
-        """The relation in each row, laid out as those of the training set: a text with markers around two entities, or
-        with the characters of both."""
+        """Predict the relation of each row in the format of the training set: entities are given by markers in the text
+        or by character offsets."""
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
-        if wrong := {n: type(row).__name__ for n, row in enumerate(rows) if not isinstance(row, Mapping)}:
-            raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in wrong.items()})
+        names = {number: type(row).__name__ for number, row in enumerate(rows) if not isinstance(row, Mapping)}
+        if names:
+            raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in names.items()})
         return self.predict([self.task.inputs.content_of(self.task, row, text_key) for row in rows])
 
 
 def class_logits_at_cls(logits: Tensor, batch: Batch) -> Tensor:
-    """Return logits (texts, classes) in fp32 of a head on [CLS]: a text has one window."""
+    """Return logits (texts, classes) in fp32 of a head on [CLS]; a text has one window."""
     return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
         0, batch["example"], logits.float()
     )
@@ -60,16 +61,16 @@ def class_logits_at_cls(logits: Tensor, batch: Batch) -> Tensor:
 
 def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
     """Return logits (texts, classes) from logits (2 x texts, 2 x classes) at the head's and the tail's marker."""
-    halves, place = logits.unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
-    return class_logits_at_cls(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's
+    halves, row = logits.unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
+    return class_logits_at_cls(halves[row, row % 2], batch)  # even rows are head markers, odd rows tail markers
 
 
 class MarkedInputs(Inputs["RelationsTask"]):
-    """Texts with two entities, as in the training set: marked in the text, or given as characters."""
+    """Texts with two entities in the format of the training set: markers or character offsets."""
 
     @override
     def kinds(self, task: RelationsTask) -> tuple[str, ...]:
-        """Return the markers too: a teacher that was trained with other markers cannot read these."""
+        """Return a description with the markers, as a teacher with other markers cannot read these texts."""
         return (f"texts with {' '.join(task.reading.markers)} around the entities",)
 
     @override
@@ -82,7 +83,7 @@ class MarkedInputs(Inputs["RelationsTask"]):
 
 
 class RelationFitting(Fitting["RelationsTask"]):
-    """Warns about a model that is no better than one that always gives the same relation."""
+    """Warns about a model that is no better than the majority class."""
 
     @override
     def warnings(self, task: RelationsTask, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
@@ -90,12 +91,12 @@ class RelationFitting(Fitting["RelationsTask"]):
         share = count / len(items)
         if not others or scores["accuracy"] > share:
             return []
-        found = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
-        return [f"{found} {100 * share:.1f}; {ADVICE}"]
+        achieved = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
+        return [f"{achieved} {100 * share:.1f}; {ADVICE}"]
 
 
 class StartsTeaching(Teaching["StartsRelationsTask"]):
-    """Compares the classes, from both markers together."""
+    """Compares class logits, the sum over both markers."""
 
     @override
     def num_outputs(self, task: StartsRelationsTask) -> int:
@@ -107,7 +108,7 @@ class StartsTeaching(Teaching["StartsRelationsTask"]):
 
 
 class RelationExplaining(Explaining["RelationsTask"]):
-    """Explains the relation in a text."""
+    """Explains the predicted relation."""
 
     @override
     def text_read(self, task: RelationsTask, text: str) -> str:
@@ -124,7 +125,7 @@ class RelationExplaining(Explaining["RelationsTask"]):
 
 
 class RelationShowing(Showing["RelationsTask"]):
-    """Shows the relation, at each place that the head reads."""
+    """Shows the relation at each position that the head reads."""
 
     @override
     def notes(self, task: RelationsTask, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
@@ -138,12 +139,12 @@ class RelationShowing(Showing["RelationsTask"]):
 
 
 class RelationsTask(TextTask[RelatedEntities, Relation]):
-    """Gives each text one of `classes`, from its pooled [CLS].
+    """Relation classification on the pooled [CLS].
 
     Attributes:
         classes: the relations.
-        reading: what stands around entities in files, and what the model reads there.
-        nothing: the one that means no relation, if there is one.
+        reading: markers around entities in files and in the model's input.
+        nothing: the negative label, if there is one.
     """
 
     predictor = RelationClassifier
@@ -163,7 +164,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     @classmethod
     @override
     def of_training(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
-        """`DomainbertError` if no text has the `negative` label."""
+        """Create the task; `DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
         config.check_labels(classes)
         reading = Reading.of(config)
@@ -178,8 +179,9 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return kind(labels, Reading.of_folder(fields), nothing_of_folder(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The markers and the relation that is none, and the `problem_type` for `transformers`."""
-        return {"problem_type": "single_label_classification", **self._facts()}
+        """Return markers, negative label, and `problem_type`, if `transformers` has such a head."""
+        facts = {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
+        return facts if self.at_starts else {"problem_type": "single_label_classification", **facts}
 
     @override
     def target(self, item: RelatedEntities) -> int:
@@ -187,7 +189,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @override
     def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """`DomainbertError` names the texts whose entities do not fit into a window."""
+        """Encode items; `DomainbertError` lists texts whose entities do not fit in a window."""
         targets = [self.target(item) for item in items]
         return self._examples([item.content for item in items], targets, tokenizer, max_length)
 
@@ -195,7 +197,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """A text that is no `MarkedText` has the markers of the training set in it."""
+        """Encode contents; a content other than `MarkedText` contains the markers of the training set."""
         texts, problems = [], {}
         for number, content in enumerate(contents):
             try:
@@ -206,12 +208,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
             raise UnreadableContents(problems)
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
-    def _facts(self) -> dict[str, Any]:
-        """The markers that are read around entities, and the relation that is none."""
-        return {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
-
     def find_markers(self, content: Content) -> MarkedText:
-        """Read a text with the markers of the training set in it."""
+        """Find the markers of the training set in a text."""
         return find_markers(text_in(content), self.reading.format.markers)
 
     def _examples(
@@ -233,15 +231,15 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return examples
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return logits (texts, classes), whatever the head reads."""
+        """Return logits (texts, classes) from the logits of the head."""
         return self.comparing.outputs(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, summed over the texts."""
+        """Return the cross-entropy summed over the texts."""
         return functional.cross_entropy(self.class_logits(logits, batch), self.targets(batch), reduction="sum")
 
     def metric(self) -> Metric:
-        """Micro and macro F1 and accuracy."""
+        """Return the metric of micro F1, macro F1 and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
         return LabelScores(self.classes, self.nothing)
@@ -252,23 +250,19 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         metric.update(self.class_logits(logits, batch).argmax(dim=-1), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Relation]:
-        """The relation of each text, and the probabilities of all."""
+        """Return the relation of each text, and all probabilities."""
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
         return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
 
 
 class StartsRelationsTask(RelationsTask):
-    """The same from the states of the two markers before the entities.
+    """Relation classification on the states of the two markers before the entities.
 
-    A linear layer on both states, one beside the other, is the sum of one for either. So a head on tokens with two
-    outputs for each class does it, the first half read at the head and the second at the tail.
+    A linear layer on the concatenated states is a sum of two linear layers. A token head with two outputs per class
+    computes both: the first half is read at the head, the second half at the tail.
     """
 
     head = "tokens"
     at_starts = True
     comparing = Comparing(class_logits_at_starts)
     teaching = StartsTeaching()
-
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The same without a `problem_type`: the head is none of `transformers`' for classes."""
-        return self._facts()

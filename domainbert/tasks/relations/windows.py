@@ -1,4 +1,4 @@
-"""The one window in which a text is read: both entities are in it, with their markers."""
+"""Selection of the single window of a text, which contains both entities with their markers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from domainbert.tasks.relations.reading import Reading
 from domainbert.tokenization.align import AlignedText
 
 AT_CLS = -1
-"""Place at which the head reads the special token before the text."""
+"""Position of the special token before the text."""
 
 
 class Places(NamedTuple):
-    """Pieces of a text: the first and the one after the last that have to be read, and those that begin with the
-    markers before the head and before the tail."""
+    """Piece indices: the range `first` to `end` (exclusive) that the window must contain, and the pieces in which the
+    markers before head and tail begin."""
 
     first: int
     end: int
@@ -31,9 +31,9 @@ class Places(NamedTuple):
 
 
 def places_of(text: MarkedText, reading: Reading, words: AlignedText, entries: Sequence[int]) -> Places:
-    """Places of the entities of a text among its pieces; `entries` are the ids of markers that are entries.
+    """Locate the entities of a text among its pieces; `entries` are the ids of added markers.
 
-    A marker that is none begins in the first piece of its word, and so does the space before it.
+    A marker that is plain text, and the space before it, begin in the first piece of its word.
     """
     _, begins = reading.written(text)
     word_begins = [begin for begin, _ in words.word_offsets]
@@ -41,15 +41,14 @@ def places_of(text: MarkedText, reading: Reading, words: AlignedText, entries: S
     last = max(begin + len(marker) for begin, marker in zip(begins, reading.markers, strict=True))
     following = bisect_left(word_begins, last)
     end = words.first_piece[following] if following < len(word_begins) else len(words.input_ids)
-    starts = [words.input_ids.index(entries[one], firsts[one]) if entries else firsts[one] for one in (0, 2)]
+    starts = [words.input_ids.index(entries[k], firsts[k]) if entries else firsts[k] for k in (0, 2)]
     return Places(min(firsts), end, *starts)
 
 
 def centred(word_starts: Sequence[int], num_pieces: int, room: int, first: int, end: int) -> tuple[int, int]:
-    """The pieces (start, stop) of a text that are read, at most `room`: those from `first` to `end` (exclusive) and as
-    many before as behind them, if there are so many.
+    """Return a window (start, stop) of at most `room` pieces with `first` to `end` (exclusive) in its centre.
 
-    It begins at a word, of which `first` is one; the starts of words ascend from 0. `end - first` is at most `room`.
+    The window starts at a word. `word_starts` ascend from 0 and include `first`; `end - first` is at most `room`.
     """
     if num_pieces <= room:
         return 0, num_pieces
@@ -61,11 +60,11 @@ def centred(word_starts: Sequence[int], num_pieces: int, room: int, first: int, 
 def relation_example(
     words: AlignedText, places: Places, target: ArrayLike, at_starts: bool, max_length: int
 ) -> Example:
-    """A text as an example, read at the special token before it; or, with `at_starts`, at the two markers that begin
-    entities, which decide its output together.
+    """Return an example that is read at the special token before the text, or with `at_starts` at the markers before
+    both entities.
 
-    A window has at most `max_length` tokens, special ones included. `target` is that of its outputs in the loss.
-    `DomainbertError` if both entities do not fit into a window.
+    The window has at most `max_length` tokens, including special tokens. `target` is the target of each position.
+    `DomainbertError` if both entities do not fit in a window.
     """
     room = room_for_text(max_length, words.extra)
     if places.end - places.first > room:
@@ -74,7 +73,7 @@ def relation_example(
             f"{room}, as max_length is {max_length}"
         )
     start, stop = centred(words.first_piece, len(words.input_ids), room, places.first, places.end)
-    read = [places.head - start, places.tail - start] if at_starts else [AT_CLS]
-    targets = np.repeat(np.asarray(target)[np.newaxis], len(read), axis=0)
-    ids, positions = (np.asarray(one, dtype=np.int64) for one in (words.input_ids[start:stop], read))
-    return Example((Window(ids, positions, np.zeros(len(read), dtype=np.int64), targets, words.extra),), 1)
+    positions = np.asarray([places.head - start, places.tail - start] if at_starts else [AT_CLS], dtype=np.int64)
+    targets = np.repeat(np.asarray(target)[np.newaxis], len(positions), axis=0)
+    ids = np.asarray(words.input_ids[start:stop], dtype=np.int64)
+    return Example((Window(ids, positions, np.zeros_like(positions), targets, words.extra),), 1)

@@ -1,1 +1,1 @@
-"""A label for each word."""
+"""Token classification: one label per word."""

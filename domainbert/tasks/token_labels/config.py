@@ -1,4 +1,4 @@
-"""Labels of words, as the YAML names them. Free of torch."""
+"""Settings of token classification. Free of torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNTAGGED = "O"
 
 
 class TokenLabelsRecognising(Recognising["TokenLabels"]):
-    """Files with any tags; preferred to entities where no tag begins an entity (EBM-NLP)."""
+    """Files with any tags; preferred to entities if no tag begins an entity (EBM-NLP)."""
 
     many_targets = True
 
@@ -34,20 +34,20 @@ class TokenLabelsRecognising(Recognising["TokenLabels"]):
         from domainbert.labelled.file_sample import tagged_sample
         from domainbert.tasks.recognition import Recognised
 
-        found = tagged_sample(sample)
-        labels = set(found.tags) if found else set()
-        if found is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(found.tags):
+        tagged = tagged_sample(sample)
+        labels = set(tagged.tags) if tagged else set()
+        if tagged is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(tagged.tags):
             return None
         begins = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
         outside = _UNTAGGED if _UNTAGGED in labels else None
-        reason = f"{len(labels)} labels of words {found.reason}" + ("" if begins else ", none of which has B-")
-        task = kind(format=TaggedFormat(**found.columns), outside=outside)
+        reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins else ", none with B-")
+        task = kind(format=TaggedFormat(**tagged.columns), outside=outside)
         return Recognised(task, reason, specificity=1 if begins else 3)
 
 
 @dataclass(frozen=True)
 class TokenLabels(TaskConfig):
-    """A label for each word, scored word by word: a prefix such as I- has no meaning, and no entities are made.
+    """Token classification: a label per word, scored by word; a prefix such as I- has no meaning.
 
     >>> from domainbert import TokenLabels
     >>> TokenLabels().name, TokenLabels().headline.name
@@ -64,19 +64,19 @@ class TokenLabels(TaskConfig):
     """Columns of the labelled files."""
 
     outside: str | None = "O"
-    """The label that means nothing, and is left out of F1. null where every label counts, as parts of speech do."""
+    """Negative label, which F1 excludes. null if all labels are scored, such as parts of speech."""
 
     head: Literal["linear", "crf"] = "linear"
-    """`crf` puts a CRF on the linear head, which weighs each label with its neighbours; `transformers` loads the folder
-    without it."""
+    """`crf` adds a CRF to the linear head, which scores pairs of adjacent labels; `transformers` loads the folder
+    without the CRF."""
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """`DomainbertError` if no word of training has the label `outside`."""
+        """Raise `DomainbertError` if no training word has the label `outside`."""
         if self.outside is not None and self.outside not in labels:
-            some = ", ".join(sorted(labels))
+            names = ", ".join(sorted(labels))
             raise DomainbertError(
-                f"outside: no word has the label {self.outside!r}; expected one of {some}, or null if every label "
+                f"outside: no word has the label {self.outside!r}; expected one of {names}, or null if every label "
                 "counts"
             )
 

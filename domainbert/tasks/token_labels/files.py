@@ -1,4 +1,4 @@
-"""Sentences with a label for each word in CoNLL or JSONL. Free of torch."""
+"""Reader of sentences with a label per word in CoNLL or JSONL. Free of torch."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from domainbert.tasks.token_labels.config import TokenLabels
 
 @dataclass(frozen=True)
 class TokenLabelFile(TaggedFile[TaggedSentence]):
-    """Contents of a file of labelled words, and how it was read."""
+    """A file of labelled words."""
 
     @property
     def summary(self) -> str:
-        """A line with sizes, layout, and the words of each label."""
+        """Return a line with sizes, layout, and the number of words per label."""
         counts = label_counts(self.items)
         return f"{self.path}: {self.sizes}; {len(counts)} labels ({in_words(counts)})"
 
 
 def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
-    """See `TaskConfig.read`.
+    """Read a file for `TaskConfig.read`.
 
     Raises:
-        DomainbertError: a file whose kind cannot be told, or that `read_columns` or `read_lists` refuses; no sentence;
-            a label with white space around it or invisible characters in it, or at a line that begins a document.
+        DomainbertError: unknown format; errors of `read_columns` or `read_lists`; no sentence; a label with surrounding
+            white space or invisible characters, or in a line that begins a document.
     """
     format = config.format
     kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
@@ -69,8 +69,8 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
 
 
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
-    """The `-DOCSTART-` lines are no words, so that a label there would be lost."""
-    known = {label for row in table.rows for label in row.tags} - {outside}
+    """Check that `-DOCSTART-` lines, which are not words, have no label that would be lost."""
+    labels = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks if outside is not None else ():
-        if mark.tag in known:
+        if mark.tag in labels:
             problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; expected {outside}")

@@ -1,4 +1,4 @@
-"""A label a word: a linear head on the first piece of each word, or a CRF; long sentences are read in windows."""
+"""Token classification: a linear or CRF head on the first piece of each word."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelledWord:
-    """A word: characters `start` to `end` (exclusive), which are `text`; its label, and the probability of that."""
+    """A word: characters `start` to `end` (exclusive), the substring `text`, its label, and the label's probability."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class LabelledWord:
 
 
 class WordLabeller(Predictor[list[LabelledWord]]):
-    """Gives words a label: the pre-tokens of raw text, or lists of words as if single spaces stood between them."""
+    """Predictor of labels for the pre-tokens of raw text, or for lists of words, which are joined by single spaces."""
 
     kind = "a token classifier with the labels"
 
@@ -73,27 +73,28 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         return {"words": [asdict(word) for word in prediction]}
 
     def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
-        """The label of each word."""
-        return [one.tags for one in self.tag_words(sentences)]
+        """Return the label of each word."""
+        return [tagged.tags for tagged in self.tag_words(sentences)]
 
     def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
-        """The label of each word, and its probability."""
+        """Return the label of each word, and its probability."""
         return self._label(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        found = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
-        return [found.get(number, TaggedWords([], [])) for number in range(len(aligned))]
+        decoded = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
+        return [decoded.get(number, TaggedWords([], [])) for number in range(len(aligned))]
 
 
 class WordScoring(TaggedScoring, MeaningfulScoring):
-    """Sentences with a label for each word as a test set; intervals are drawn by document."""
+    """Scoring of labels of words; the bootstrap resamples documents."""
 
     config: TokenLabels
     setting = "outside"
 
     @property
+    @override
     def num_gold(self) -> int:
-        """The words whose label means something."""
+        """Return the number of words with a label other than the negative label."""
         return sum(count for label, count in label_counts(self.test.items).items() if label != self.nothing)
 
     @property
@@ -103,41 +104,41 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
 
     @override
     def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
-        """Words beside each other that are alike in gold and prediction have one mark."""
+        """Return the errors of a sentence; adjacent words with equal gold and predicted labels share a mark."""
         text, places = joined_words(item.words)
-        gold, found, doubts = [], [], []
+        gold_marks, marks, severities = [], [], []
         words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
-        for (wanted, said), same in groupby(words, key=itemgetter(0, 1)):
-            _, _, stretches, scores = zip(*same, strict=True)
-            kind, score = kind_of_label(wanted, said, self.nothing), max(scores)
+        for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
+            _, _, stretches, scores = zip(*group, strict=True)
+            kind, score = kind_of_label(gold, predicted, self.nothing), max(scores)
             place = stretches[0][0], stretches[-1][1]
-            gold += [Mark(wanted, *place, kind=kind)] if wanted != self.nothing else []
-            found += [Mark(said, *place, score, kind)] if said != self.nothing else []
-            doubts += [score] if wanted != said else []
-        return Mistake(text, gold, found, max(doubts)) if doubts else None
+            gold_marks += [Mark(gold, *place, kind=kind)] if gold != self.nothing else []
+            marks += [Mark(predicted, *place, score, kind)] if predicted != self.nothing else []
+            severities += [score] if gold != predicted else []
+        return Mistake(text, gold_marks, marks, max(severities)) if severities else None
 
+    @override
     def confused(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[Pair]:
-        """The labels of all words."""
         return zip(item.tags, prediction.tags, strict=True)
 
+    @override
     def confidences(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[tuple[float, bool]]:
-        """All words."""
         return zip(prediction.scores, map(eq, item.tags, prediction.tags), strict=True)
 
     @override
     def labels_of(self, predictions: Sequence[TaggedWords]) -> Iterable[str]:
-        return chain.from_iterable(one.tags for one in predictions)
+        return chain.from_iterable(prediction.tags for prediction in predictions)
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
-        """A row for each sentence."""
+        """Return counts with a row per sentence."""
         pairs = zip(self.test.items, predictions, strict=True)
-        counts = [count_classes(item.tags, one.tags, self.classes).sum(axis=0) for item, one in pairs]
+        counts = [count_classes(item.tags, tagged.tags, self.classes).sum(axis=0) for item, tagged in pairs]
         return meaningful(np.stack(counts), self.classes, self.nothing)
 
 
 class WordFitting(Fitting["TokenLabelsTask"]):
-    """Warns about a model that is no better than one that always gives the same label."""
+    """Warns about a model that is no better than the majority label."""
 
     @override
     def warnings(
@@ -146,11 +147,11 @@ class WordFitting(Fitting["TokenLabelsTask"]):
         counts = Counter(label for item in items for label in item.labels)
         label, count = counts.most_common(1)[0]
         share = count / sum(counts.values())
-        always = 0.0 if label == task.nothing else 2 * share / (1 + share) / len(counts.keys() - {task.nothing})
-        if share == 1 or scores["macro_f1"] > always:
+        baseline = 0.0 if label == task.nothing else 2 * share / (1 + share) / len(counts.keys() - {task.nothing})
+        if share == 1 or scores["macro_f1"] > baseline:
             return []
-        found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
-        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+        achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
+        return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
 
 
 class WordExplaining(Explaining["TokenLabelsTask"]):
@@ -164,12 +165,14 @@ class WordExplaining(Explaining["TokenLabelsTask"]):
         def strength(word: int, logits: Tensor) -> Tensor:
             return log_probability(field, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
 
-        named = enumerate(task.labels[label] for label in ids.tolist())
-        return [Claim(label, partial(strength, word), (word, word + 1)) for word, label in named]
+        return [
+            Claim(task.labels[label], partial(strength, word), (word, word + 1))
+            for word, label in enumerate(ids.tolist())
+        ]
 
 
 class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
-    """Gives each word one of `labels`, of which `outside` means nothing."""
+    """Token classification with a linear head."""
 
     head = "tokens"
     counted = "num_targets"
@@ -187,7 +190,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     @classmethod
     def of_training(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
-        """The labels of a training set, and the head that is asked for; `DomainbertError` if none is `outside`."""
+        """Create the task with the labels of a training set; `DomainbertError` if no label is `outside`."""
         labels = label_set(train.items)
         config.check_labels(labels)
         return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
@@ -199,7 +202,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         return kind(labels, nothing_of_folder(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The label that means nothing, by which test sets are scored."""
+        """Return the negative label, which test scores depend on."""
         return nothing_fact(self.nothing)
 
     @override
@@ -213,7 +216,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Examples of contents; `word_splitting` splits a text into words."""
+        """Encode contents; `word_splitting` defines the words of a text."""
         return _encoded(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
 
     @override
@@ -221,7 +224,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
-        """Mean F1 of the labels that mean something, micro F1 and accuracy."""
+        """Return the metric of macro F1 and micro F1 without the negative label, and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
         return LabelScores(self.labels, self.nothing)
@@ -234,13 +237,13 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
-        """The label of each word, and its probability."""
+        """Return the label of each word, and its probability."""
         decoded = decode_words(logits, batch, self.crf)
         return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
 
 
 class CrfTokenLabelsTask(TokenLabelsTask):
-    """The same with a CRF over the words, in which any label may follow any other."""
+    """Token classification with a CRF head, in which any label may follow any other."""
 
     head = "crf"
     comparing = None
@@ -253,7 +256,7 @@ class CrfTokenLabelsTask(TokenLabelsTask):
 def _encoded(
     aligned: Sequence[AlignedWords], labels: Sequence[Sequence[int]] | None, num_labels: int, max_length: int
 ) -> list[Example]:
-    """Sentences as examples; the pre-tokens of a word all learn its label."""
-    same = np.arange(num_labels)
-    of_sentence = labels if labels is not None else [None] * len(aligned)
-    return [word_example(words, ids, same, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
+    """Encode sentences; all pre-tokens of a word have its label as target."""
+    same_label = np.arange(num_labels)
+    targets = labels if labels is not None else [None] * len(aligned)
+    return [word_example(words, ids, same_label, max_length) for words, ids in zip(aligned, targets, strict=True)]
