@@ -97,8 +97,9 @@ def test_a_notebook_is_written_for_a_reader(name: str) -> None:
 
 
 def test_errors_are_looked_at(runs, kernel: Path) -> None:
-    parameters = f"RUN = DEMO = Path({str(runs / 'ner')!r})"
-    variables = ["f1", "ece", "by_kind", "by_label", "per_type", "labels"]
+    pytest.importorskip("captum")
+    parameters = f"RUN = DEMO = Path({str(runs / 'ner')!r})\nMODEL = Path({str(runs / 'ner-pretrained')!r})"
+    variables = ["f1", "ece", "by_kind", "by_label", "per_type", "labels", "wrong"]
     book = Executed("04-error-analysis", parameters, variables, kernel)
     metrics, said = read(runs / "ner/metrics.json"), book.variables
     systems = metrics["systems"]
@@ -113,16 +114,23 @@ def test_errors_are_looked_at(runs, kernel: Path) -> None:
     assert said["by_label"]["outcome"] == sum("outcome" in one["labels"] for one in mistakes)
     mark = (mistakes[0]["gold"] or mistakes[0]["predicted"])[0]
     assert f"{mistakes[0]['text'][mark['start'] : mark['end']]} ({mark['label']})" in book.printed("mistakes")
+    assert said["wrong"] == next(one for one in mistakes if one["predicted"])
+    mark = said["wrong"]["predicted"][0]
+    assert f"{said['wrong']['text'][mark['start'] : mark['end']]} ({mark['label']}):\n" in book.printed("words")
     assert book.pictures() == {"forest", "kinds", "confusion", "reliability"}
     assert not (runs.root.parent / "runs").exists(), "the demo was not run"
 
 
 @pytest.mark.slow
 def test_the_quickstart_says_what_its_files_hold(kernel: Path, tmp_path: Path) -> None:
+    import lightning
+
+    from domainbert import Pretraining, PretrainingData
+
     out = tmp_path / "out"
     out.mkdir()
     parameters = f"OUT = Path({str(out)!r})\nDOCUMENTS, SENTENCES, VOCAB_SIZE, STEPS, EPOCHS = 300, 100, 1024, 30, 3"
-    book = Executed("01-quickstart", parameters, ["f1", "gain", "low", "high", "text", "pretraining"], kernel)
+    book = Executed("01-quickstart", parameters, ["f1", "gain", "low", "high", "text", "validation"], kernel)
     metrics, said = read(out / "run/result/metrics.json"), book.variables
     assert said["f1"] == {name: one["f1"] for name, one in metrics["systems"].items()}
     (pair,) = metrics["paired"]
@@ -131,7 +139,11 @@ def test_the_quickstart_says_what_its_files_hold(kernel: Path, tmp_path: Path) -
     assert book.printed("again").count("skipped (done)") == 4 and "run   tagger (never run)" in book.printed("dry-run")
     assert "4 of 4 stages done" in book.printed("next")
     assert said["text"] == json.loads((out / "sample/corpus.jsonl").open(encoding="utf-8").readline())["text"]
-    assert said["pretraining"]["num_steps"] == 30
+    module, data = Pretraining.from_pretrained(out / "pretrained"), PretrainingData(out / "prepared", batch_size=16)
+    trainer = lightning.Trainer(logger=False, enable_progress_bar=False)
+    (validation,) = trainer.validate(module, data, verbose=False)
+    assert said["validation"] == pytest.approx(validation)
+    assert f"{validation['validation/loss']:.2f}\n" in book.printed("loss")
 
 
 @pytest.mark.slow
@@ -164,7 +176,7 @@ def test_a_student_is_compared_with_its_teacher(kernel: Path, tmp_path: Path) ->
     out.mkdir()
     sizes = "DOCUMENTS, SENTENCES, VOCAB_SIZE, STEPS, EPOCHS, UNLABELLED = 500, 300, 1024, 150, 10, 100"
     book = Executed("03-distillation", f"OUT = Path({str(out)!r})\n{sizes}", ["kept", "speedup", "lost"], kernel)
-    metrics, said = read(out / "run/result/metrics.json"), book.variables
+    metrics, said = read(out / "result/metrics.json"), book.variables
     scores = {name: one["f1"] for name, one in metrics["systems"].items()}
     assert said["kept"] == {name: score / scores["teacher"] for name, score in scores.items()}
     costs = {name: one["cost"] for name, one in metrics["systems"].items()}

@@ -364,7 +364,7 @@ PYTHON = [*((str(block), block.text) for block in of("python")), *cells()]
 
 
 def test_there_are_cells():
-    assert len(cells()) == 39
+    assert len(cells()) == 44
 
 
 @pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
