@@ -31,6 +31,7 @@ STAGES = {
     "pkd": ["distill-task"],
     "roberta": FROM_SCRATCH,
     "tinybert": ["prepare", "distill", "distill-task", "distill-task"],
+    "transformers-tagger": ["finetune", "distill-task", "evaluate"],
     "xlm-r": FROM_SCRATCH,
     "xlm-t": ["prepare", "pretrain", "finetune"],
     "xtremedistil": ["finetune", *["distill-task"] * 3],
@@ -42,6 +43,7 @@ USED = {
     "minilm-v2": {"Relations"},
     "pkd": {"HardTargets", "SoftTargets", "PatientCLS"},
     "tinybert": {"AttentionMSE", "HiddenMSE", "SoftTargets"},
+    "transformers-tagger": {"SoftTargets", "HardTargets"},
     "xtremedistil": {"HiddenMSE", "LogitMSE", "HardTargets"},
 }
 
