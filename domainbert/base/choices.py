@@ -17,12 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import ModuleType
+from typing import Any, TypeVar, get_type_hints
 
 from domainbert.base.errors import DomainbertError
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _allowed: tuple[str, ...] = ()
+Base = TypeVar("Base")
 
 
 def allow_imports(names: str | None) -> None:
@@ -166,6 +168,26 @@ def find_choice(base: type, name: str) -> type | None:
     if cls is not None and name in (cls.__name__, class_path(cls)):
         return cls
     return _import_class(base, name) if is_allowed(name) else None
+
+
+def beside(cls: type, module: str, owner: str) -> ModuleType:
+    """Import a module in the folder of a class; `DomainbertError` if the folder of the `owner` has no such module."""
+    name = ".".join(filter(None, (cls.__module__.rpartition(".")[0], module)))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise DomainbertError(f"{cls.__name__}: no module {name}; expected one in the folder of the {owner}") from error
+
+
+def class_beside(cls: type, module: ModuleType, suffix: str, base: type[Base]) -> type[Base]:
+    """Return the class in `module` with the name of `cls` and a suffix; `DomainbertError` if no subclass of `base`."""
+    name = f"{cls.__name__}{suffix}"
+    implementation = getattr(module, name, None)
+    if not isinstance(implementation, type) or not issubclass(implementation, base):
+        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {class_path(base)}")
+    return implementation
 
 
 def _import_class(base: type, name: str) -> type:

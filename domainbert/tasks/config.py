@@ -7,15 +7,13 @@ the task's. One in a user package is known once its `config.py` has been importe
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, ClassVar
 
-from domainbert.base.choices import choices_of, concrete_subclasses
+from domainbert.base.choices import beside, choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
@@ -73,7 +71,7 @@ class TaskConfig(ABC):
         Args:
             path: of the file; a `LabelledFile` where the `format` of the task has a key `by`.
         """
-        found: Labelled[Any] = beside(type(self), "files").read(self, path)
+        found: Labelled[Any] = beside(type(self), "files", "task").read(self, path)
         return found
 
     def check_window(self, max_length: int) -> None:
@@ -124,17 +122,6 @@ def folder_name(kind: type) -> str:
     return name
 
 
-def beside(kind: type[TaskConfig], module: str) -> ModuleType:
-    """A module in the folder of a task; `DomainbertError` if a task of a user package has none of this name."""
-    name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise DomainbertError(f"{kind.__name__}: no module {name}; expected one in the folder of the task") from error
-
-
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     """Return the writer of the predictions of a task: of JSONL, or of the `WRITERS` in the task's `writers.py`, if any.
 
@@ -142,7 +129,7 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
     if format not in writers and find_spec(f"{_kinds()[task].__module__.rpartition('.')[0]}.writers"):
-        writers |= beside(_kinds()[task], "writers").WRITERS
+        writers |= beside(_kinds()[task], "writers", "task").WRITERS
     if format not in writers:
         raise DomainbertError(f"output_format: {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}")
     return writers[format]

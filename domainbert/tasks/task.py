@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
+from domainbert.base.choices import beside, class_beside
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.encoders.head_config import HeadConfig
@@ -19,7 +20,7 @@ from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Fitting, Inputs, Scaling, Showing, Teaching
-from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
+from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -43,6 +44,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
+        outputs: names of the head's outputs, if they are no labels of the training set.
         head_config: configuration of the head of models that are trained; a model folder has its own.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         predictor: what predicts with a finished model.
@@ -54,6 +56,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     head: ClassVar[str]
     counted: ClassVar[Literal["num_targets", "num_examples"]]
+    outputs: ClassVar[Sequence[str]] = ()
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
     comparing: ClassVar[Comparing | None] = None
@@ -77,8 +80,8 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
-        """The task with the labels of a training set; `DomainbertError` if it has none."""
-        labels = label_set(train.items)
+        """Return the task with `outputs`, or the labels of a training set; `DomainbertError` if there are none."""
+        labels = cls.outputs or label_set(train.items)
         if not labels:
             raise DomainbertError(f"{train.path}: no labels; expected at least one")
         return cls(labels)
@@ -142,12 +145,8 @@ def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | N
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
-    """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it."""
-    name, module = f"{kind.__name__}Task", beside(kind, "task")
-    found = getattr(module, name, None)
-    if not isinstance(found, type) or not issubclass(found, Task):
-        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {Task.__module__}.Task")
-    return found
+    """Return the task of a configuration: `GradeTask` in `task.py` for `Grade`, in the same folder."""
+    return class_beside(kind, beside(kind, "task", "task"), "Task", Task)
 
 
 def read_task(

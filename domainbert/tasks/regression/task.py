@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
@@ -171,6 +170,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         mean, deviation: the numbers that an output of 0, and of 1 beside it, stand for; 0 and 1 of a model folder.
     """
 
+    outputs = (OUTPUT,)
     scoring = RegressionScoring
     comparing = Comparing(mean_over_windows, squared_difference)
     explaining = NumberExplaining()
@@ -183,10 +183,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     @classmethod
     @override
-    def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
         """`DomainbertError` if the numbers of the training set do not differ."""
-        task = cls([OUTPUT])
-        task.pair_key, task.head_config = config.format.text_pair_key, HeadConfig(cls.head, pooling=config.pooling)
+        task = super().of_training(config, train)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
         if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
