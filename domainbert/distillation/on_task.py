@@ -52,7 +52,9 @@ class TransferData(LabelledData):
     >>> TransferData(Ner(), "train.conll", unlabelled=["Prices rose."]).unlabelled_batch_size
     64
 
-    Args, keyword only, in addition to `LabelledData`:
+    The other arguments are those of `LabelledData`.
+
+    Args:
         unlabelled: text of the domain, cut into sentences; or the contents themselves.
         max_unlabelled: sentences of it that are taken, drawn at random; None takes all.
         unlabelled_batch_size: unlabelled sentences of an optimizer step.

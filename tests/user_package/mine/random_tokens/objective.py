@@ -25,6 +25,9 @@ class RandomTokensObjective(Objective[RandomTokens]):
         masking = MaskingConfig(config.rate, mask_share=0.0, random_share=1.0)
         self.masker = Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
+    def for_validation(self) -> "RandomTokensObjective":
+        return RandomTokensObjective(RandomTokens(), self.tokenizer)
+
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         original = rows.packed.input_ids
         replaced = self.masker.mask(original, rows.starts_word, key).input_ids
