@@ -18,13 +18,12 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from domainbert.base.errors import DomainbertError
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _allowed: tuple[str, ...] = ()
-Base = TypeVar("Base")
 
 
 def allow_imports(names: str | None) -> None:
@@ -181,12 +180,16 @@ def beside(cls: type, module: str, owner: str) -> ModuleType:
         raise DomainbertError(f"{cls.__name__}: no module {name}; expected one in the folder of the {owner}") from error
 
 
-def class_beside(cls: type, module: ModuleType, suffix: str, base: type[Base]) -> type[Base]:
-    """Return the class in `module` with the name of `cls` and a suffix; `DomainbertError` if no subclass of `base`."""
+def class_beside(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
+    """Return the class in `module` with the name of `cls` and a suffix.
+
+    Raises:
+        DomainbertError: there is none, or it does not inherit the class with the path `base`.
+    """
     name = f"{cls.__name__}{suffix}"
     implementation = getattr(module, name, None)
-    if not isinstance(implementation, type) or not issubclass(implementation, base):
-        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {class_path(base)}")
+    if not isinstance(implementation, type) or base not in map(class_path, implementation.__mro__):
+        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {base}")
     return implementation
 
 

@@ -52,7 +52,7 @@ class TransferData(LabelledData):
     >>> TransferData(Ner(), "train.conll", unlabelled=["Prices rose."]).unlabelled_batch_size
     64
 
-    The other arguments are those of `LabelledData`.
+    Also accepts the arguments of `LabelledData`.
 
     Args:
         unlabelled: text of the domain, cut into sentences; or the contents themselves.
@@ -205,7 +205,7 @@ class TaskDistillation(Distilling, FineTuning):
         return student_config(self.student, teachers.predictors[0].config)
 
     def start(self, task: Task[Any, Any]) -> Start:
-        """See `FineTuning.start`; the student of the first teacher if no model is given."""
+        """Return the student at the start: `model`, or a student of the first teacher if `model` is None."""
         teachers = self.ensemble(task)
         names = tuple(map(model_name, teachers.paths))
         if self.own_model is not None:
@@ -219,7 +219,7 @@ class TaskDistillation(Distilling, FineTuning):
         return Start(model, config, tokenizer, names)
 
     def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
-        """See `FineTuning.begin`; `DomainbertError` where the losses cannot compare student and teachers."""
+        """Set the student to train; `DomainbertError` if the losses cannot compare student and teachers."""
         if max_length > start.config.max_length:
             found = f"the student has positions for {start.config.max_length} tokens"
             raise DomainbertError(f"max_length: {max_length}; {found}")
@@ -230,7 +230,7 @@ class TaskDistillation(Distilling, FineTuning):
         self.compare(weighted)
 
     def compare(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """See `Distilling.learn_from`; the task's `teaching` says how outputs are compared."""
+        """Set losses and teachers; the `teaching` of the task compares the outputs."""
         self.learn_from(teachers, losses, self.unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):

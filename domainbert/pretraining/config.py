@@ -104,7 +104,7 @@ class ObjectiveConfig(ABC):
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
         """Build the objective for the corpus's tokenizer: `MaskedLMObjective` in `objective.py` for `MaskedLM`, in the
         same folder."""
-        from domainbert.pretraining.objective import Objective
-
         module = beside(type(self), "objective", "objective")
-        return class_beside(type(self), module, "Objective", Objective)(self, tokenizer)
+        base = f"{__package__}.objective.Objective"
+        objective: Objective[Any] = class_beside(type(self), module, "Objective", base)(self, tokenizer)
+        return objective

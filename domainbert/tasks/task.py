@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from domainbert.base.choices import beside, class_beside
+from domainbert.base.choices import beside, class_beside, class_path
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.encoders.head_config import HeadConfig
@@ -146,7 +146,8 @@ def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | N
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     """Return the task of a configuration: `GradeTask` in `task.py` for `Grade`, in the same folder."""
-    return class_beside(kind, beside(kind, "task", "task"), "Task", Task)
+    task: type[Task[Any, Any]] = class_beside(kind, beside(kind, "task", "task"), "Task", class_path(Task))
+    return task
 
 
 def read_task(
