@@ -152,7 +152,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 77, "sh": 74, "python": 22, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
+        "yaml": 77, "sh": 77, "python": 31, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
         "tsv": 1, "text": 8,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (29, 26, 56)
@@ -379,6 +379,32 @@ def test_python_names_what_there_is(text):
         if isinstance(call.func, ast.Name) and call.func.id in stages:
             taken = inspect.signature(stages[call.func.id]).parameters
             assert {keyword.arg for keyword in call.keywords} <= set(taken)
+
+
+FILE = re.compile(r"# (mine/[\w/]+\.py)\n")
+
+
+def test_examples_of_packages_are_the_files_that_other_tests_run():
+    """Each guide shows the files of one example, at most 60 lines of code beside at most 60 lines of text."""
+    shown = {}
+    for block in of("python"):
+        if file := FILE.match(block.text):
+            source = (ROOT / "tests/user_package" / file[1]).read_text(encoding="utf-8")
+            assert block.text.removeprefix(file[0]) == source, block
+            shown.setdefault(block.page, []).append(source)
+    assert [(page.name, len(sources)) for page, sources in shown.items()] == [
+        ("add-a-family.md", 2),
+        ("add-a-task.md", 2),
+        ("add-an-objective.md", 2),
+    ]
+    for page, sources in shown.items():
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        assert lines_of("".join(sources)) <= 60 and lines_of(text) <= 60, page
+
+
+def lines_of(text: str) -> int:
+    """Number of lines that are not empty."""
+    return sum(bool(line.strip()) for line in text.splitlines())
 
 
 def test_predictions_of_pages_are_made(runs, tmp_path, monkeypatch):

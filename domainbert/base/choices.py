@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
 from domainbert.base.errors import DomainbertError
@@ -166,6 +167,30 @@ def find_choice(base: type, name: str) -> type | None:
     if cls is not None and name in (cls.__name__, class_path(cls)):
         return cls
     return _import_class(base, name) if is_allowed(name) else None
+
+
+def beside(cls: type, module: str, owner: str) -> ModuleType:
+    """Import a module in the folder of a class; `DomainbertError` if the folder of the `owner` has no such module."""
+    name = ".".join(filter(None, (cls.__module__.rpartition(".")[0], module)))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise DomainbertError(f"{cls.__name__}: no module {name}; expected one in the folder of the {owner}") from error
+
+
+def class_beside(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
+    """Return the class in `module` with the name of `cls` and a suffix.
+
+    Raises:
+        DomainbertError: there is none, or it does not inherit the class with the path `base`.
+    """
+    name = f"{cls.__name__}{suffix}"
+    implementation = getattr(module, name, None)
+    if not isinstance(implementation, type) or base not in map(class_path, implementation.__mro__):
+        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {base}")
+    return implementation
 
 
 def _import_class(base: type, name: str) -> type:

@@ -119,8 +119,7 @@ class Distillation(Distilling, RowsModule):
         return [folder.path for folder in self.folders]
 
     def objective_of(self, corpus: PreparedCorpus) -> Any:
-        """Return the objective for a corpus; raise `DomainbertError` if its vocabulary is not the vocabulary of a
-        teacher."""
+        """Return the masked-LM objective; `DomainbertError` if the corpus has another vocabulary than a teacher."""
         for folder in self.folders:
             if folder.tokenizer().fingerprint != corpus.tokenizer_fingerprint:
                 names = ", ".join(type(loss).__name__ for loss in self.loss_configs)

@@ -52,7 +52,9 @@ class TransferData(LabelledData):
     >>> TransferData(Ner(), "train.conll", unlabelled=["Prices rose."]).unlabelled_batch_size
     64
 
-    Args, keyword only, in addition to `LabelledData`:
+    Also accepts the arguments of `LabelledData`.
+
+    Args:
         unlabelled: corpus of the domain, which is split into sentences; or the texts themselves.
         max_unlabelled: largest number of sentences to draw from the corpus at random; None takes all.
         unlabelled_batch_size: unlabelled sentences per optimizer step.
@@ -204,7 +206,7 @@ class TaskDistillation(Distilling, FineTuning):
         return student_config(self.student, teachers.predictors[0].config)
 
     def start(self, task: Task[Any, Any]) -> Start:
-        """Load or derive the student; see `FineTuning.start`."""
+        """Return the student at the start: `model`, or a student of the first teacher if `model` is None."""
         teachers = self.ensemble(task)
         names = tuple(map(model_name, teachers.paths))
         if self.own_model is not None:
@@ -218,8 +220,7 @@ class TaskDistillation(Distilling, FineTuning):
         return Start(model, config, tokenizer, names)
 
     def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
-        """Set up the student, see `FineTuning.begin`; raise `DomainbertError` if the losses cannot compare the
-        models."""
+        """Set the student to train; `DomainbertError` if the losses cannot compare student and teachers."""
         if max_length > start.config.max_length:
             raise DomainbertError(above_positions(max_length, start.config.max_length, "the student"))
         super().begin(start, task, max_length)
@@ -229,8 +230,7 @@ class TaskDistillation(Distilling, FineTuning):
         self.compare(weighted)
 
     def compare(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set the losses, see `Distilling.learn_from`; the task's `teaching` defines how `SoftTargets` compares
-        outputs."""
+        """Set losses and teachers; the `teaching` of the task compares the outputs."""
         self.learn_from(teachers, losses, self.unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):

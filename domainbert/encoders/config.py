@@ -97,7 +97,8 @@ class EncoderConfig(ABC):
         "attention_dropout": "attention_probs_dropout_prob",
         "max_length": "max_position_embeddings",
     }
-    """Fields for the sizes that have another name in this family; a fixed size is a class attribute."""
+    """Fields for the sizes that have another name in this family; a field may also have the name of the size. A fixed
+    size is a class attribute."""
 
     files = Path(__file__).parent / "sizes"
     # no annotation, so no field; `encoder: small` is small.yaml in this folder
@@ -115,7 +116,8 @@ class EncoderConfig(ABC):
         )
 
     def _field(self, size: str) -> str:
-        return self.size_fields.get(size, size)
+        field = self.size_fields.get(size, size)
+        return field if hasattr(self, field) else size
 
     @property
     @abstractmethod

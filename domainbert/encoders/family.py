@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
 
 C = TypeVar("C", bound=EncoderConfig)
@@ -96,3 +99,50 @@ class Family(ABC, Generic[C]):
     def with_padding(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
         """Tensors for another padding id; changed only in families that count positions from it."""
         return dict(tensors)
+
+
+class NativeFamily(Family[C]):
+    """A family without classes in transformers: tensors in model folders have the names of the parameters here.
+
+    Args:
+        encoder_class: class of the encoder, called with a configuration and `VocabularyFacts`.
+    """
+
+    prefix = "encoder."
+
+    def __init__(self, encoder_class: Callable[[C, VocabularyFacts], Encoder]) -> None:
+        self.encoder_class = encoder_class
+
+    @override
+    def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
+        return self.encoder_class(config, vocabulary)
+
+    @override
+    def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.sizes.dropout)
+
+    @override
+    def names(self, config: C, kind: str | None) -> NameMap:
+        encoder = self._without_weights(config)
+        names = [f"encoder.{name}" for name, _ in encoder.named_parameters()]
+        if kind is not None:
+            with torch.device("meta"):
+                head = self.head(kind, config, encoder, num_labels=1)
+            names += [f"head.{name}" for name, _ in head.named_parameters()]
+        return {name: (name,) for name in names}
+
+    @override
+    def tied(self, config: C) -> Mapping[str, str]:
+        """No copies: the output weights of masked LM are the word embeddings, and have no name of their own."""
+        return {}
+
+    @override
+    def per_entry(self, config: C) -> Sequence[str]:
+        encoder = self._without_weights(config)
+        words = encoder.input_embeddings.weight
+        (name,) = (name for name, parameter in encoder.named_parameters() if parameter is words)
+        return f"encoder.{name}", "head.bias"
+
+    def _without_weights(self, config: C) -> Encoder:
+        with torch.device("meta"):
+            return self.encoder(config, VocabularyFacts(size=1, pad_id=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,13 +64,18 @@ class Embeddings(nn.Module):
                 self.position.weight[self.first_position - 1].zero_()
 
 
-class PostNormEncoder(Encoder):
-    """Embeddings and a stack of post-norm layers; it ignores token types if `num_token_types` is 0."""
+class StackedEncoder(Encoder):
+    """Embeddings and a stack of layers; it ignores token types if `num_token_types` is 0.
 
-    def __init__(self, embeddings: Embeddings, sizes: Sizes, pad_id: int, num_token_types: int = 0) -> None:
+    Each layer has one `layers.Attention` and is called as described in `Encoder.blocks`.
+    """
+
+    def __init__(
+        self, embeddings: Embeddings, layers: Iterable[nn.Module], sizes: Sizes, pad_id: int, num_token_types: int = 0
+    ) -> None:
         super().__init__()
         self.embeddings = embeddings
-        self.layers = nn.ModuleList(_layer(sizes) for _ in range(sizes.num_layers))
+        self.layers = nn.ModuleList(layers)
         self.hidden_size, self.num_heads = sizes.hidden_size, sizes.num_heads
         self.num_token_types = num_token_types
         self.attention_dropout = sizes.attention_dropout
@@ -98,6 +103,14 @@ class PostNormEncoder(Encoder):
     @override
     def input_embeddings(self) -> nn.Embedding:
         return self.embeddings.word
+
+
+class PostNormEncoder(StackedEncoder):
+    """Embeddings and a stack of post-norm layers; it ignores token types if `num_token_types` is 0."""
+
+    def __init__(self, embeddings: Embeddings, sizes: Sizes, pad_id: int, num_token_types: int = 0) -> None:
+        layers = [_layer(sizes) for _ in range(sizes.num_layers)]
+        super().__init__(embeddings, layers, sizes, pad_id, num_token_types)
 
 
 def _layer(sizes: Sizes) -> PostNormLayer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows, csv_rows, json_rows
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.formats import RowFormat, TextFormat
-from domainbert.labelled.items import Notes
+from domainbert.labelled.items import AnyItem, Notes, TextFile
 from domainbert.labelled.label_names import as_whole, label_names, refuse_other_names
 from domainbert.labelled.row_values import (
     Found,
@@ -26,7 +26,7 @@ from domainbert.labelled.row_values import (
     problem_with_text,
     refuse,
 )
-from domainbert.labelled.sets import LabelledFile, Readable
+from domainbert.labelled.sets import LabelledFile, Readable, path_of
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 _ANSWER, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # Prodigy exports rejected and ignored texts, too
@@ -101,6 +101,32 @@ def rows_of_texts(
         keys = [*format.keys, *(key for key in format.by if key not in source.by)]
         rows = rows_of(path, kind, keys, problems, format.quoting == "double")
     return kind, accepted(_with_slices(rows, source, problems), notes.left_out, (*format.keys, *format.by))
+
+
+def read_texts(
+    file: Readable, format: RowFormat, item: Callable[[dict[str, Any], Any, int], AnyItem]
+) -> TextFile[AnyItem]:
+    """Read a file of texts, or pairs of texts, with one label each.
+
+    Args:
+        file: JSONL, CSV or TSV, or rows in memory.
+        format: keys or columns of text and label.
+        item: builds an item from the fields of a `TextItem`, the value of the label and the line. Raises
+            `DomainbertError` for an invalid label.
+
+    Raises:
+        DomainbertError: the format cannot be detected; a row without text or label; no text; an error of `item`.
+    """
+    problems, notes = Problems(str(file)), Notes()
+    kind, rows = rows_of_texts(file, format, problems, notes)
+
+    def parse(row: Row, line: int) -> AnyItem:
+        missing = "" if format.label_key in row else f"no key {format.label_key!r}; found {listed(row)}"
+        refuse(*text_problems(row, format), placed(missing, file, line))
+        return item(text_fields(row, format), row[format.label_key], line)
+
+    items = some_texts(parsed(rows, problems, parse), format, problems)
+    return TextFile(path_of(file), items, kind, notes=notes)
 
 
 def text_rows(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from domainbert.base.choices import beside, class_beside
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, Range
 from domainbert.base.validation import check_fields
@@ -94,9 +95,16 @@ class ObjectiveConfig(ABC):
     def name(self) -> str:
         """Name of the objective in the literature, for the model card."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def check(self, encoder: EncoderConfig) -> None:  # noqa: B027  (most accept any encoder)
         """Raise `DomainbertError` if the objective does not support an encoder."""
 
-    @abstractmethod
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """Build the objective for the corpus's tokenizer; imports `objective.py` in the folder of this module."""
+        """Build the objective for the corpus's tokenizer: `MaskedLMObjective` in `objective.py` for `MaskedLM`, in the
+        same folder."""
+        module = beside(type(self), "objective", "objective")
+        base = f"{__package__}.objective.Objective"
+        objective: Objective[Any] = class_beside(type(self), module, "Objective", base)(self, tokenizer)
+        return objective

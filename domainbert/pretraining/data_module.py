@@ -172,11 +172,11 @@ class PretrainingData(TrainingData):
         return self._planned[num_steps]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
-        """See `TrainingData`."""
+        """Return the micro-batches of a rank for a range of optimizer steps (from 0)."""
         return PhasedRows(self.plan(steps.stop), share, steps, self._wrap)
 
     def train_dataloader(self) -> Batches:
-        """See `TrainingData`. Raises `DomainbertError` for phases without `max_steps`, whose fractions they are."""
+        """Return the training batches of an epoch; `DomainbertError` for phases of row length without `max_steps`."""
         endless = self.trainer is not None and self.trainer.max_steps < 1
         if len(self.phases) > 1 and endless and self.steps_per_epoch is None:
             raise DomainbertError(
@@ -237,7 +237,7 @@ class PretrainingData(TrainingData):
 
     @property
     def heaviest(self) -> Sequence[int]:  # type: ignore[override]
-        """See `TrainingData`."""
+        """Steps that need the most memory: one for each row length, the longest last."""
         return [phase.reader.objective.heaviest_step(phase.steps) for phase in self.plan(self.num_steps)]
 
 

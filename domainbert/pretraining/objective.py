@@ -1,8 +1,8 @@
 """Base class of pretraining objectives.
 
 An objective is a folder with `config.py`, a dataclass that inherits `ObjectiveConfig` and can be used in a YAML, and
-`objective.py`, with the class that its `build` returns. It has no reference to a model, so that worker processes copy
-it without weights: models are arguments of its methods.
+`objective.py`, with an `Objective`, called `MaskedLMObjective` for `MaskedLM`. It has no reference to a model, so that
+worker processes copy it without weights: models are arguments of its methods.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,9 +23,11 @@ from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.throughput import flops_per_token
 
 MODEL = "model"
 """Name of the model saved in the stage's folder; other models are saved in subfolders with their names."""
@@ -88,14 +91,29 @@ class ValidationText:
 
 
 class Objective(ABC, Generic[Config]):
-    """Builds batches from rows of a corpus prepared with the tokenizer, and computes losses and metrics."""
+    """Builds batches from rows of a corpus prepared with the tokenizer, and computes losses and metrics.
 
-    terms: Mapping[str, Term]  # terms of the training loss, by name
-    inputs: Sequence[str]  # batch entries that the losses read; entries missing in a batch are skipped
-    measured: Sequence[str]  # keys of the result of `measure`
-    summary: str  # description for the model card
-    usage: str  # loading code for the model card
-    pipeline_tag: str | None = None  # pipeline tag of the Hugging Face hub, if any
+    A subclass defines `head` (or `build`), `corrupt`, `counts` and `measure`; the other members have defaults.
+
+    Attributes:
+        terms: terms of the training loss, by name; by default `loss`, divided by the count `num_targets`.
+        inputs: batch entries that the losses read; entries missing in a batch are skipped.
+        measured: keys of the result of `measure`.
+        head: kind of head of the model that `build` builds.
+        labels: names of the outputs of this head, if it has labels.
+        summary: description for the model card.
+        usage: loading code for the model card.
+        pipeline_tag: pipeline tag of the Hugging Face hub, if any.
+    """
+
+    terms: Mapping[str, Term] = MappingProxyType({"loss": Term()})
+    inputs: Sequence[str] = (*Packed._fields, "positions", "targets")
+    measured: Sequence[str] = ("loss", "num_targets")
+    head: str
+    labels: Sequence[str] = ()
+    summary: str = "An encoder pretrained with domainbert."
+    usage: str = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+    pipeline_tag: str | None = None
 
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
@@ -152,9 +170,12 @@ class Objective(ABC, Generic[Config]):
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """Divisors of the losses, by name, for the rows of a key, which form a *global* batch."""
 
-    @abstractmethod
     def build(self, start: Start) -> dict[str, Built]:
-        """Build the models: `MODEL`, to be fine-tuned later, and others trained with it, which may share parameters."""
+        """Build the models: `MODEL`, to be fine-tuned later, and others trained with it, which may share parameters.
+
+        By default one model with the attributes `head` and `labels`.
+        """
+        return {MODEL: Built(start.model(self.head, self.labels), start.config, self.head, self.labels)}
 
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
         """Models to save after training; by default all."""
@@ -164,30 +185,40 @@ class Objective(ABC, Generic[Config]):
         """Texts of the model card of the model with this name; by default the same for all models."""
         return Presented(self.summary, self.usage, self.pipeline_tag)
 
-    @abstractmethod
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute the `terms`, scalars summed over a micro-batch. Steps may omit terms."""
+        """Compute the `terms`, scalars summed over a micro-batch; by default with `measure`. Steps may omit terms."""
+        measured = self.measure(models, batch)
+        return {name: measured[name] for name in self.terms}
 
     @abstractmethod
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute sums of losses and their divisors, with the keys `measured`, which validation adds over batches."""
 
-    @abstractmethod
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Compute the validation metrics, including `loss`, from the sums over all batches."""
+        """Compute the validation metrics, including `loss`, from the sums over all batches.
 
-    @abstractmethod
+        By default the weighted sum of the `terms`, each divided by its count, which `measure` must return.
+        """
+        return {"loss": sum(term.weight * float(sums[name] / sums[term.count]) for name, term in self.terms.items())}
+
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Reference losses for the validation loss, by name."""
+        """Reference losses for the validation loss, by name; by default none."""
+        return {}
 
-    @abstractmethod
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Return facts to store with the last validation's metrics, and warnings if the model has not learned."""
+        """Return facts to store with the last validation's metrics, and warnings if the model has not learned.
 
-    @abstractmethod
+        By default neither.
+        """
+        return {}, []
+
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Floating-point operations per token of a training step with rows of `length`."""
+        """Floating-point operations per token of a training step with rows of `length`.
 
-    @abstractmethod
+        By default every model reads the rows, and its head reads every token.
+        """
+        return sum(flops_per_token(model, length, predicted_share=1.0) for model in models.values())
+
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """Rows of the model card with results of the last validation."""
+        """Rows of the model card with results of the last validation; by default the loss."""
+        return {"validation loss": f"{validation['loss']:.4f}"}

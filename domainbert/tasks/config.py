@@ -7,15 +7,13 @@ A task is a folder with the task's name: `config.py` defines a `TaskConfig`, `fi
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, ClassVar
 
-from domainbert.base.choices import choices_of, concrete_subclasses
+from domainbert.base.choices import beside, choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
@@ -73,7 +71,7 @@ class TaskConfig(ABC):
         Args:
             path: path of the file; a `LabelledFile` if the `format` of the task has a key `by`.
         """
-        labelled: Labelled[Any] = beside(type(self), "files").read(self, path)
+        labelled: Labelled[Any] = beside(type(self), "files", "task").read(self, path)
         return labelled
 
     def check_window(self, max_length: int) -> None:
@@ -124,17 +122,6 @@ def folder_name(kind: type) -> str:
     return name
 
 
-def beside(kind: type[TaskConfig], module: str) -> ModuleType:
-    """Import a module from the folder of a task; `DomainbertError` if there is no such module."""
-    name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise DomainbertError(f"{kind.__name__}: no module {name}; expected one in the folder of the task") from error
-
-
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     """Return the class that writes predictions as JSONL, or in a format from `WRITERS` of the task's `writers.py`.
 
@@ -142,7 +129,7 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
     if format not in writers and find_spec(f"{_tasks_by_name()[task].__module__.rpartition('.')[0]}.writers"):
-        writers |= beside(_tasks_by_name()[task], "writers").WRITERS
+        writers |= beside(_tasks_by_name()[task], "writers", "task").WRITERS
     if format not in writers:
         raise DomainbertError(
             f"output_format: found {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}"

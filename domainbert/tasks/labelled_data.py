@@ -279,7 +279,7 @@ class LabelledData(TrainingData):
         return self._order
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
-        """See `TrainingData`."""
+        """Return the micro-batches of a rank for a range of optimizer steps (from 0)."""
         return LabelledTrainBatches(self.examples("train"), self.tokenizer, self.order, share, steps)
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -215,3 +216,27 @@ class CountedScoring(Scoring):
         others = {name: name for name in self.statistics if name != headline.key}
         lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
         return lines + sliced_lines(summary, headline.of_slice, headline.percent)
+
+
+def mean_value(counts: NDArray[Any]) -> NDArray[Any]:
+    """Mean of the values of items, from the counts (..., 1, 2) of a `MeanScoring`."""
+    values: NDArray[Any] = counts[..., 0, 0] / counts[..., 0, 1]
+    return values
+
+
+class MeanScoring(CountedScoring):
+    """Scores a test set by the mean of one value per item, which is the headline."""
+
+    def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
+        super().__init__(config, test, train)
+        self.statistics = {self.headline.of_slice: mean_value}  # type: ignore[misc]  # a constant in other subclasses
+
+    @abstractmethod
+    def value(self, item: Any, prediction: Any) -> float:
+        """Value of an item, such as its absolute error."""
+
+    @override
+    def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
+        """Counts (items, 1, 2): the value of each item, and 1."""
+        values = [self.value(*pair) for pair in zip(self.test.items, predictions, strict=True)]
+        return np.stack([values, np.ones(len(values))], axis=-1)[:, None]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
+from domainbert.base.choices import beside, class_beside, class_path
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import Example
 from domainbert.encoders.head_config import HeadConfig
@@ -19,7 +20,7 @@ from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Fitting, Inputs, Scaling, Showing, Teaching
-from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
+from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -43,6 +44,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
+        outputs: names of the outputs of the head, if they are not the labels of the training set.
         head_config: configuration of a new head; a model folder contains the configuration of its head.
         counted: the denominator of the loss: number of examples or of targets in the *global* batch.
         predictor: class that predicts with a finished model.
@@ -54,6 +56,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     head: ClassVar[str]
     counted: ClassVar[Literal["num_targets", "num_examples"]]
+    outputs: ClassVar[Sequence[str]] = ()
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
     comparing: ClassVar[Comparing | None] = None
@@ -77,8 +80,8 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
-        """Create the task with the labels of a training set; `DomainbertError` without labels."""
-        labels = label_set(train.items)
+        """Create the task with `outputs`, or with the labels of a training set; `DomainbertError` if there are none."""
+        labels = cls.outputs or label_set(train.items)
         if not labels:
             raise DomainbertError(f"{train.path}: no labels; expected at least one")
         return cls(labels)
@@ -143,10 +146,7 @@ def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | N
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     """Return the task class of a configuration: `NAMETask` in `task.py` of the same folder."""
-    name, module = f"{kind.__name__}Task", beside(kind, "task")
-    task = getattr(module, name, None)
-    if not isinstance(task, type) or not issubclass(task, Task):
-        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {Task.__module__}.Task")
+    task: type[Task[Any, Any]] = class_beside(kind, beside(kind, "task", "task"), "Task", class_path(Task))
     return task
 
 

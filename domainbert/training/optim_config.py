@@ -51,7 +51,13 @@ class OptimConfig:
         check_fields(self)
 
 
-AdamW = OptimConfig  # alias for Python code: `adamw` is the default
+AdamW = OptimConfig
+"""`OptimConfig` under the name of its default optimiser.
+
+>>> from domainbert import AdamW
+>>> AdamW(lr=1e-4).name
+'adamw'
+"""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from domainbert.base.choices import allow_imports
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.objective import Key
+from mine.random_tokens.config import RandomTokens
 from mine.replaced_tokens.config import ReplacedTokens
 from tests.resuming import Work, assert_same_outcome, metrics, pretraining
 
@@ -94,6 +95,21 @@ def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: A
     maskable = train.plan.maskable_tokens[:8]
     assert hidden[:4] == [int(np.rint(rate * maskable).sum()) for rate in (0.15, 0.3, 0.45, 0.45)]
     assert hidden[4] == int(np.maximum(np.rint(0.15 * validation.plan.maskable_tokens[:8]), 1).sum())
+
+
+def test_random_tokens_replaces_a_share_of_each_row(toy_corpus: Any, toy_tokenizer: Any) -> None:
+    """The example of docs/how-to/add-an-objective.md; validation always replaces 15 %."""
+    rows = np.arange(8)
+    train, validation = rows_of_corpus(toy_corpus, RandomTokens(rate=0.3).build(toy_tokenizer), 24)
+    for reader, rate in ((train, 0.3), (validation, 0.15)):
+        key = Key(3, 0, np.zeros_like(rows), rows)
+        batch, original = reader.batch(key), reader.objective.read(reader.split, reader.plan, key).packed.input_ids
+        replaced = np.asarray(batch["input_ids"]) != original
+        assert reader.objective.counts(reader.plan, key) == {"num_targets": len(batch["positions"])}
+        assert (batch["targets"] == replaced.ravel()[batch["positions"]]).all()
+        most = int(reader.objective.masker.num_masked(reader.plan.maskable_tokens[:8], 0.0).sum())
+        assert most == np.maximum(np.rint(rate * reader.plan.maskable_tokens[:8]), 1).sum()
+        assert 0.8 * most < replaced.sum() == batch["targets"].sum() <= most  # a random token may be the original
 
 
 def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, work: Work, capsys: Any) -> None:

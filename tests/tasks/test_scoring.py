@@ -11,15 +11,14 @@ import pytest
 
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.summary import Resampling
-from domainbert.tasks.scoring import CountedScoring
+from domainbert.tasks.scoring import CountedScoring, mean_value
 from mine.grade.config import Grade, GradedText
-from mine.grade.task import mean_error
 
 
 class TwoErrors(CountedScoring):
     """The headline is not the first of the statistics; the other one is ten times as large."""
 
-    statistics: ClassVar[dict[str, Any]] = {"tenfold": lambda counts: 10 * mean_error(counts), "mae": mean_error}
+    statistics: ClassVar[dict[str, Any]] = {"tenfold": lambda counts: 10 * mean_value(counts), "mae": mean_value}
 
     def row(self, item: Any, prediction: Any) -> dict[str, Any]:
         return {"grade": prediction}

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
@@ -173,6 +172,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         mean, deviation: mean and standard deviation that standardise targets in training; 0 and 1 for a model folder.
     """
 
+    outputs = (OUTPUT,)
     scoring = RegressionScoring
     comparing = Comparing(mean_over_windows, squared_difference)
     explaining = NumberExplaining()
@@ -185,10 +185,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     @classmethod
     @override
-    def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
         """Create the task; `DomainbertError` if the training numbers do not differ."""
-        task = cls([OUTPUT])
-        task.pair_key, task.head_config = config.format.text_pair_key, HeadConfig(cls.head, pooling=config.pooling)
+        task = super().of_training(config, train)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
         if task.deviation <= max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD):

@@ -1,4 +1,4 @@
-"""A package of a user: a family, a kind of vocabulary, an objective and a task, each a folder.
+"""Package of a user: a family, a vocabulary kind, two objectives and a task, each a folder.
 
-`--allow-import mine` makes them known. No file of domainbert names them.
+docs/how-to/ shows `grade`, `pre_norm` and `random_tokens`. No file of domainbert names them.
 """

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from domainbert.base.validation import check_fields
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, ZLoss
-
-if TYPE_CHECKING:
-    from domainbert.pretraining.objective import Objective
-    from domainbert.tokenization.load import DomainTokenizer
 
 
 @dataclass(frozen=True)
@@ -31,17 +25,7 @@ class MaskedLM(ObjectiveConfig):
     """Weight of the squared log normaliser of the softmax, which keeps logits from drifting; PaLM uses 1e-4 (Chowdhery
     et al. 2022, section 5)."""
 
-    def __post_init__(self) -> None:
-
-        check_fields(self)
-
     @property
     @override
     def name(self) -> str:
         return "masked LM"
-
-    @override
-    def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective
-
-        return MaskedLMObjective(self, tokenizer)

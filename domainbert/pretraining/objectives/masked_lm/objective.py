@@ -20,9 +20,8 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.masking import Masker, frequency_weights
-from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses, softmax_terms
-from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 
@@ -37,7 +36,7 @@ FloatArray = NDArray[np.float64]
 class MaskedLMObjective(Objective["MaskedLM"]):
     """Masked LM of one model."""
 
-    inputs = (*Packed._fields, "positions", "targets")
+    head = "masked_lm"
     measured = ("loss", "targets")
     pipeline_tag = "fill-mask"
     summary = "A masked language model pretrained with domainbert."
@@ -88,11 +87,6 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         """`num_targets`: number of masked tokens, at least 1."""
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {"num_targets": max(masked, 1)}
-
-    @override
-    def build(self, start: Start) -> dict[str, Built]:
-
-        return {MODEL: Built(start.model("masked_lm"), start.config, "masked_lm")}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Cross-entropy of masked tokens and, with a positive weight, their z-loss."""

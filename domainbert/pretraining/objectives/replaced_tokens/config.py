@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from typing_extensions import override
 
@@ -12,10 +12,6 @@ from domainbert.base.ranges import Fraction, PositiveFraction, Range
 from domainbert.base.validation import check_fields
 from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
-
-if TYPE_CHECKING:
-    from domainbert.pretraining.objective import Objective
-    from domainbert.tokenization.load import DomainTokenizer
 
 Weight = Annotated[float, Range(0, 1e6, above=True)]
 
@@ -128,9 +124,3 @@ class ReplacedTokens(ObjectiveConfig):
                 f"encoder's {width}; expected a generator as wide as the encoder (generator: {{layers: 0.5}}), a "
                 "family with a separate embedding width, such as ElectraConfig, or sharing: none"
             )
-
-    @override
-    def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        from domainbert.pretraining.objectives.replaced_tokens.objective import ReplacedTokensObjective
-
-        return ReplacedTokensObjective(self, tokenizer)

@@ -157,11 +157,6 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         summary = "The generator of replaced tokens, a masked language model pretrained with domainbert with `../`."
         return Presented(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
 
-    @override
-    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        measured = self.measure(models, batch)
-        return {name: measured[name] for name in self.terms}
-
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Losses and token counts: `masked` and `read` tokens, the divisors; `replaced` tokens; tokens that the
         discriminator classifies as replaced (`suspected`), correctly (`found`); correctly classified tokens (`right`).

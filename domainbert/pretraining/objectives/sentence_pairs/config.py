@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from typing_extensions import override
 
@@ -11,10 +11,6 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import PRETRAINING, head_kinds
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-
-if TYPE_CHECKING:
-    from domainbert.pretraining.objective import Objective
-    from domainbert.tokenization.load import DomainTokenizer
 
 
 @dataclass(frozen=True)
@@ -48,9 +44,3 @@ class SentencePairs(MaskedLM):
                 f"relation: {family} has type_vocab_size: {encoder.num_token_types}; expected 2 or more, "
                 "one for each segment of a pair"
             )
-
-    @override
-    def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        from domainbert.pretraining.objectives.sentence_pairs.objective import SentencePairsObjective
-
-        return SentencePairsObjective(self, tokenizer)

@@ -1,1 +1,1 @@
-"""A family of encoders: pre-norm, gated layers, positions that are sines. `transformers` knows nothing of it."""
+"""A family of encoders with pre-norm layers, which `transformers` does not have."""

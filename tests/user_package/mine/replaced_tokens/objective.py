@@ -21,7 +21,6 @@ from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.throughput import flops_per_token
 from mine.replaced_tokens.config import ReplacedTokens
 
 GENERATOR, LABELS = "generator", ("original", "replaced")
@@ -92,11 +91,6 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         """See `Objective.saved`."""
         return built if self.config.keep_generator else {MODEL: built[MODEL]}
 
-    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """See `Objective.losses`."""
-        measured = self.measure(models, batch)
-        return {name: measured[name] for name in self.terms}
-
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """See `Objective.measure`."""
         ids, targets, tokens = batch["input_ids"].flatten(), batch["targets"], Packed.of(batch)
@@ -123,18 +117,6 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         loss = generator + self.config.weight * float(sums["discriminator"] / read)
         return {"loss": loss, "generator_loss": generator, "accuracy": float(sums["right"] / read)}
 
-    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """See `Objective.baselines`."""
-        return {}
-
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """See `Objective.judge`."""
         return {"always_original": 0.85}, ["no better than chance"] if validation["accuracy"] < 0.5 else []
-
-    def flops_per_token(self, models: Models, length: int) -> float:
-        """See `Objective.flops_per_token`."""
-        return sum(flops_per_token(model, length, 0.15) for model in models.values())
-
-    def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """See `Objective.card_facts`."""
-        return {"accuracy": f"{validation['accuracy']:.3f}"}

@@ -1,0 +1,1 @@
+"""A pretraining objective: detect tokens that were replaced by random tokens."""
