@@ -132,7 +132,8 @@ class Pretraining(RowsModule):
             self.build(data.corpus)
         for built in self.built.values():
             check_length(data.row_length, built.config)
-        self.validate_on((data.tested if stage == "test" else data.validations)[1])
+        if stage != "predict":
+            self.validate_on((data.tested if stage == "test" else data.validations)[1])
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Build the models of the objective."""
