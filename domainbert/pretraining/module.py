@@ -13,7 +13,6 @@ from torchmetrics import Metric, SumMetric
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranks import process_rank
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import SPARE
 from domainbert.encoders.config import EncoderConfig, check_length
@@ -215,10 +214,11 @@ class Pretraining(RowsModule):
         assert self.tokenizer is not None
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
-            if process_rank() == 0:
-                text = (card or self._card)(name)
-                target = Path(folder) if name == MODEL else Path(folder) / name
-                save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
+            with self.writing() as writes:
+                if writes:
+                    text = (card or self._card)(name)
+                    target = Path(folder) if name == MODEL else Path(folder) / name
+                    save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
 
     def _card(self, name: str) -> str:
         presentation = self.objective.presented(name)
