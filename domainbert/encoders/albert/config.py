@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout
-from domainbert.encoders.config import Activation, Architectures, Heads, Layers, Sizes, Width, require, standard_classes
-from domainbert.encoders.post_norm_config import PostNormConfig
+from domainbert.encoders.config import (
+    Activation,
+    Architectures,
+    Heads,
+    Layers,
+    PostNormConfig,
+    Sizes,
+    Width,
+    require,
+    standard_classes,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from domainbert.encoders.config import Architectures, standard_classes
-from domainbert.encoders.post_norm_config import PostNormConfig
+from domainbert.encoders.config import Architectures, PostNormConfig, standard_classes
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, PositiveFraction, Range
-from domainbert.encoders.config import Heads, Layers, Width, require, standard_classes
-from domainbert.encoders.post_norm_config import PostNormConfig
+from domainbert.encoders.config import Heads, Layers, PostNormConfig, Width, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self

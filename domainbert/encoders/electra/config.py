@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout
-from domainbert.encoders.config import Architectures, Heads, Sizes, Width, standard_classes
-from domainbert.encoders.post_norm_config import PostNormConfig
+from domainbert.encoders.config import Architectures, Heads, PostNormConfig, Sizes, Width, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self

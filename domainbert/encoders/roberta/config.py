@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, Length
-from domainbert.encoders.config import require, standard_classes
-from domainbert.encoders.post_norm_config import PostNormConfig
+from domainbert.encoders.config import PostNormConfig, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
