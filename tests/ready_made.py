@@ -21,7 +21,6 @@ from domainbert.pretraining.objective import Built, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import Task
 from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
@@ -90,6 +89,8 @@ def fine_tuning(
     **settings: Any,
 ) -> FineTuning:
     """Fine-tuning of a model with a head for a task."""
+    from domainbert.tasks.ner.config import Ner  # this module serves tests of other tasks
+
     module = FineTuning("none", Ner(), optim=optim, schedule=schedule, seed=seed, **settings)
     module.take(model, task)
     module.validate_on(validation)
@@ -101,6 +102,8 @@ def task_distillation(
     model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, task: Task[Any, Any]
 ) -> TaskDistillation:
     """Distillation of some models with heads for a task."""
+    from domainbert.tasks.ner.config import Ner
+
     module = TaskDistillation(["none"], Ner(), [], optim=OptimConfig(), schedule=ScheduleConfig())
     module.take(model, task)
     module.compare(losses, teachers)

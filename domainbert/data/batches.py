@@ -60,6 +60,27 @@ class LabelledBatches(Dataset[Batch]):
         return collate([self.examples[i] for i in items], items, self.tokenizer)
 
 
+class TextBatches(Dataset[Batch]):
+    """Batches of `batch_size` texts in order, dealt to the ranks one by one; each text is tokenized when it is read."""
+
+    def __init__(
+        self, texts: Sequence[str], tokenizer: DomainTokenizer, max_length: int, batch_size: int, share: Share
+    ) -> None:
+        self.texts, self.tokenizer, self.max_length = texts, tokenizer, max_length
+        numbers = np.arange(len(texts))[share.rank :: share.world_size].tolist()
+        self.batches = [numbers[start : start + batch_size] for start in range(0, len(numbers), batch_size)]
+
+    def __len__(self) -> int:
+        """Number of batches of this rank."""
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Batch:
+        """Return batch `index`."""
+        items = self.batches[index]
+        aligned = align_text(self.tokenizer, [self.texts[item] for item in items])
+        return collate([text_example(words, IGNORED, self.max_length) for words in aligned], items, self.tokenizer)
+
+
 def packed_loader(
     texts: Sequence[str],
     tokenizer: DomainTokenizer,

@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
-from domainbert.base.ranks import process_rank
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED, SPARE, Batch
 from domainbert.distillation.batches import CountedRows, batch_counts
@@ -228,12 +227,13 @@ class Distillation(Distilling, RowsModule):
             raise DomainbertError("save_pretrained: the student is not built yet; expected trainer.fit before it")
         assert self.tokenizer is not None
         weights = whole_weights(self.model)
-        if process_rank() == 0:
-            head = "masked_lm" if self.predicts else None
-            text = self.card({}) if card is None else card
-            names = [model_name(path) for path in self.paths]
-            trained = (self.model, self.config, self.tokenizer, head, text)
-            save_model(Path(folder), *trained, weights=weights, teachers=names)
+        head = "masked_lm" if self.predicts else None
+        text = self.card({}) if card is None else card
+        names = [model_name(path) for path in self.paths]
+        trained = (self.model, self.config, self.tokenizer, head, text)
+        with self.writing() as writes:
+            if writes:
+                save_model(Path(folder), *trained, weights=weights, teachers=names)
 
     def card(self, facts: Mapping[str, Any], said: CardConfig | None = None) -> str:
         """Return the text of a model card with `facts` added to its table; `said` are the settings of the card."""

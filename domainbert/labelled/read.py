@@ -29,7 +29,7 @@ def read_labelled(
 ) -> Labelled[Any]:
     """Read a labelled set; rows in memory are read like rows of JSONL.
 
-    >>> from domainbert.tasks.classification.config import Classification
+    >>> from domainbert import Classification
     >>> rows = [{"text": "Prices rose.", "label": "up"}, {"text": "Prices fell.", "label": "down"}]
     >>> [item.label for item in read_labelled(Classification(), rows).items]
     ['up', 'down']

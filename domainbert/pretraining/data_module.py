@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.data.batches import TextBatches
 from domainbert.data.prepared import open_prepared
 from domainbert.data.remote_files import CacheConfig
 from domainbert.data.splits import PreparedCorpus
@@ -67,6 +68,7 @@ class PretrainingData(TrainingData):
             more rows, so that the number of tokens is the same.
         held_out: further prepared folders by name, whose validation splits are also evaluated.
         test: prepared folder whose validation split `trainer.test` reads.
+        predict: texts for which `trainer.predict` returns vectors, see `RowsModule.predict_step`.
         cache: local cache for a corpus whose parts are at a URL.
         seed: random seed of order and masks; None takes the seed of the module.
         num_workers: see `TrainingData`.
@@ -87,6 +89,7 @@ class PretrainingData(TrainingData):
         batch_size: int = 64,
         held_out: Mapping[str, str | Path] | None = None,
         test: str | Path | None = None,
+        predict: Sequence[str] | None = None,
         cache: CacheConfig | None = None,
         seed: int | None = None,
         num_workers: int | None = None,
@@ -98,7 +101,8 @@ class PretrainingData(TrainingData):
         for problem in phase_problems(self.phases):
             problems.add(problem)
         problems.raise_if_any()
-        self.prepared, self.held_out, self.test = prepared, dict(held_out or {}), test
+        _check_texts(predict)
+        self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
         self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
         self._planned: dict[int, list[RowPhase]] = {}
         paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
@@ -118,6 +122,8 @@ class PretrainingData(TrainingData):
         """
         if stage == "test" and self.test is None:
             raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
+        if stage == "predict" and self.predict is None:
+            raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
         if module is not None and not hasattr(module, "objective_of"):
             found = type(module).__name__
             raise DomainbertError(f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining")
@@ -227,6 +233,16 @@ class PretrainingData(TrainingData):
         loader: DataLoader[Batch] = self._loader(self.for_device(rows))
         return Batches(lambda: loader, len(loader))
 
+    def predict_dataloader(self) -> Batches:
+        """Return the batches of the texts to predict, `batch_size` texts each, in order, divided over the ranks."""
+        assert self.predict is not None
+        share, tokenizer = self._share, load_tokenizer(self.corpus.tokenizer_folder)
+        if len(self.predict) < share.world_size:
+            raise DomainbertError(f"predict: fewer texts than devices ({share.world_size}); use fewer devices")
+        batches = TextBatches(self.predict, tokenizer, self.row_length, self.batch_size, share)
+        loader: DataLoader[Batch] = self._loader(self.for_device(batches))
+        return Batches(lambda: loader, len(loader))
+
     def _rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
         return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
 
@@ -243,3 +259,11 @@ class PretrainingData(TrainingData):
 
 def _unchanged(rows: TrainRows) -> Dataset[Batch]:
     return rows
+
+
+def _check_texts(texts: Sequence[str] | None) -> None:
+    if isinstance(texts, str):
+        raise DomainbertError("predict: found a single string; expected a list of texts")
+    for number, text in enumerate(texts or ()):
+        if not isinstance(text, str):
+            raise DomainbertError(f"predict[{number}]: found {type(text).__name__}; expected a string")

@@ -13,7 +13,6 @@ from torchmetrics import Metric, SumMetric
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, check_one_given
-from domainbert.base.ranks import process_rank
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import SPARE
 from domainbert.encoders.config import EncoderConfig, check_length
@@ -131,7 +130,8 @@ class Pretraining(RowsModule):
             self.build(data.corpus)
         for built in self.built.values():
             check_length(data.row_length, built.config)
-        self.validate_on((data.tested if stage == "test" else data.validations)[1])
+        if stage != "predict":
+            self.validate_on((data.tested if stage == "test" else data.validations)[1])
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Build the models of the objective."""
@@ -213,10 +213,11 @@ class Pretraining(RowsModule):
         assert self.tokenizer is not None
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
-            if process_rank() == 0:
-                text = (card or self._card)(name)
-                target = Path(folder) if name == MODEL else Path(folder) / name
-                save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
+            with self.writing() as writes:
+                if writes:
+                    text = (card or self._card)(name)
+                    target = Path(folder) if name == MODEL else Path(folder) / name
+                    save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
 
     def _card(self, name: str) -> str:
         presentation = self.objective.presented(name)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import Batch
+from domainbert.encoders.heads import pooled
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.objective import Objective
@@ -81,6 +85,15 @@ class RowsModule(TrainedModule):
     def on_test_epoch_end(self) -> None:
         """Log the metrics of the test set."""
         self.report("test")
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """Return the vectors of the texts of a batch (texts, H), in order: the mean of the last hidden states of all
+        tokens of a text, special tokens included. A text longer than a row is read in overlapping windows, whose
+        vectors are averaged."""
+        tokens, example = Packed.of(batch), batch["example"]
+        windows = pooled("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
+        sums = windows.new_zeros(len(batch["items"]), windows.shape[1]).index_add(0, example, windows)
+        return sums / torch.bincount(example).unsqueeze(-1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the tokenizer, so that `load_from_checkpoint` needs no other file."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from domainbert.serving.predictor import load_kind
-from domainbert.tasks.classification.task import Classifier
-from domainbert.tasks.ner.tagger import Tagger
 from domainbert.training.config import Precision
+
+if TYPE_CHECKING:
+    from domainbert.tasks.classification.task import Classifier
+    from domainbert.tasks.ner.tagger import Tagger
 
 
 def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Tagger:
@@ -18,6 +21,8 @@ def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int
     >>> tagger.labels, len(tagger.predict(["The court of law.", "An appeal."]))
     (('O', 'B-law', 'I-law'), 2)
     """
+    from domainbert.tasks.ner.tagger import Tagger
+
     return load_kind(Tagger, path, precision, max_length)
 
 
@@ -29,4 +34,6 @@ def load_classifier(path: Path | str, precision: Precision = "auto", max_length:
     >>> sorted(prediction.scores)
     ['civil', 'criminal']
     """
+    from domainbert.tasks.classification.task import Classifier
+
     return load_kind(Classifier, path, precision, max_length)

@@ -14,7 +14,6 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
@@ -208,14 +207,16 @@ class TaskModule(TrainedModule):
         if not self.is_built:
             raise DomainbertError("save_pretrained: the model has no head yet; expected trainer.fit before it")
         weights = whole_weights(self.model)
-        if process_rank() != 0:
-            return
         scores = self.scores if scores is None else scores
-        card = self._card(scores) if card is None else card
+        with self.writing() as writes:
+            if writes:
+                self._write(Path(folder), weights, self._card(scores) if card is None else card, scores)
+
+    def _write(self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]) -> None:
         head = (self.task.head, card, self.task.labels, self.max_length)
         weights = weights if self.entries is None else self.entries.put_back(weights)
         contents = self.task.scaling.folder_weights(self.task, weights), self.teacher_names, self._task_facts(scores)
-        save_model(Path(folder), self.model, self.config, self.tokenizer, *head, *contents)
+        save_model(folder, self.model, self.config, self.tokenizer, *head, *contents)
 
     def _card(self, scores: Mapping[str, float]) -> str:
         facts = {"labels": ", ".join(self.task.labels), "started from": f"{self.init} weights, seed {self.seed}"}

@@ -22,6 +22,7 @@ from torch.optim import AdamW, Optimizer
 
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
+from domainbert.base.ranks import process_rank
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.training.hparams import from_plain, plain
@@ -238,6 +239,15 @@ class TrainedModule(lightning.LightningModule):
         sums = {name: torch.stack([part[name] for part in self._parts]).sum() for name in names}
         self._parts.clear()
         return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Yield whether this process writes files, which is the first; all processes leave when it has finished."""
+        try:
+            yield process_rank() == 0
+        finally:
+            if self._trainer is not None:
+                self.trainer.strategy.barrier()
 
     def forget(self) -> None:
         """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""

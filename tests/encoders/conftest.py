@@ -12,19 +12,10 @@ import pytest
 import torch
 import transformers
 
-from domainbert.encoders.albert.config import AlbertConfig
-from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.deberta_v2.config import DebertaV2Config
-from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.electra.config import ElectraConfig
-from domainbert.encoders.families import build_model, family_names, name_map
+from domainbert.encoders.families import build_model, config_class, family_names, name_map
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.modernbert.config import ModernBertConfig
-from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.names import from_hugging_face
-from domainbert.encoders.roberta.config import RobertaConfig
-from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 
 VOCAB_SIZE = 101
 NUM_LABELS = 5
@@ -105,7 +96,7 @@ def logits_of(output: Any) -> torch.Tensor:
 
 def reference_of(
     name: str,
-    kind: type[EncoderConfig],
+    model_type: str,
     sizes: Mapping[str, Any],
     only_theirs: Mapping[str, Any] | None = None,
     **facts: Any,
@@ -116,12 +107,12 @@ def reference_of(
     classes = {head: getattr(transformers, name + end) for head, end in {None: "Model", **ends}.items()}
     configuration = getattr(transformers, f"{name}Config")
     theirs = configuration(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **(only_theirs or {}))
-    return Reference(kind(**sizes), theirs, classes, **facts)
+    return Reference(config_class(model_type)(**sizes), theirs, classes, **facts)
 
 
 def bert(activation: str) -> Reference:
     more = {"hidden_act": activation, "type_vocab_size": 3, "layer_norm_eps": 1e-6}
-    return reference_of("Bert", BertConfig, BERT_SIZES | more)
+    return reference_of("Bert", "bert", BERT_SIZES | more)
 
 
 def distilbert(activation: str) -> Reference:
@@ -133,35 +124,35 @@ def distilbert(activation: str) -> Reference:
         "activation": activation,
         "max_position_embeddings": 40,
     }
-    return reference_of("DistilBert", DistilBertConfig, sizes)
+    return reference_of("DistilBert", "distilbert", sizes)
 
 
 def roberta(activation: str) -> Reference:
     """With positions for texts of 40 tokens, as the others have."""
     more = {"hidden_act": activation, "max_position_embeddings": 42, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    return reference_of("Roberta", RobertaConfig, BERT_SIZES | more)
+    return reference_of("Roberta", "roberta", BERT_SIZES | more)
 
 
 def xlm_roberta(activation: str) -> Reference:
     more = {"hidden_act": activation, "max_position_embeddings": 42, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    return reference_of("XLMRoberta", XLMRobertaConfig, BERT_SIZES | more)
+    return reference_of("XLMRoberta", "xlm-roberta", BERT_SIZES | more)
 
 
 def electra(activation: str) -> Reference:
     """With embeddings narrower than the hidden states."""
     more = {"hidden_act": activation, "embedding_size": 20, "layer_norm_eps": 1e-6}
-    return reference_of("Electra", ElectraConfig, BERT_SIZES | more)
+    return reference_of("Electra", "electra", BERT_SIZES | more)
 
 
 def albert(activation: str) -> Reference:
     """Three layers in two groups: the first two share their weights."""
     more = {"hidden_act": activation, "embedding_size": 20, "num_hidden_groups": 2, "layer_norm_eps": 1e-6}
-    return reference_of("Albert", AlbertConfig, BERT_SIZES | more)
+    return reference_of("Albert", "albert", BERT_SIZES | more)
 
 
 def mpnet(activation: str) -> Reference:
     more = {"hidden_act": activation, "max_position_embeddings": 42, "layer_norm_eps": 1e-5}
-    return reference_of("MPNet", MPNetConfig, BERT_SIZES | more, biased=True)
+    return reference_of("MPNet", "mpnet", BERT_SIZES | more, biased=True)
 
 
 def modernbert(activation: str) -> Reference:
@@ -176,7 +167,7 @@ def modernbert(activation: str) -> Reference:
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     older = {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 50.0}
     unlisted = {"global_attn_every_n_layers": 3, "global_rope_theta": 160_000.0, "local_rope_theta": 10_000.0}
-    return reference_of("ModernBert", ModernBertConfig, BERT_SIZES | own | older, ids, unlisted=unlisted, double=1e-6)
+    return reference_of("ModernBert", "modernbert", BERT_SIZES | own | older, ids, unlisted=unlisted, double=1e-6)
 
 
 def deberta_v2(activation: str) -> Reference:
@@ -200,7 +191,7 @@ def deberta_v2(activation: str) -> Reference:
         "cls_dropout": None,
     }
     double = 1e-7  # there is a root in single precision
-    return reference_of("DebertaV2", DebertaV2Config, BERT_SIZES | own, unlisted=unlisted, double=double, biased=True)
+    return reference_of("DebertaV2", "deberta-v2", BERT_SIZES | own, unlisted=unlisted, double=double, biased=True)
 
 
 REFERENCES: dict[str, Callable[[str], Reference]] = {

@@ -25,7 +25,7 @@ CONFIG = AlbertConfig(24, 6, 3, 40, embedding_size=8, max_position_embeddings=20
 
 def reference(layers: int, groups: int, inner: int = 1, width: int = 20) -> Reference:
     shape = {"num_hidden_layers": layers, "num_hidden_groups": groups, "inner_group_num": inner}
-    return reference_of("Albert", AlbertConfig, BERT_SIZES | shape | {"embedding_size": width})
+    return reference_of("Albert", "albert", BERT_SIZES | shape | {"embedding_size": width})
 
 
 def tokens() -> Packed:

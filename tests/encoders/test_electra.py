@@ -26,7 +26,7 @@ def tokens() -> Packed:
 
 @pytest.mark.parametrize("head", ["masked_lm", "sequence"])
 def test_embeddings_as_wide_as_the_hidden_states_need_no_linear_layer(head, tmp_path):
-    both = reference_of("Electra", ElectraConfig, BERT_SIZES | {"embedding_size": 48})
+    both = reference_of("Electra", "electra", BERT_SIZES | {"embedding_size": 48})
     theirs = both.theirs(head)
     theirs.save_pretrained(tmp_path)
     model, _, made = load_model(tmp_path, head)

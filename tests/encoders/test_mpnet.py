@@ -22,7 +22,7 @@ LONG = 150
 @pytest.fixture
 def both():
     """Ours and theirs, for texts of 150 tokens: farther apart than any distance with a bucket of its own."""
-    return reference_of("MPNet", MPNetConfig, BERT_SIZES | {"max_position_embeddings": LONG + 2})
+    return reference_of("MPNet", "mpnet", BERT_SIZES | {"max_position_embeddings": LONG + 2})
 
 
 def test_buckets_are_those_of_transformers():

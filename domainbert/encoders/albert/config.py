@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout
-from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Activation, Architectures, Heads, Layers, Sizes, Width, require, standard_classes
+from domainbert.encoders.config import (
+    Activation,
+    Architectures,
+    Heads,
+    Layers,
+    PostNormConfig,
+    Sizes,
+    Width,
+    require,
+    standard_classes,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 @dataclass(frozen=True)
-class AlbertConfig(BertConfig):
+class AlbertConfig(PostNormConfig):
     """An ALBERT encoder (Lan et al. 2020): BERT with narrow embeddings and layers that share their weights.
 
     The defaults are ALBERT-xxlarge v2, as in transformers.
@@ -68,6 +77,11 @@ class AlbertConfig(BertConfig):
         super().__post_init__()
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
+
+    @property
+    def max_length(self) -> int:
+        """Number of absolute positions."""
+        return self.max_position_embeddings
 
     @property
     @override

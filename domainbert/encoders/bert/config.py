@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import ClassVar
 
-from typing_extensions import override
-
-from domainbert.base.ranges import Dropout, Length, PositiveFraction, Range
-from domainbert.encoders.config import (
-    Activation,
-    Architectures,
-    Deviation,
-    EncoderConfig,
-    Heads,
-    Layers,
-    Width,
-    require,
-    standard_classes,
-)
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from domainbert.encoders.config import Architectures, PostNormConfig, standard_classes
 
 
 @dataclass(frozen=True)
-class BertConfig(EncoderConfig):
+class BertConfig(PostNormConfig):
     """A BERT encoder (Devlin et al. 2019); the defaults are BERT-base.
 
     >>> from domainbert import BertConfig
@@ -36,47 +19,6 @@ class BertConfig(EncoderConfig):
 
     model_type = "bert"
     architectures: ClassVar[Architectures] = {**standard_classes("Bert"), "pretraining": ("BertForPreTraining",)}
-
-    hidden_size: Width = 768
-    """Width of the hidden states."""
-
-    num_hidden_layers: Layers = 12
-    """Number of transformer layers."""
-
-    num_attention_heads: Heads = 12
-    """Heads per layer; must divide `hidden_size`."""
-
-    intermediate_size: Width = 3072
-    """Width of the feed-forward layers."""
-
-    hidden_act: Activation = "gelu"
-    """Activation of the feed-forward layers."""
-
-    hidden_dropout_prob: Dropout = 0.1
-    """Dropout on hidden states."""
-
-    attention_probs_dropout_prob: Dropout = 0.1
-    """Dropout on attention probabilities."""
-
-    max_position_embeddings: Length = 512
-    """Longest sequence, special tokens included."""
-
-    type_vocab_size: Annotated[int, Range(1, 1000)] = 2
-    """Number of token types (sentence A and B of a pair)."""
-
-    initializer_range: Deviation = 0.02
-    """Standard deviation of the initial weights."""
-
-    layer_norm_eps: PositiveFraction = 1e-12
-    """Added to the variance in layer normalisation."""
-
-    @classmethod
-    @override
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; relative positions, which some old checkpoints have, are not supported."""
-        positions = fields.get("position_embedding_type", "absolute")
-        require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
-        return super().from_json(fields)
 
     @property
     def max_length(self) -> int:

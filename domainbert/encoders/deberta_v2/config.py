@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, PositiveFraction, Range
-from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Heads, Layers, Width, require, standard_classes
+from domainbert.encoders.config import Heads, Layers, PostNormConfig, Width, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,7 +18,7 @@ _TERMS = "c2p", "p2c"
 
 
 @dataclass(frozen=True)
-class DebertaV2Config(BertConfig):
+class DebertaV2Config(PostNormConfig):
     """A DeBERTa encoder, version 2 or 3 (He et al. 2021), whose attention depends on relative positions.
 
     The defaults come from the configuration class in transformers, or from its model for other keys: only absolute
@@ -171,6 +170,11 @@ class DebertaV2Config(BertConfig):
     @override
     def narrowed(self, share: float) -> Self:
         return super().narrowed(share).replaced(embedding_size=self.word_width)
+
+    @property
+    def max_length(self) -> int:
+        """Number of absolute positions."""
+        return self.max_position_embeddings
 
     @property
     def terms(self) -> tuple[str, ...]:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout
-from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Architectures, Heads, Sizes, Width, standard_classes
+from domainbert.encoders.config import Architectures, Heads, PostNormConfig, Sizes, Width, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 @dataclass(frozen=True)
-class ElectraConfig(BertConfig):
+class ElectraConfig(PostNormConfig):
     """An ELECTRA encoder (Clark et al. 2020): BERT with a separate embedding width; the defaults are ELECTRA-small.
 
     Generator and discriminator are both such encoders, with a masked-LM head and a head for replaced tokens.
@@ -53,6 +52,11 @@ class ElectraConfig(BertConfig):
     @override
     def narrowed(self, share: float) -> Self:
         return super().narrowed(share).replaced(embedding_size=self.embedding_size)
+
+    @property
+    def max_length(self) -> int:
+        """Number of absolute positions."""
+        return self.max_position_embeddings
 
     @property
     @override

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.ranges import Dropout, Length
-from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import require, standard_classes
+from domainbert.encoders.config import PostNormConfig, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 @dataclass(frozen=True)
-class RobertaConfig(BertConfig):
+class RobertaConfig(PostNormConfig):
     """A RoBERTa encoder (Liu et al. 2019): BERT with positions that are counted from the padding's id on.
 
     The defaults come from transformers; roberta-base has 514 positions, 1 token type and an epsilon of 1e-5
@@ -59,6 +58,11 @@ class RobertaConfig(BertConfig):
             f"{positions!r:.80}: positions are counted from this id on",
         )
         return super().from_json(fields)
+
+    @property
+    def max_length(self) -> int:
+        """Number of positions after the padding's."""
+        return self.max_position_embeddings - self.position_offset
 
     @property
     def position_offset(self) -> int:

@@ -61,14 +61,28 @@ def test_fine_tuning_and_testing(place):
     assert "entities" in run(snippet("tested"), place)
 
 
-def test_pretraining_and_distillation(place):
-    code = snippet("pretraining")
+def shorter(code: str) -> str:
+    """The snippet about pretraining with a small model and few steps."""
     for long, short in SMALLER.items():
         assert long in code
         code = code.replace(long, short)
-    run(code, place)
+    return code
+
+
+def on_two_devices(code: str) -> str:
+    """The snippet with two processes."""
+    assert "L.Trainer(" in code
+    return code.replace("L.Trainer(", 'L.Trainer(devices=2, accelerator="cpu", ')
+
+
+def check_student(place: Path) -> None:
     weights = load_file(place / "runs" / "student" / "model.safetensors")
     assert not [name for name in weights if ".layer.1." in name] and any(".layer.0." in name for name in weights)
+
+
+def test_pretraining_and_distillation(place):
+    run(shorter(snippet("pretraining")), place)
+    check_student(place)
 
 
 @pytest.mark.slow
@@ -76,3 +90,10 @@ def test_fine_tuning_with_two_devices(place):
     code = snippet("lightning").replace('devices="auto"', 'devices=2, accelerator="cpu"')
     assert "test/per_type/LOC/f1" in run(code, place)
     assert (place / "runs" / "tagger" / "config.json").is_file()
+    assert run(on_two_devices(snippet("tested")), place).count("'entities'") == 2
+
+
+@pytest.mark.slow
+def test_pretraining_and_distillation_with_two_devices(place):
+    run(on_two_devices(shorter(snippet("pretraining"))), place)
+    check_student(place)
