@@ -51,7 +51,7 @@ class Settings:
 
 def predict_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     """The work of `load_tagger` and of the stage `predict`; `how` is the precision."""
-    from domainbert.serving.by_name import load_tagger
+    from domainbert.serving.loaders import load_tagger
 
     tagger = load_tagger(settings.model, settings.how)  # type: ignore[arg-type]
 

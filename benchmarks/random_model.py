@@ -14,7 +14,7 @@ from pretraining import named_encoder
 
 from domainbert.data.prepared import open_prepared
 from domainbert.models.saving import save_model
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import load_tokenizer
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     _, prepared = prepared_corpus()
     tokenizer, config = load_tokenizer(open_prepared([prepared]).tokenizer_folder), named_encoder(options.encoder)
     torch.manual_seed(0)
-    model = Start(tokenizer, config, None).model("masked_lm")
+    model = InitialModels(tokenizer, config, None).model("masked_lm")
     save_model(options.out, model, config, tokenizer, "masked_lm", "Random weights.\n")
 
 

@@ -81,7 +81,7 @@ def _nothing(_: float) -> None:
 
 def _be_rank(ranks: Ranks, rank: int, port: int, after_step: Callable[[float], None]) -> dict[str, Any]:
     _settle_in(ranks, rank, port)
-    from domainbert.training.processes import highest
+    from domainbert.training.processes import all_reduce_max
 
     steps = 0
 
@@ -90,7 +90,7 @@ def _be_rank(ranks: Ranks, rank: int, port: int, after_step: Callable[[float], N
         steps += 1
         after_step(tokens)
         if steps in ranks.rounds.pauses:
-            highest(steps)  # returns when all ranks have asked, so none runs on while the first one waits
+            all_reduce_max(steps)  # returns when all ranks have asked, so none runs on while the first one waits
 
     return train(ranks.settings, ranks.rounds.num_units, pause, ranks.out, _trainer_arguments(ranks))
 

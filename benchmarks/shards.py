@@ -116,8 +116,8 @@ def prepared(text: Path, tokenizer: Path, out: Path, tasks: int, kill_after: flo
     for folder in (out, out.with_name(f"{out.name}.datatrove")):
         shutil.rmtree(folder, ignore_errors=True)
     facts = prepare(text, tokenizer, out, tasks, kill_after)
-    of_training, digest = started(out)
-    return {**facts, **of_training, "batches": digest}
+    from_training_set, digest = started(out)
+    return {**facts, **from_training_set, "batches": digest}
 
 
 def main() -> None:

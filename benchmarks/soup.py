@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from domainbert.labelled.formats import NerFormat
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
-from domainbert.stages.evaluate import open_test
+from domainbert.stages.evaluate import read_test_set
 from domainbert.tasks.ner.config import Ner
 
 _WEIGHTS = "model.safetensors"
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("members", type=Path, nargs="+")
     options = parser.parse_args()
     write_mean(options.out, options.members)
-    scoring = open_test(Ner(head="linear", format=NerFormat(repair=True)), options.validation, None)
+    scoring = read_test_set(Ner(head="linear", format=NerFormat(repair=True)), options.validation, None)
     with TemporaryDirectory() as folder:
         scoring.score("mean", "model", load_predictor(options.out, precision="auto"), Path(folder) / "mean.conll")
     found = scoring.summary(Resampling(100, 0))["systems"]["mean"]

@@ -182,9 +182,9 @@ def _scored(run: Run, result: Row, files: dict[str, Path], model: Path, seconds:
     """The row of a training: F1 on validation and on the held-out sentences, of the best epoch."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
-    from domainbert.stages.evaluate import open_test
+    from domainbert.stages.evaluate import read_test_set
 
-    trained, scoring = result["seeds"][0], open_test(TASK, files["held-out"], None)
+    trained, scoring = result["seeds"][0], read_test_set(TASK, files["held-out"], None)
     scoring.score("model", "1", load_predictor(model, "auto"), files["held-out"].with_suffix(".predicted"))
     held_out = scoring.summary(Resampling(100, 0))["systems"]["model"]
     return asdict(run) | {

@@ -7,12 +7,12 @@ from domainbert.corpus.documents import read_documents as read_documents
 from domainbert.data.batches import packed_loader as packed_loader
 from domainbert.data.prepared import open_prepared as open_prepared
 from domainbert.data.preparing import prepare_corpus as prepare_corpus
-from domainbert.distillation.on_corpus import Distillation as Distillation
-from domainbert.distillation.on_task import TaskDistillation as TaskDistillation
-from domainbert.distillation.on_task import TransferData as TransferData
+from domainbert.distillation.corpus_distillation import Distillation as Distillation
 from domainbert.distillation.prediction_config import HardTargets as HardTargets
 from domainbert.distillation.prediction_config import SoftTargets as SoftTargets
 from domainbert.distillation.student_config import StudentConfig as StudentConfig
+from domainbert.distillation.task_distillation import TaskDistillation as TaskDistillation
+from domainbert.distillation.task_distillation import TransferData as TransferData
 from domainbert.encoders.albert.config import AlbertConfig as AlbertConfig
 from domainbert.encoders.bert.config import BertConfig as BertConfig
 from domainbert.encoders.deberta_v2.config import DebertaV2Config as DebertaV2Config
@@ -44,8 +44,8 @@ from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTok
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs as SentencePairs
 from domainbert.serving.attention_maps import attention_maps as attention_maps
 from domainbert.serving.attributions import attributions as attributions
-from domainbert.serving.by_name import load_classifier as load_classifier
-from domainbert.serving.by_name import load_tagger as load_tagger
+from domainbert.serving.loaders import load_classifier as load_classifier
+from domainbert.serving.loaders import load_tagger as load_tagger
 from domainbert.serving.predictor import load_predictor as load_predictor
 from domainbert.tasks.classification.config import Classification as Classification
 from domainbert.tasks.finetuning import FineTuning as FineTuning

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from domainbert.base.choices import allow_imports
-from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, nearest
+from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, suggest_name
 from domainbert.base.files import disk_full
 from domainbert.base.paths import check_utf8
-from domainbert.base.ranks import launched_here, process_rank
+from domainbert.base.ranks import launched_by_domainbert, process_rank
 from domainbert.base.redact import redact
-from domainbert.base.signals import TRY_AGAIN, noting_signals
+from domainbert.base.signals import TRY_AGAIN, record_signals
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.command_line import Typed, take_apart
+from domainbert.settings.command_line import ParsedArguments, parse_arguments
 
 _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
@@ -63,13 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if process_rank() > 0:
         sys.stdout = io.StringIO()  # only the first process prints
     try:
-        with noting_signals():
+        with record_signals():
             return _dispatch(words)
     except (DomainbertError, TrainingStopped) as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         if isinstance(error, DomainbertError):
             return 1 if isinstance(error, ErrorsFound) else 2
-        return 0 if launched_here() else TRY_AGAIN  # Lightning kills the first process when another one fails
+        return 0 if launched_by_domainbert() else TRY_AGAIN  # Lightning kills the first process when another one fails
     except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -105,9 +105,9 @@ def _dispatch(words: list[str]) -> int:
 
         text = f"domainbert {__version__}\n"
     elif words[0] in STAGES:
-        text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
+        text = _stage(words[0], parse_arguments(words[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, *_COMMANDS])}")
+        raise DomainbertError(f"{words[0]}: no such command; {suggest_name(words[0], [*STAGES, *_COMMANDS])}")
     sys.stdout.write(text)
     return 0
 
@@ -125,7 +125,7 @@ def command_module(name: str) -> ModuleType:
 
 def _perform(name: str, words: list[str]) -> int:
     command = command_module(name)
-    typed = take_apart(words, command.FLAGS)
+    typed = parse_arguments(words, command.FLAGS)
     if "help" in typed.flags:
         sys.stdout.write(command.help_text())
         return 0
@@ -134,7 +134,7 @@ def _perform(name: str, words: list[str]) -> int:
     return code
 
 
-def _stage(name: str, typed: Typed) -> str:
+def _stage(name: str, typed: ParsedArguments) -> str:
     from domainbert.runner import stage_command
 
     allow_imports(typed.flags.get("allow_import"))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.base.marks import SPEED_ONLY
-from domainbert.base.signals import stop_if_asked
+from domainbert.base.signals import raise_if_stopped
 from domainbert.stages.stage import stage
 
 CALLS: list[str] = []
@@ -217,7 +217,7 @@ def learn(out: Path, settings: Learn) -> dict[str, Any]:
     for seed in settings.seeds:
         for epoch in range(1, epochs + 1):
             time.sleep(settings.seconds)
-            stop_if_asked()
+            raise_if_stopped()
             f1 = float("nan") if fails else (1 - (x - 0.3) ** 2) * epoch / epochs + seed / 1000
             log = out / f"seed-{seed}" / "logs" / "metrics.jsonl"
             log.parent.mkdir(parents=True, exist_ok=True)

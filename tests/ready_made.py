@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.data.types import Share
-from domainbert.distillation.on_corpus import Distillation
-from domainbert.distillation.on_task import TaskDistillation
+from domainbert.distillation.corpus_distillation import Distillation
+from domainbert.distillation.task_distillation import TaskDistillation
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead

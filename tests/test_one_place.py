@@ -41,7 +41,7 @@ class Room(NamedTuple):
 
 ROOMS = [
     # the two tasks that have a name in Python; the labelled files that `sample` writes; what brat has beside entities
-    Room(TaskConfig, "tasks", 8, ("serving/by_name.py", "samples", "stages/sample.py", "labelled/annotation_tools.py")),
+    Room(TaskConfig, "tasks", 8, ("serving/loaders.py", "samples", "stages/sample.py", "labelled/annotation_tools.py")),
     Room(EncoderConfig, "encoders", 9),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(
@@ -57,7 +57,7 @@ ROOMS = [
         3,
         (
             *("stages/pretrain.py", "pretraining/module.py", "pretraining/data_module.py"),
-            *("pretraining/rows_module.py", "distillation/on_corpus.py", "encoders"),
+            *("pretraining/rows_module.py", "distillation/corpus_distillation.py", "encoders"),
         ),
     ),
 ]

@@ -28,7 +28,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.labelled.formats import NerFormat
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.command_line import take_apart
+from domainbert.settings.command_line import parse_arguments
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import load_yaml
@@ -236,7 +236,7 @@ def check_domainbert(words: list[str]) -> None:
     if any(word.endswith(("--help", ".help")) for word in rest):
         assert cli.main(words) == 0
         return
-    typed = take_apart(rest, cli._STAGE_FLAGS if name in STAGES else cli.command_module(name).FLAGS)
+    typed = parse_arguments(rest, cli._STAGE_FLAGS if name in STAGES else cli.command_module(name).FLAGS)
     if name == "run":
         check_run(typed)
     elif name == "init":

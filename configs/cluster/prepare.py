@@ -47,7 +47,7 @@ from domainbert.base.hashes import hash_json
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document as CorpusDocument
 from domainbert.corpus.documents import read_documents
-from domainbert.corpus.ngrams import words_of
+from domainbert.corpus.ngrams import words_of_text
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.parts_writer import PlannedPart, plan_parts, read_parts, write_part
@@ -66,7 +66,7 @@ class Words(WordTokenizer):
 
     def word_tokenize(self, text: str) -> list[str]:
         """The words."""
-        return words_of(text)
+        return words_of_text(text)
 
     def sent_tokenize(self, text: str) -> list[str]:
         """The lines."""

@@ -169,7 +169,7 @@ def find_choice(base: type, name: str) -> type | None:
     return _import_class(base, name) if is_allowed(name) else None
 
 
-def beside(cls: type, module: str, owner: str) -> ModuleType:
+def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
     """Import a module in the folder of a class; `DomainbertError` if the folder of the `owner` has no such module."""
     name = ".".join(filter(None, (cls.__module__.rpartition(".")[0], module)))
     try:
@@ -180,7 +180,7 @@ def beside(cls: type, module: str, owner: str) -> ModuleType:
         raise DomainbertError(f"{cls.__name__}: no module {name}; expected one in the folder of the {owner}") from error
 
 
-def class_beside(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
+def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
     """Return the class in `module` with the name of `cls` and a suffix.
 
     Raises:

@@ -82,7 +82,7 @@ def _summary(messages: Sequence[str]) -> list[str]:
     return [*lines, *([f"... and {others:,} more"] if others else [])]
 
 
-def listed(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     """Format the first names of columns, keys or labels for a message."""
     return ", ".join(map(reprlib.repr, islice(names, _NAMES))) or "none"
 
@@ -95,7 +95,7 @@ class TrainingFailed(DomainbertError):
     """A training failed, or a stream ended early; the files that the stage has written are useful and are kept."""
 
 
-def diverged(problem: str) -> TrainingFailed:
+def divergence_error(problem: str) -> TrainingFailed:
     """Error for a training that produced NaN or infinite numbers; `problem` names the place and the numbers."""
     return TrainingFailed(
         f"{problem}: the training diverged, and its model is not saved; expected finite numbers: try a lower optim.lr "
@@ -120,7 +120,7 @@ def needs_package(packages: str, extra: str) -> str:
     return f"needs {packages}; run pip install 'domainbert[{extra}]'"
 
 
-def nearest(name: str, expected: Sequence[str]) -> str:
+def suggest_name(name: str, expected: Sequence[str]) -> str:
     """`did you mean 'x'?` for expected names that begin with `name-` or are similar; otherwise all expected names."""
     matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]
     if matches := matches or get_close_matches(name, expected, n=1, cutoff=0.6):

@@ -26,7 +26,7 @@ def disk_full(error: BaseException) -> str:
 
 
 @contextmanager
-def told_if_full(folder: Path) -> Iterator[None]:
+def report_full_disk(folder: Path) -> Iterator[None]:
     """Turn "disk full" into a `DomainbertError` while files are written below a folder."""
     try:
         yield
@@ -78,9 +78,9 @@ def sync_files(folder: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def write_json(path: Path, value: Any, as_is: bool = False) -> None:
-    """Write a JSON file completely or not at all; secrets are removed (see `redact`) unless `as_is`."""
-    write_text(path, json.dumps(value if as_is else redact(value), indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Any, unredacted: bool = False) -> None:
+    """Write a JSON file completely or not at all; secrets are removed (see `redact`) unless `unredacted`."""
+    write_text(path, json.dumps(value if unredacted else redact(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

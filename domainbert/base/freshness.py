@@ -71,7 +71,11 @@ class Freshness:
 
     def reason(self, before: Any) -> str:
         """Return the first changes in one line; empty if there are none."""
-        return in_short([*self.changes(before).values()]) if isinstance(before, Mapping) else "made by an older version"
+        return (
+            format_examples([*self.changes(before).values()])
+            if isinstance(before, Mapping)
+            else "made by an older version"
+        )
 
     def only_input_contents(self, before: Mapping[str, Any]) -> bool:
         """Whether the contents of input files have changed, and nothing else."""
@@ -93,7 +97,7 @@ class Freshness:
         if not {*_RECORD_KEYS} <= set(record):
             return None, f"{path.name} cannot be read, or was written by an earlier version"
         reason = self.reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
-        if reason := reason or in_short(damaged_files(path.parent, record["outputs"], FileHashes())):
+        if reason := reason or format_examples(damaged_files(path.parent, record["outputs"], FileHashes())):
             return None, reason
         return {name: value for name, value in record.items() if name not in _RECORD_KEYS}, ""
 
@@ -137,7 +141,7 @@ def _difference_of_lists(name: str, before: list[Any], after: list[Any]) -> str:
         "dropped": [item for item in dropped if item not in new],
         "kept": [_without_digest(item) for item in now if item in old],
     }
-    words = "; ".join(f"{group} {in_short(items)}" for group, items in groups.items() if items)
+    words = "; ".join(f"{group} {format_examples(items)}" for group, items in groups.items() if items)
     return f"{name}: {words}" if len(words) <= _LIST_CHARACTERS else f"{name} changed"
 
 
@@ -145,7 +149,7 @@ def _without_digest(value: Any) -> Any:
     return _DIGEST.sub("", value) if isinstance(value, str) else value
 
 
-def in_short(problems: Sequence[str]) -> str:
+def format_examples(problems: Sequence[str]) -> str:
     """Format the first three problems or changes, and the number of the others."""
     more = f" and {len(problems) - _EXAMPLES:,} more" if len(problems) > _EXAMPLES else ""
     return ", ".join(problems[:_EXAMPLES]) + more
@@ -158,7 +162,7 @@ def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any
     """
     plain = {**redact(facts), "outputs": record_outputs(path.parent) if outputs is None else outputs}
     plain = json.loads(json.dumps(plain))
-    write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
+    write_json(path, {**plain, "sha256": hash_json(plain)}, unredacted=True)
 
 
 def record_outputs(folder: Path, looks: bool = True) -> dict[str, dict[str, Any]]:

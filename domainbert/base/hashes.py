@@ -10,7 +10,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json, write_json
-from domainbert.base.signals import stop_if_asked
+from domainbert.base.signals import raise_if_stopped
 
 _BLOCK_BYTES = 1 << 20
 _ENTRY_LENGTH = 5  # a quick look and a hash; shorter entries of older versions are ignored
@@ -27,7 +27,7 @@ def hash_file(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
-            stop_if_asked()
+            raise_if_stopped()
             digest.update(block)
     return digest.hexdigest()
 
@@ -49,10 +49,10 @@ class FileHashes:
 
     `believe=False` ignores the hashes in that file."""
 
-    def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
+    def __init__(self, cache: Path | None = None, trust_cache: bool = True) -> None:
         self._cache = cache
         self._entries: dict[str, list[Any]] = {}
-        if cache is not None and cache.is_file() and believe:
+        if cache is not None and cache.is_file() and trust_cache:
             self._entries = _read_cache(cache)
 
     def of_file(self, path: Path) -> str:
@@ -82,7 +82,7 @@ class FileHashes:
         """Write the cache file, if there is one."""
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._cache, self._entries, as_is=True)
+            write_json(self._cache, self._entries, unredacted=True)
 
 
 HASHES = FileHashes()

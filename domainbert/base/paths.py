@@ -64,7 +64,7 @@ def is_on_hub(path: str | Path) -> bool:
     return str(path).startswith(_HUB)
 
 
-def hub_advice(path: Path, what: str = "model") -> str:
+def hub_hint(path: Path, what: str = "model") -> str:
     """Hint to write a missing path as `hub:NAME`; empty if it cannot be a name on the hub."""
     text = str(path)
     local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
@@ -88,7 +88,7 @@ def check_utf8(text: str) -> None:
         raise DomainbertError(f"{text!a}: a name that is not UTF-8; {expected}") from error
 
 
-def check_whole(key: str, path: str | Path) -> None:
+def check_home_expanded(key: str, path: str | Path) -> None:
     """Raise `DomainbertError` for an output path that begins with `~`."""
     if starts_at_home(path):
         raise DomainbertError(f"{key}: found '{path}'; {WHOLE_PATH}")

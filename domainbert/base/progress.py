@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from domainbert.base.signals import stop_if_asked
+from domainbert.base.signals import raise_if_stopped
 
 _TERMINAL_SECONDS = 0.2
 _LOG_SECONDS = 30.0
@@ -58,7 +58,7 @@ class Progress:
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
         """Count `count` more units; `note`, called if a line is printed, returns its end, for example a loss.
         Raises `TrainingStopped` after a stop signal."""
-        stop_if_asked()
+        raise_if_stopped()
         self.done += count
         self._note = note or self._note
         now = self.clock()

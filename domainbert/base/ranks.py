@@ -35,17 +35,17 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     return int(environment.get("SLURM_LOCALID", 0)) if _task_of_srun(environment) else 0
 
 
-def launched_here(environment: Mapping[str, str] = os.environ) -> bool:
+def launched_by_domainbert(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a stage of domainbert started this process, not torchrun, SLURM or the user."""
     return LAUNCH in environment and process_rank(environment) > 0
 
 
-def laid_out(environment: Mapping[str, str] = os.environ) -> bool:
+def launched_externally(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether torchrun or srun started all processes; otherwise a stage starts the other ones of this machine."""
     return "LOCAL_WORLD_SIZE" in environment or _task_of_srun(environment)
 
 
-def started_together(environment: Mapping[str, str] = os.environ) -> int:
+def launched_world_size(environment: Mapping[str, str] = os.environ) -> int:
     """Number of processes that torchrun or srun started for one command; 1 without them."""
     if "LOCAL_WORLD_SIZE" in environment:
         return int(environment["WORLD_SIZE"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def shown_score(score: float | None, percent: bool, sign: str = "") -> str:
+def format_score(score: float | None, percent: bool, sign: str = "") -> str:
     """Format a share in percent with two digits, or another score (`percent=False`) with four.
 
     >>> shown_score(0.8765, percent=True), shown_score(0.8765, percent=False, sign="+"), shown_score(None, percent=True)
@@ -16,9 +16,9 @@ def shown_score(score: float | None, percent: bool, sign: str = "") -> str:
     return f"{100 * score:{sign}.2f}" if percent else f"{score:{sign}.4f}"
 
 
-def shown_interval(bounds: Sequence[float] | None, percent: bool, sign: str = "") -> str:
+def format_interval(bounds: Sequence[float] | None, percent: bool, sign: str = "") -> str:
     """Format a confidence interval as `[low, high]`; empty for None."""
     if bounds is None:
         return ""
-    low, high = (shown_score(bound, percent, sign) for bound in bounds)
+    low, high = (format_score(bound, percent, sign) for bound in bounds)
     return f"[{low}, {high}]"

@@ -18,12 +18,12 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @contextmanager
-def noting_signals() -> Iterator[None]:
-    """Record signals for `stop_if_asked`; a signal left over from an earlier training stops the process at once.
+def record_signals() -> Iterator[None]:
+    """Record signals for `raise_if_stopped`; a signal left over from an earlier training stops the process at once.
 
     The handler raises no exception: this could break an import, or abort the process inside C++ code. A process that
-    does not reach `stop_if_asked` exits after 20 s, because clusters kill it after 30 s. Outside the main thread, which
-    alone can handle signals, nothing happens.
+    does not reach `raise_if_stopped` exits after 20 s, because clusters kill it after 30 s. Outside the main thread,
+    which alone can handle signals, nothing happens.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,7 @@ def noting_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def stop_if_asked() -> None:
+def raise_if_stopped() -> None:
     """Raise `TrainingStopped` if a signal has arrived; to be called at the end of each item.
     Does nothing during a training, which checks signals after each step and saves its state first."""
     _stop_if(_pending if signal.getsignal(signal.SIGTERM) is _note else 0)

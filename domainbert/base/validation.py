@@ -37,7 +37,7 @@ def check_fields(instance: object) -> None:
     problems = Problems(type(instance).__name__)
     cls: type = type(instance)
     for name, hint in field_types(cls).items():
-        for index, value, expected in misfits(getattr(instance, name), hint):
+        for index, value, expected in type_mismatches(getattr(instance, name), hint):
             problems.add(f"{name}{index}: found {value!r:.80}; expected {expected}")
     problems.raise_if_any()
 
@@ -49,7 +49,7 @@ def field_types(cls: type) -> Mapping[str, Any]:
     return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
-def misfits(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
+def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
     """Parts of a value that do not match a type: index (`[0]`, or ""), value found, description expected."""
     try:
         _adapter(hint).validate_python(value)
@@ -70,7 +70,7 @@ def _misfits_inside(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
     else:
         return
     for (key, item), item_hint in zip(entries, cycle(items), strict=False):
-        yield from ((f"[{key}]{index}", *rest) for index, *rest in misfits(item, item_hint))
+        yield from ((f"[{key}]{index}", *rest) for index, *rest in type_mismatches(item, item_hint))
 
 
 def parse_plain(value: Any, hint: Any) -> Any:

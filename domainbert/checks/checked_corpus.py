@@ -17,7 +17,7 @@ from domainbert.checks.text_rules import BROKEN
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document, read_documents
 from domainbert.corpus.files import find_files
-from domainbert.corpus.ngrams import hash_words, words_of
+from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.corpus.report import CorpusReport
 from domainbert.tokenization.report import WordStatistics, word_statistics
 from domainbert.tokenization.words import WordCounter, plain_words
@@ -81,7 +81,7 @@ class CheckedCorpus:
 
     def add(self, name: str, document: Document) -> None:
         """Count one document."""
-        text, words = document.text, words_of(document.text)
+        text, words = document.text, words_of_text(document.text)
         self.words += len(words)
         self.lines.add(name, text)
         if match := BROKEN.search(text[:_SCANNED_CHARACTERS]):
@@ -93,7 +93,7 @@ class CheckedCorpus:
                 overlap.look(name, hashes)
 
 
-def look_at_corpus(
+def scan_corpus(
     config: CorpusConfig,
     tests: Sequence[CheckedSet] = (),
     tokenizer: DomainTokenizer | None = None,

@@ -65,7 +65,7 @@ def punctuation_at_edge(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Fi
     for number, item in enumerate(data.items):
         for stretch in item.stretches or ():
             if _has_odd_edge(item.texts[0][stretch.start : stretch.end]):
-                places.append(data.place_of_stretch(number, stretch.start, stretch.end))
+                places.append(data.place_of_span(number, stretch.start, stretch.end))
     if places:
         message = f"{len(places):,} entities of {data.name} begin or end with punctuation or white space"
         yield rule.finding(message, places)
@@ -99,7 +99,7 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
         for words in _free_places(item, often):
             missed[item.surface(*words)].append((number, *item.characters(*words)))
     suspicious = {word: at for word, at in missed.items() if labelled[word] > rule.limit * (labelled[word] + len(at))}
-    places = [data.place_of_stretch(*stretch) for stretch in sorted(chain.from_iterable(suspicious.values()))]
+    places = [data.place_of_span(*stretch) for stretch in sorted(chain.from_iterable(suspicious.values()))]
     if places:
         message = f"{len(places):,} places of {data.name} have no tag, but the same words have one almost everywhere"
         yield rule.finding(f"{message} ({_examples(suspicious, labelled)})", places)
@@ -155,7 +155,7 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
             rare += rarer
     if rare:
         message = f"entities of {data.name} include a determiner in some places and not in others: {'; '.join(habits)}"
-        yield rule.finding(message, [data.place_of_stretch(*stretch) for stretch in sorted(rare)])
+        yield rule.finding(message, [data.place_of_span(*stretch) for stretch in sorted(rare)])
 
 
 def _determiner(item: Tagged, at: int) -> str:

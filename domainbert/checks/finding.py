@@ -132,7 +132,7 @@ def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list
     return sorted(marked, key=lambda finding: (finding.ignored is not None, finding.severity))
 
 
-def listed(findings: Sequence[Finding], title: str) -> str:
+def format_findings(findings: Sequence[Finding], title: str) -> str:
     """Format findings for a terminal: their number, then each finding with its message and first places."""
     counts = Counter("ignored" if finding.ignored is not None else finding.severity for finding in findings)
     plural = {group: "" if group == "ignored" or counts[group] == 1 else "s" for group in _GROUPS}

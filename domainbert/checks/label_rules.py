@@ -16,7 +16,7 @@ def only_one_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
 
     Check `label_key` and the file; the file may be only a part of the set.
     """
-    if data.labels_stretches and not data.label_counts:
+    if data.has_span_labels and not data.label_counts:
         yield rule.finding(f"the {len(data.items):,} sentences of {data.name} have no entities")
     if data.one_label_each and len(data.label_counts) == 1:
         yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the label {data.items[0].labels[0]!r}")

@@ -68,7 +68,7 @@ class CheckedSet:
         return all(len(item.labels) == 1 and item.stretches is None for item in self.items)
 
     @property
-    def labels_stretches(self) -> bool:
+    def has_span_labels(self) -> bool:
         """Whether labels belong to stretches of the text, as in NER."""
         return bool(self.items) and all(item.stretches is not None for item in self.items)
 
@@ -86,7 +86,7 @@ class CheckedSet:
         """Places of the items with these numbers."""
         return [self.place(number) for number in numbers]
 
-    def place_of_stretch(self, number: int, start: int, end: int) -> Place:
+    def place_of_span(self, number: int, start: int, end: int) -> Place:
         """Place of item `number`, with characters `start` to `end` of its text and some context."""
         text = self.texts[number]
         context = text[max(0, start - _CONTEXT) : end + _CONTEXT]

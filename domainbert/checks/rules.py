@@ -16,7 +16,7 @@ from domainbert.checks.split_rules import PAIRS, for_pair
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
-OF_LABELLED_SETS: list[Rule[Any]] = [
+LABELLED_SET_RULES: list[Rule[Any]] = [
     *reading.RULES,
     *(for_pair(rule, *pair) for rule in split_rules.SHARED for pair in PAIRS),
     *split_rules.FROM_TRAINING,
@@ -63,7 +63,7 @@ class LabelledCheck:
             yield from self._apply(label_rules.TRAINING_RULES, data)
         if data.name != "test":
             yield from self._apply(label_rules.RULES, data)
-            if data.labels_stretches:
+            if data.has_span_labels:
                 yield from self._apply(entity_rules.RULES, data)
             if self.tokenizer is not None:
                 yield from self._apply(pieces_rules.RULES, SetInPieces(data, self.tokenizer, self.max_length))

@@ -55,7 +55,7 @@ def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
 def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], description: str) -> Iterator[Finding]:
     matches = [(number, match) for number, text in enumerate(data.texts) if (match := pattern.search(text))]
     if matches:
-        places = [data.place_of_stretch(number, *match.span()) for number, match in matches]
+        places = [data.place_of_span(number, *match.span()) for number, match in matches]
         yield rule.finding(f"{len(matches):,} of {len(data.texts):,} texts of {data.name} have {description}", places)
 
 

@@ -65,7 +65,7 @@ class FileKind:
         return f"{_NAMES[self.kind]} ({self.columns} column{'' if self.columns == 1 else 's'})"
 
 
-def look(path: Path) -> list[str]:
+def read_first_lines(path: Path) -> list[str]:
     """First lines of a file, as many as are needed to detect its kind."""
     with closing(read_lines(path)) as lines:
         return [line for _, line in first_lines(lines)]
@@ -85,7 +85,7 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     return first
 
 
-def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
+def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
     """Detect which of the expected kinds a file has.
 
     JSONL is detected by its objects, also in a JSON array; CoNLL by `-DOCSTART-` or `# global.columns` in the first
@@ -124,7 +124,7 @@ def _is_enough(content: Sequence[str]) -> bool:
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
-    """Kind by the first lines alone, with the rules of `tell_kind`; None if they do not decide."""
+    """Kind by the first lines alone, with the rules of `detect_kind`; None if they do not decide."""
     filled = [number for number, line in enumerate(first) if line.strip(" \t")]
     content = [first[number] for number in filled]
     if not content:
@@ -178,7 +178,7 @@ def _columns(first: Sequence[str]) -> int | None:
     return len(_split(content[0])) if content else None
 
 
-def without_asides(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
+def strip_conllu_extras(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
     """Lines of a CoNLL-U sentence without comments, multiword tokens and empty nodes; lines of other files are
     unchanged."""
     rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from domainbert.base.counter_random import UInts
-from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of
+from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of_text
 
 RUN = 13
 """Words in a run, as in Brown et al. (2020, "Language Models are Few-Shot Learners", appendix C)."""
@@ -33,7 +33,7 @@ class KnownTexts:
         self._owners: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self._filter = np.zeros(1 << _BITS, np.bool_)
         for number, text in enumerate(texts):
-            words = words_of(text)
+            words = words_of_text(text)
             if len(words) < LEAST:
                 self.too_short += 1
             else:
@@ -57,7 +57,7 @@ class KnownTexts:
 
     def touched(self, parts: Sequence[str]) -> set[int]:
         """Numbers of the parts of a text that overlap with a run of a known text. Parts must end at word borders."""
-        words = [words_of(part) for part in parts]
+        words = [words_of_text(part) for part in parts]
         part_of = np.repeat(np.arange(len(words)), list(map(len, words)))
         hashes = hash_words(list(chain.from_iterable(words)))
         return {part for start, size, _ in self.runs_in(hashes) for part in part_of[start : start + size].tolist()}

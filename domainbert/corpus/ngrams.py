@@ -16,7 +16,7 @@ _CACHE_SIZE = 1 << 18  # words, so that frequent words are hashed once
 _ODD = 0x9E3779B97F4A7C15
 
 
-def words_of(text: str) -> list[str]:
+def words_of_text(text: str) -> list[str]:
     """Runs of letters and digits in lower case, so that tokenized and raw text have the same words.
 
     Scripts that write vowels as combining marks are split at these marks.

@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, Problems, listed
-from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, without_asides
+from domainbert.base.errors import DomainbertError, Problems, format_names
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, strip_conllu_extras
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.rows import csv_rows, json_rows
 
@@ -59,7 +59,7 @@ def read_jsonl(path: Path, source: Source) -> Texts:
     for number, row in json_rows(path, problems):
         text = row.get(key)
         if key not in row:
-            found = f"no key {key!r} (keys found: {listed(row)})"
+            found = f"no key {key!r} (keys found: {format_names(row)})"
             problems.add(f"{path}:{number}: {found}; expected a key with the text ({setting})")
         elif text is not None and not isinstance(text, str):
             problems.add(f"{path}:{number}: {key!r} is of type {type(text).__name__}; expected a string")
@@ -76,7 +76,7 @@ def read_conll(path: Path, source: Source) -> Texts:
         if line.strip() and _columns(line)[0] != "-DOCSTART-":
             sentence.append((number, line))
         elif sentence:
-            start, rows = sentence[0][0], [(at, _columns(row)) for at, row in without_asides(sentence)]
+            start, rows = sentence[0][0], [(at, _columns(row)) for at, row in strip_conllu_extras(sentence)]
             yield f":{start}", " ".join(_words(path, rows))
             sentence = []
 
@@ -166,7 +166,7 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
 def _column(path: Path, header: list[str], name: str) -> int:
     if name not in header:
-        found = listed(header)
+        found = format_names(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected a column with the text")
     if header.count(name) > 1:
         raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected a single column with the text")

@@ -37,8 +37,8 @@ class SourceReport:
         return [
             f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{formats}{ignored}",
             f"  kept: {kept}{copies}",
-            f"  dropped: {listed(self.dropped)}",
-            f"  changed: {listed(self.changed)}"
+            f"  dropped: {format_counts(self.dropped)}",
+            f"  changed: {format_counts(self.changed)}"
             + (f" ({self.control_characters:,} control characters)" if self.control_characters else "")
             + (f" ({self.excluded_sentences:,} excluded sentences)" if self.excluded_sentences else ""),
         ]
@@ -131,6 +131,6 @@ class CorpusReport:
         return {"sources": [source.as_dict() for source in self.sources], **present}
 
 
-def listed(counts: Counter[str]) -> str:
+def format_counts(counts: Counter[str]) -> str:
     """Format counts by reason: "1,200 exact duplicates, 3 empty"."""
     return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items())) or "nothing"

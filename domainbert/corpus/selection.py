@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import Progress
-from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of
+from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of_text
 
 BUCKETS = 10_000
 _UNIT = 2.0**32
@@ -50,7 +50,7 @@ def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float)
     Raises:
         DomainbertError: `like` has no words.
     """
-    target = count_buckets(text for text in like if words_of(text))
+    target = count_buckets(text for text in like if words_of_text(text))
     if not target.any():
         raise DomainbertError("select.like: found no words; expected text of the task")
     with Progress("select: count n-grams") as progress:
@@ -67,7 +67,7 @@ def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float)
 
 def buckets_of(text: str) -> NDArray[np.int64]:
     """Bucket of each word and of each word bigram; a text without words counts as an empty word."""
-    hashes = hash_words(words_of(text) or [""])
+    hashes = hash_words(words_of_text(text) or [""])
     both = np.concatenate([hashes, hash_ngrams(hashes, 2)])
     return (both % np.uint64(BUCKETS)).astype(np.int64)
 

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from domainbert.base.errors import DomainbertError, Problems, listed
+from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.paths import stream_kind
-from domainbert.corpus.file_kind import evident_kind, look
+from domainbert.corpus.file_kind import evident_kind, read_first_lines
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, read_lines, too_long
 from domainbert.corpus.readers import READERS, Reader
 
@@ -176,7 +176,7 @@ def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
     if source.format != "auto":
         return READERS[".txt" if source.format == "text" else f".{source.format}"]
     suffix = format_suffix(path)
-    kind = evident_kind(look(path)) if suffix == ".txt" else None
+    kind = evident_kind(read_first_lines(path)) if suffix == ".txt" else None
     if kind is None:
         return READERS[suffix]
     counts.read_as["CoNLL" if kind == "conll" else "JSONL"] += 1
@@ -187,7 +187,7 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
     """Stream the texts of a hub dataset; every error message names the source."""
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
-            found = f"no column {source.text_key!r} (columns found: {listed(values)})"
+            found = f"no column {source.text_key!r} (columns found: {format_names(values)})"
             raise DomainbertError(f"{source.path}: {found}; expected a column with the text")
         text = values[source.text_key]
         if text is not None and not isinstance(text, str):

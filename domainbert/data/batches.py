@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.data.examples import Example, collate, text_example
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Batch, Share
+from domainbert.data.types import IGNORE_INDEX, Batch, Share
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -78,7 +78,7 @@ class TextBatches(Dataset[Batch]):
         """Return batch `index`."""
         items = self.batches[index]
         aligned = align_text(self.tokenizer, [self.texts[item] for item in items])
-        return collate([text_example(words, IGNORED, self.max_length) for words in aligned], items, self.tokenizer)
+        return collate([text_example(words, IGNORE_INDEX, self.max_length) for words in aligned], items, self.tokenizer)
 
 
 def packed_loader(
@@ -108,7 +108,7 @@ def packed_loader(
         batch_tokens: maximum tokens of a batch, unless a single text has more.
         num_workers: processes that build batches.
     """
-    examples = [text_example(words, IGNORED, max_length) for words in align_text(tokenizer, list(texts))]
+    examples = [text_example(words, IGNORE_INDEX, max_length) for words in align_text(tokenizer, list(texts))]
     batches = LabelledBatches(examples, tokenizer, batch_tokens, Share())
     return DataLoader(batches, batch_size=None, num_workers=num_workers)
 

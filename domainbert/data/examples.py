@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Text, fill_rows, pack_lengths, room_for_text, text_numbers
-from domainbert.data.types import IGNORED, Batch
+from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -30,7 +30,7 @@ class Window:
     input_ids: Ints  # (n,) pieces without special tokens
     positions: Ints  # (k,) positions that the head reads, relative to the first piece; -1: the special token before it
     outputs: Ints  # (k,) output of the example (word, or 0) of each position; -1: none
-    targets: NDArray[Any]  # (k,) label ids, `IGNORED` if unknown; or (k, ...) other targets
+    targets: NDArray[Any]  # (k,) label ids, `IGNORE_INDEX` if unknown; or (k, ...) other targets
     extra: int  # number of special tokens
     first: Ints | None = None  # (m,) pieces of the first text of a pair; `input_ids` are the second text
 
@@ -96,7 +96,7 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     for start, stop, first, end in window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra)):
         here = read[slice(*np.searchsorted(read, (first, end)))]
         outputs = np.where(is_first[here], word_of[here], -1)
-        targets = np.full(len(here), IGNORED, dtype=np.int64)
+        targets = np.full(len(here), IGNORE_INDEX, dtype=np.int64)
         if labels is not None:
             word_labels = np.asarray(labels, dtype=np.int64)[word_of[here]]
             targets = np.where(is_first[here], word_labels, inside[word_labels])
@@ -117,7 +117,7 @@ def encode_words(
 
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
     """Build the example of a text, whose windows are read at their first special token. The target is a label id,
-    `IGNORED`, or an array of the same shape for all texts."""
+    `IGNORE_INDEX`, or an array of the same shape for all texts."""
     return _whole_example(words, target, room_for_text(max_length, words.extra), words.extra)
 
 

@@ -84,7 +84,7 @@ class RowPlan:
 
     def pieces_of(self, rows: Ints) -> Ints:
         """Return the numbers of the pieces in some rows, row by row: (pieces in these rows,)."""
-        return stretches(self.row_offsets[rows], self.row_offsets[rows + 1] - self.row_offsets[rows])
+        return concatenated_ranges(self.row_offsets[rows], self.row_offsets[rows + 1] - self.row_offsets[rows])
 
     @property
     def fullness(self) -> float:
@@ -172,7 +172,7 @@ def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
     """Number the texts of a micro-batch independently of the division of the global batch: (texts,). `places` (items,)
     are the indices of its rows or examples in the global batch, `counts` (items,) the number of texts of each."""
     per_item = np.asarray(counts, dtype=np.int64)
-    return np.repeat(places, per_item) * _MAX_TEXTS + stretches(np.zeros_like(per_item), per_item)
+    return np.repeat(places, per_item) * _MAX_TEXTS + concatenated_ranges(np.zeros_like(per_item), per_item)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
         for token, token_type in parts:
             if isinstance(token, str):
                 counts = sizes[token][here]
-                places = stretches(starts, counts)
+                places = concatenated_ranges(starts, counts)
                 input_ids[places] = np.concatenate([pairs[text][token == "B"] for text in here.tolist()])
             else:
                 counts, places = np.ones_like(starts), starts
@@ -219,16 +219,16 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
             if token_type:
                 token_type_ids[places] = token_type
             starts = starts + counts
-    places = stretches(firsts, totals)
+    places = concatenated_ranges(firsts, totals)
     position_ids[places] = places - np.repeat(firsts, totals)
-    segment_ids[places] = np.repeat(stretches(np.ones_like(per_row), per_row), totals)
+    segment_ids[places] = np.repeat(concatenated_ranges(np.ones_like(per_row), per_row), totals)
     ids, position, segment, types = (
         values.reshape(len(rows), length) for values in (input_ids, position_ids, segment_ids, token_type_ids)
     )
     return PackedRows(ids, position, segment, types, firsts)
 
 
-def stretches(starts: Ints, counts: Ints) -> Ints:
+def concatenated_ranges(starts: Ints, counts: Ints) -> Ints:
     """Return `start`, `start` + 1, ..., `start` + `count` - 1 of each pair, concatenated: (sum of counts,)."""
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 

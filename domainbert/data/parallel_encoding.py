@@ -49,7 +49,7 @@ class EncodedBatch:
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # lengths, input_ids and starts_word
 
 
-def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     """Return the smallest dtype for ids: uint16 for up to 65,536 entries, otherwise uint32."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
@@ -128,7 +128,7 @@ def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...
 
 def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
     """Encode texts of any length; long texts in pieces, which is faster and needs less memory."""
-    dtype = token_type(tokenizer.vocab_size)
+    dtype = token_dtype(tokenizer.vocab_size)
     lengths = np.zeros(len(texts), np.int64)
     input_ids, starts_word = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)]
     pieces = ((number, piece) for number, text in enumerate(texts) for piece in split_text(text, _PIECE_CHARACTERS))

@@ -18,7 +18,7 @@ from domainbert.base.hashes import hash_json
 from domainbert.corpus.documents import Document
 from domainbert.corpus.languages import Languages
 from domainbert.corpus.report import CorpusReport
-from domainbert.data.parallel_encoding import EncodedBatch, token_type
+from domainbert.data.parallel_encoding import EncodedBatch, token_dtype
 from domainbert.data.parts import COUNTS_FILE
 from domainbert.data.plan_files import write_plan
 from domainbert.data.prepared_facts import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER, file_facts
@@ -43,7 +43,7 @@ class PreparedWriter:
         self.out, self.tokenizer, self.languages = out, tokenizer, languages
         self.language_tokens = Counter[str]()  # in training documents
         self.empty_documents = 0  # documents without tokens are not written
-        dtype = token_type(tokenizer.vocab_size)
+        dtype = token_dtype(tokenizer.vocab_size)
         columns = {
             "id": Value("string"),
             "input_ids": List(Value(dtype.name)),
@@ -98,7 +98,7 @@ class PreparedWriter:
 
     def _close_splits(self) -> dict[str, dict[str, Any]]:
         splits = {split: writer.close() for split, writer in self._splits.items()}
-        write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, as_is=True)
+        write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, unredacted=True)
         return splits
 
     def _other_files(self, *names: str) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def write_facts(out: Path, tokenizer: DomainTokenizer, facts: Mapping[str, Any])
         **facts,
     }
     content["sha256"] = hash_json(content)
-    write_json(out / PREPARED_FILE, content, as_is=True)
+    write_json(out / PREPARED_FILE, content, unredacted=True)
     return content
 
 
@@ -172,7 +172,7 @@ class _SplitWriter:
             "_output_all_columns": False,
             "_split": self.folder.name,
         }
-        write_json(self.folder / "state.json", state, as_is=True)
+        write_json(self.folder / "state.json", state, unredacted=True)
         counts = {"documents": self.documents, "tokens": self.tokens, "characters": self.characters}
         return {**counts, "files": self._files}
 

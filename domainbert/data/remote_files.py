@@ -16,9 +16,9 @@ from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import disk_full, folder_lock, told_if_full
+from domainbert.base.files import disk_full, folder_lock, report_full_disk
 from domainbert.base.hashes import hash_file
-from domainbert.base.paths import check_url, check_whole, is_url
+from domainbert.base.paths import check_home_expanded, check_url, is_url
 from domainbert.base.ranges import Range
 from domainbert.base.redact import redact
 from domainbert.base.validation import check_fields
@@ -50,7 +50,7 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_whole("folder", self.folder)
+        check_home_expanded("folder", self.folder)
         if self.url is not None:
             check_url("url", self.url)
 
@@ -106,7 +106,7 @@ class RemoteFiles:
         copy = folder / f"{self._prefix}-{file.sha256}"
         self._verify_existing(copy, file)
         try:
-            with told_if_full(folder), folder_lock(folder):
+            with report_full_disk(folder), folder_lock(folder):
                 self._ensure_copy(copy, file)
                 now = time.time_ns()  # file times set by the kernel have a resolution of milliseconds
                 os.utime(copy, ns=(now, now))

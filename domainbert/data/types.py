@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     pass
 
-IGNORED = -100  # target of a position without a target, the default of `torch.nn.functional.cross_entropy`
+IGNORE_INDEX = -100  # target of a position without a target, the default of `torch.nn.functional.cross_entropy`
 SPARE = "spare"  # marks a validation batch that must not be counted
 Batch = dict[str, Any]
 

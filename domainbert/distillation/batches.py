@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import Example, collate
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Batch, Share
-from domainbert.distillation.losses import Places
+from domainbert.data.types import IGNORE_INDEX, Batch, Share
+from domainbert.distillation.losses import TokenPositions
 from domainbert.distillation.soft_labels import MeanLabels
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
@@ -30,7 +30,7 @@ def segment_counts(lengths: NDArray[np.int64]) -> dict[str, int]:
 
 def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
     """Return the counts of `segment_counts` for a batch (B, S) alone, on its device."""
-    places = Places(position_ids, segment_ids)
+    places = TokenPositions(position_ids, segment_ids)
     return {
         "num_segments": ((position_ids == 0) & places.real).sum(),
         "num_real_tokens": places.real.sum(),
@@ -38,10 +38,10 @@ def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]
     }
 
 
-def token_places(batch: Batch) -> dict[str, NDArray[np.int64]]:
-    """Return `real_places` and `first_places` of a batch of arrays, see `Places`."""
+def find_token_positions(batch: Batch) -> dict[str, NDArray[np.int64]]:
+    """Return `token_positions` and `cls_positions` of a batch of arrays, see `Places`."""
     real = np.flatnonzero(batch["segment_ids"])
-    return {"real_places": real, "first_places": real[batch["position_ids"].ravel()[real] == 0]}
+    return {"token_positions": real, "cls_positions": real[batch["position_ids"].ravel()[real] == 0]}
 
 
 class CountedRows(Dataset[Batch]):
@@ -58,9 +58,9 @@ class CountedRows(Dataset[Batch]):
         """Return micro-batch `index`."""
         batch, plan = self.batches[index], self.batches.reader.plan
         pieces = plan.pieces_of(self.batches.order.batch(batch["step"])[1])
-        used = batch["targets"] != IGNORED
+        used = batch["targets"] != IGNORE_INDEX
         batch |= {name: batch[name][used] for name in ("positions", "targets")}
-        return batch | token_places(batch) | segment_counts(plan.lengths[pieces] + plan.extra)
+        return batch | find_token_positions(batch) | segment_counts(plan.lengths[pieces] + plan.extra)
 
 
 class DistillationBatches(LabelledTrainBatches):
@@ -106,7 +106,7 @@ class DistillationBatches(LabelledTrainBatches):
         output_example = np.full(sum(sizes), -1)
         decides = index_of_output >= 0
         output_example[index_of_output[decides]] = batch["example"][decides]
-        batch |= token_places(batch) | {"output_index": index_of_output, "output_example": output_example}
+        batch |= find_token_positions(batch) | {"output_index": index_of_output, "output_example": output_example}
         if self.logits is not None:
             batch["teacher_logits"] = self.logits.rows(numbers)
         counts = _global_counts(*global_examples)

@@ -36,7 +36,7 @@ class Outputs:
         projections: projections of the layers that losses on attention compare, by layer.
         logits: (N, C) at the predicted positions.
         all_logits: (tokens, C) at every token that is not padding.
-        example: student of a task only: example of each row of `logits`, or -1; see `Teaching.divergence`.
+        example: student of a task only: example of each row of `logits`, or -1; see `DistillationTargets.divergence`.
         hard_loss: student only: cross-entropy with the true classes, summed.
     """
 
@@ -49,10 +49,11 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Places:
+class TokenPositions:
     """Indices and masks of tokens in packed rows (B, S), whose positions restart with each segment.
 
-    `given` may hold `real_places` and `first_places` of the batch, because computing them on a GPU would wait for it.
+    `given` may hold `token_positions` and `cls_positions` of the batch, because computing them on a GPU would wait for
+    it.
     """
 
     position_ids: Tensor
@@ -60,7 +61,7 @@ class Places:
     given: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, batch: Mapping[str, Any]) -> Places:
+    def of(cls, batch: Mapping[str, Any]) -> TokenPositions:
         """Create the places of a batch."""
         return cls(batch["position_ids"], batch["segment_ids"], batch)
 
@@ -84,14 +85,14 @@ class Places:
         return hidden.unsqueeze(1)
 
     @cached_property
-    def first_places(self) -> Tensor:
+    def cls_positions(self) -> Tensor:
         """(segments,) index of each segment's first token, its [CLS], in the flattened rows."""
-        return self._indices("first_places", (self.position_ids == 0) & self.real)
+        return self._indices("cls_positions", (self.position_ids == 0) & self.real)
 
     @cached_property
-    def real_places(self) -> Tensor:
+    def token_positions(self) -> Tensor:
         """(tokens,) indices of the tokens in the flattened rows that are not padding."""
-        return self._indices("real_places", self.real)
+        return self._indices("token_positions", self.real)
 
     def _indices(self, name: str, mask: Tensor) -> Tensor:
         return self.given[name] if name in self.given else mask.flatten().nonzero().flatten()
@@ -106,13 +107,13 @@ class DistillationLoss(nn.Module, ABC):
             (`hard`).
         needs_teacher: whether the loss compares with a teacher.
         pairs: compared layers (student, teacher).
-        attends: whether the loss compares projections of these layers rather than hidden states.
+        needs_attention: whether the loss compares projections of these layers rather than hidden states.
     """
 
     unit: Unit
     reads: Reads = "none"
     needs_teacher: ClassVar[bool] = True
-    attends: ClassVar[bool] = False
+    needs_attention: ClassVar[bool] = False
     pairs: Sequence[tuple[int, int]] = ()
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class DistillationLoss(nn.Module, ABC):
         argument."""
 
     @abstractmethod
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
         """Return the sum over the micro-batch, a scalar; `teacher` is None only if no loss needs it."""
 
 
@@ -143,7 +144,7 @@ class SoftTargetsLoss(DistillationLoss):
             self.unit, self.reads = "tokens", "all"
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
         logits = "all_logits" if self.reads == "all" else "logits"
         ours, theirs = (full(getattr(outputs, logits)) / self.temperature for outputs in (student, teacher))
         example = () if student.example is None else (student.example,)
@@ -158,7 +159,7 @@ class HardTargetsLoss(DistillationLoss):
     needs_teacher: ClassVar[bool] = False
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
         assert student.hard_loss is not None
         return student.hard_loss
 
@@ -170,7 +171,7 @@ class LogitMSELoss(DistillationLoss):
     reads: Reads = "predicted"
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
         assert teacher is not None and teacher.logits is not None and student.logits is not None
         return (full(student.logits) - full(teacher.logits)).square().mean(dim=-1).sum()
 
@@ -185,20 +186,22 @@ class LayerLoss(DistillationLoss):
         self.pairs = list(pairs)
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
         assert teacher is not None
         sums = [
-            self.between(self.of_layer(student, ours, places), self.of_layer(teacher, theirs, places), places, index)
+            self.between(
+                self.layer_values(student, ours, places), self.layer_values(teacher, theirs, places), places, index
+            )
             for index, (ours, theirs) in enumerate(self.pairs)
         ]
         return torch.stack(sums).sum()
 
     @abstractmethod
-    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Any:
+    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Any:
         """Return the compared outputs of a layer of student or teacher."""
 
     @abstractmethod
-    def between(self, student: Any, teacher: Any, places: Places, index: int) -> Tensor:
+    def between(self, student: Any, teacher: Any, places: TokenPositions, index: int) -> Tensor:
         """Return the sum over pair number `index` of the layers."""
 
 
@@ -206,16 +209,16 @@ class HiddenLoss(LayerLoss):
     """Base class of losses that compare hidden states."""
 
     @override
-    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
+    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Tensor:
         """Return the hidden states (tokens, H) of the tokens that are not padding."""
-        return full(select(outputs.hidden[layer], places.real_places))
+        return full(select(outputs.hidden[layer], places.token_positions))
 
 
 class HiddenCosineLoss(HiddenLoss):
     """1 - cos(student, teacher) (Sanh et al. 2019, section 2)."""
 
     @override
-    def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
+    def between(self, student: Tensor, teacher: Tensor, places: TokenPositions, index: int) -> Tensor:
         return (1 - functional.cosine_similarity(student, teacher, dim=-1)).sum()
 
 
@@ -230,7 +233,7 @@ class HiddenMSELoss(HiddenLoss):
             nn.init.normal_(linear.weight, std=student_size**-0.5)  # type: ignore[arg-type]
 
     @override
-    def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
+    def between(self, student: Tensor, teacher: Tensor, places: TokenPositions, index: int) -> Tensor:
         if len(self.projections):
             student = full(self.projections[index % len(self.projections)](student))
         return (student - teacher).square().mean(dim=-1).sum()
@@ -242,12 +245,12 @@ class PatientCLSLoss(HiddenLoss):
     unit: Unit = "segments"
 
     @override
-    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
+    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Tensor:
         """Return the hidden states (segments, H) of [CLS]."""
-        return full(select(outputs.hidden[layer], places.first_places))
+        return full(select(outputs.hidden[layer], places.cls_positions))
 
     @override
-    def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
+    def between(self, student: Tensor, teacher: Tensor, places: TokenPositions, index: int) -> Tensor:
         difference = functional.normalize(student, dim=-1) - functional.normalize(teacher, dim=-1)
         return difference.square().sum()
 
@@ -255,10 +258,10 @@ class PatientCLSLoss(HiddenLoss):
 class AttentionLoss(LayerLoss):
     """Base class of losses that compare the projections of attention."""
 
-    attends: ClassVar[bool] = True
+    needs_attention: ClassVar[bool] = True
 
     @override
-    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Projections:
+    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Projections:
         return outputs.projections[layer]
 
 
@@ -269,7 +272,7 @@ class AttentionMSELoss(AttentionLoss):
     unit: Unit = "pairs"
 
     @override
-    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+    def between(self, student: Projections, teacher: Projections, places: TokenPositions, index: int) -> Tensor:
         hidden = places.hidden_pairs(student.window) | places.hidden_pairs(teacher.window)
         difference = (student.scores - teacher.scores).masked_fill(hidden, 0)
         return (difference.square().mean(dim=1) * places.pairs).sum()
@@ -279,7 +282,7 @@ class AttentionKLLoss(AttentionLoss):
     """KL(teacher || student) of the softmax of the scores, mean over heads (Wang et al. 2020, eq. 6)."""
 
     @override
-    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+    def between(self, student: Projections, teacher: Projections, places: TokenPositions, index: int) -> Tensor:
         return row_divergence(student.scores, teacher.scores, places, student.window, teacher.window)
 
 
@@ -291,7 +294,7 @@ class RelationsLoss(AttentionLoss):
         self.relations, self.num_heads = tuple(relations), num_heads
 
     @override
-    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+    def between(self, student: Projections, teacher: Projections, places: TokenPositions, index: int) -> Tensor:
         sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
         sums = []
         for name in self.relations:
@@ -306,12 +309,16 @@ def scores(left: Tensor, right: Tensor) -> Tensor:
 
 
 def row_divergence(
-    student: Tensor, teacher: Tensor, places: Places, window: int | None = None, teacher_window: int | None = None
+    student: Tensor,
+    teacher: Tensor,
+    places: TokenPositions,
+    window: int | None = None,
+    teacher_window: int | None = None,
 ) -> Tensor:
     """Return KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean
     over heads, summed over tokens. Scores outside a window are masked; the student's window also masks the teacher."""
-    # padding attends to padding, so that no softmax is empty; the sum excludes it
+    # padding needs_attention to padding, so that no softmax is empty; the sum excludes it
     hidden = places.hidden_pairs(window)
     ours = student.masked_fill(hidden, _NEVER)
     theirs = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
-    return softmax_divergence(theirs, ours).mean(dim=1).flatten().index_select(0, places.real_places).sum()
+    return softmax_divergence(theirs, ours).mean(dim=1).flatten().index_select(0, places.token_positions).sum()

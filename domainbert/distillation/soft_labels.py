@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.base.files import folder_lock, told_if_full
+from domainbert.base.files import folder_lock, report_full_disk
 from domainbert.base.freshness import Freshness
 from domainbert.base.hashes import hash_json
 
@@ -111,7 +111,7 @@ def cached_labels(
             partial = folder.with_name(folder.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            with told_if_full(cache):
+            with report_full_disk(cache):
                 _write(partial, **facts, blocks=compute())
                 freshness.record(partial / _RECORD, facts)
             shutil.rmtree(folder, ignore_errors=True)

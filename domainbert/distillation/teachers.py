@@ -27,7 +27,7 @@ from domainbert.labelled.contents import Content, key_of_content, text_in
 from domainbert.labelled.items import Labelled
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
-from domainbert.tasks.capabilities import need_teaching
+from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.task import Task, encode_file
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, split_words
@@ -111,7 +111,7 @@ class Teachers:
         return min(teacher.config.max_length for teacher in self.predictors)
 
     @property
-    def usual_length(self) -> int:
+    def default_max_length(self) -> int:
         """Largest window, in tokens, with which all teachers were trained."""
         return min(teacher.max_length for teacher in self.predictors)
 
@@ -120,19 +120,19 @@ class Teachers:
         """Whether a teacher has a CRF; its logits are log-marginals."""
         return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
-    def read_as(self, tokenizer: DomainTokenizer) -> bool:
+    def reads_same_tokens(self, tokenizer: DomainTokenizer) -> bool:
         """Return whether all teachers have the vocabulary of `tokenizer`."""
         return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
 
     def kept(self, task: Task[Any, Any]) -> int:
         """Return the number of logits per output in the cache: at most `top_k` for a softmax, otherwise all."""
-        teaching = need_teaching(task)
-        columns = teaching.num_outputs(task)
-        return min(self.top_k, columns) if teaching.is_softmax else columns
+        distillation_targets = require_distillation_targets(task)
+        columns = distillation_targets.num_outputs(task)
+        return min(self.top_k, columns) if distillation_targets.is_softmax else columns
 
     def drops_logits(self, task: Task[Any, Any]) -> bool:
         """Return whether the cache holds only the largest logits of each output."""
-        return task.teaching is not None and self.kept(task) < task.teaching.num_outputs(task)
+        return task.distillation_targets is not None and self.kept(task) < task.distillation_targets.num_outputs(task)
 
     def check(self, examples: Sequence[Example]) -> Teachers:
         """Run each teacher on the first examples; raise `DomainbertError` if a logit is not finite. Return the
@@ -154,7 +154,7 @@ class Teachers:
             DomainbertError: a teacher's vocabulary splits a text into other words than the student's.
         """
         assert self.cache is not None
-        labels, teaching = [], need_teaching(task)
+        labels, distillation_targets = [], require_distillation_targets(task)
         for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
             made_from = {
                 "teacher": HASHES.of(open_model(path).path),
@@ -163,11 +163,11 @@ class Teachers:
                 "text": text.fingerprint,
                 "labels": list(task.labels),
                 "task": task.name,
-                **teaching.facts(task),
+                **distillation_targets.facts(task),
             }
             label = f"run teacher {number} of {len(self.paths)}"
             compute = partial(_text_logits, teacher, path, text, task, sizes, label)
-            num_labels, kept = teaching.num_outputs(task), self.kept(task)
+            num_labels, kept = distillation_targets.num_outputs(task), self.kept(task)
             labels.append(cached_labels(self.cache, made_from, sizes, num_labels, kept, compute))
         return MeanLabels(labels)
 
@@ -245,7 +245,9 @@ def _example_logits(
         index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
         outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(sizes)}
         with torch.no_grad():
-            values = need_teaching(task).teacher_logits(task, teacher.model.head, logits, batch | outputs)
+            values = require_distillation_targets(task).teacher_logits(
+                task, teacher.model.head, logits, batch | outputs
+            )
         output_numbers = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
         yield output_numbers, values.float().cpu().numpy()
         progress.advance(sum(examples[item].num_tokens for item in items))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.distillation.config import LossConfig, Sizes
-from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Reads, Unit
+from domainbert.distillation.losses import DistillationLoss, Outputs, Reads, TokenPositions, Unit
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed, select
@@ -64,9 +64,9 @@ class WeightedLosses(nn.Module):
 
     def layers(self, side: int) -> set[int]:
         """Return the layers whose projections are compared: of the student for `side` 0, of the teacher for 1."""
-        return {pair[side] for loss in self.terms if loss.attends for pair in loss.pairs}
+        return {pair[side] for loss in self.terms if loss.needs_attention for pair in loss.pairs}
 
-    def sums(self, student: Outputs, teacher: Outputs | None, places: Places) -> dict[str, Tensor]:
+    def sums(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> dict[str, Tensor]:
         """Return each loss summed over a micro-batch, computed without autocast."""
         with torch.autocast(places.segment_ids.device.type, enabled=False):
             values = [loss(student, teacher, places) for loss in self.terms]

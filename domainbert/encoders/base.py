@@ -50,7 +50,7 @@ class Encoder(nn.Module, ABC):
         """Modules of `embedding_parts` and a projection after them."""
         return list(self.embedding_parts().values())
 
-    def reading_parameters(self) -> list[nn.Parameter]:
+    def non_embedding_parameters(self) -> list[nn.Parameter]:
         """All parameters that are not in `embedding_modules`."""
         embedding = {id(parameter) for module in self.embedding_modules() for parameter in module.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in embedding]

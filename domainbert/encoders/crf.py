@@ -14,7 +14,7 @@ from domainbert.encoders.names import NameMap
 CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
 """Names of a CRF's parameters in a model folder; Hugging Face's classes ignore them."""
 
-NEVER = -1e4
+FORBIDDEN_SCORE = -1e4
 """Score of a forbidden step; finite, so that differences of scores are numbers."""
 
 
@@ -131,11 +131,11 @@ class Crf(nn.Module):
     def scores(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Start scores (C,), transition scores (C, C) and end scores (C,), on the device and in the type of `like`.
 
-        Steps that `constrain` forbids have the score `NEVER`.
+        Steps that `constrain` forbids have the score `FORBIDDEN_SCORE`.
         """
         scores = (self.start, self.transitions, self.end)
         masked = zip(scores, self._allowed_on(like.device), strict=True)
-        start, moves, end = (values.to(like).masked_fill(~mask, NEVER) for values, mask in masked)
+        start, moves, end = (values.to(like).masked_fill(~mask, FORBIDDEN_SCORE) for values, mask in masked)
         return start, moves, end
 
 
@@ -195,7 +195,7 @@ class WordGrid:
         filled = values.new_zeros(len(self.lengths), int(self.lengths.max()), *values.shape[1:])
         return filled.index_put(self.indices, values[self.positions])
 
-    def put_back(self, filled: Tensor, values: Tensor) -> Tensor:
+    def scatter(self, filled: Tensor, values: Tensor) -> Tensor:
         """Copy `values` (N, ...) with the rows of the words replaced from `filled` (E, L, ...)."""
         return values.index_put((self.positions,), filled[self.indices].to(values.dtype))
 
@@ -220,4 +220,4 @@ def word_marginals(crf: Crf, logits: Tensor, example: Tensor, outputs: Tensor) -
     if not bool((outputs >= 0).any()):
         return logits
     sentences = WordGrid(example, outputs)
-    return sentences.put_back(crf.log_marginals(sentences.fill(logits.float()), sentences.lengths), logits.float())
+    return sentences.scatter(crf.log_marginals(sentences.fill(logits.float()), sentences.lengths), logits.float())

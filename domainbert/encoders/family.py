@@ -30,8 +30,8 @@ _BERT_LAYER = {
 class Family(ABC, Generic[C]):
     """An encoder family; its `model.py` defines an instance `FAMILY`. Parts without torch are in its configuration.
 
-    `names`, `tied` and `per_entry` use the attributes, which are names in Hugging Face's models. A family whose encoder
-    is no `PostNormEncoder` overrides `encoder_names`, or all three.
+    `names`, `tied` and `vocabulary_tensors` use the attributes, which are names in Hugging Face's models. A family
+    whose encoder is no `PostNormEncoder` overrides `encoder_names`, or all three.
 
     Attributes:
         prefix: prefix of the base model in a model with a head, such as `bert.`.
@@ -86,9 +86,9 @@ class Family(ABC, Generic[C]):
 
     def tied(self, config: C) -> Mapping[str, str]:
         """Hugging Face names of copies to the names of their originals; copies are not written, but may be read."""
-        return dict(zip(self.output_copies, self.per_entry(config), strict=False))
+        return dict(zip(self.output_copies, self.vocabulary_tensors(config), strict=False))
 
-    def per_entry(self, config: C) -> Sequence[str]:
+    def vocabulary_tensors(self, config: C) -> Sequence[str]:
         """Hugging Face names of the tensors with one row per vocabulary entry, the word embeddings first."""
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
@@ -137,7 +137,7 @@ class NativeFamily(Family[C]):
         return {}
 
     @override
-    def per_entry(self, config: C) -> Sequence[str]:
+    def vocabulary_tensors(self, config: C) -> Sequence[str]:
         encoder = self._without_weights(config)
         words = encoder.input_embeddings.weight
         (name,) = (name for name, parameter in encoder.named_parameters() if parameter is words)

@@ -162,7 +162,7 @@ class EncoderWithHead(nn.Module):
         borrowed: parameters of another model that this model uses; the other model trains and saves them.
     """
 
-    borrowed: tuple[nn.Parameter, ...] = ()
+    shared_parameters: tuple[nn.Parameter, ...] = ()
 
     def __init__(self, encoder: Encoder, head: nn.Module, config: HeadConfig | None = None) -> None:
         super().__init__()

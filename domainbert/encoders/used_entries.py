@@ -11,7 +11,7 @@ from domainbert.encoders.heads import EncoderWithHead
 
 
 class UsedEntries:
-    """Removes the word embeddings of entries that do not occur from a model, until `restore` or `put_back`.
+    """Removes the word embeddings of entries that do not occur from a model, until `restore` or `restore_weights`.
 
     An entry that never occurs has no gradient, moments of 0 and, because embeddings have no weight decay, a constant
     value. So the result is the same, but each step computes a smaller vocabulary: a labelled set of 5,000 sentences
@@ -45,7 +45,7 @@ class UsedEntries:
         self._whole = whole.detach()
         return self._whole[self._ids.to(whole.device)]
 
-    def put_back(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def restore_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights of the model by name, on the CPU, with the embeddings of all entries."""
         return {**weights, self.name: self.whole(weights[self.name])}
 

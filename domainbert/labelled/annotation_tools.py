@@ -17,13 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems, listed
-from domainbert.corpus.file_kind import look
+from domainbert.base.errors import DomainbertError, Problems, format_names
+from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import find_files, read_text
 from domainbert.corpus.rows import array_rows
+from domainbert.labelled.char_spans import other_text
 from domainbert.labelled.formats import NerFormat
-from domainbert.labelled.row_values import Row, is_whole_number, problem_with_list, problem_with_text, refuse, shown
-from domainbert.labelled.stretches import other_text
+from domainbert.labelled.row_values import (
+    Row,
+    is_whole_number,
+    problem_with_list,
+    problem_with_text,
+    raise_problems,
+    shown,
+)
 
 Tool = Literal["json", "label_studio", "brat"]
 
@@ -59,7 +66,7 @@ def tool_of(path: Path, format: NerFormat) -> Tool | None:
         return "brat"
     if format.kind == "json" or format.kind == "label_studio":
         return format.kind
-    if format.kind != "auto" or not _ARRAY.match("\n".join(look(path))):
+    if format.kind != "auto" or not _ARRAY.match("\n".join(read_first_lines(path))):
         return None
     _, first = next(array_rows(path, Problems(str(path))), (1, None))
     return "label_studio" if isinstance(first, dict) and "data" in first else "json"
@@ -103,7 +110,9 @@ def _labels_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> lis
     """Entities of a task; None if it has no annotation. Raise `DomainbertError` if two annotations differ."""
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
         raise DomainbertError("no object under 'data'; expected a task of Label Studio's JSON export")
-    refuse(problem_with_text(task["data"], format.text_key, may_be_empty=True), problem_with_list(task, "annotations"))
+    raise_problems(
+        problem_with_text(task["data"], format.text_key, may_be_empty=True), problem_with_list(task, "annotations")
+    )
     annotations = [entry for entry in task["annotations"] if isinstance(entry, dict) and not entry.get("was_cancelled")]
     if format.annotator is not None:
         annotations = [annotation for annotation in annotations if format.annotator in _names(annotation)]
@@ -115,7 +124,7 @@ def _labels_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> lis
     results = [_labels_of_annotation(annotation, text) for annotation in annotations]
     entities, others = results[0]
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
-        people = listed(_names(annotation)[-1] for annotation in annotations)
+        people = format_names(_names(annotation)[-1] for annotation in annotations)
         raise DomainbertError(f"annotations by {people} differ; expected one annotation, or `annotator` to select one")
     left_out.update(others)
     return entities
@@ -134,7 +143,7 @@ def _names(annotation: Row) -> list[str]:
 
 def _labels_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counter[str]]:
     """Return the entities of an annotation, and counts of its results of other types."""
-    refuse(problem_with_list(annotation, "result"))
+    raise_problems(problem_with_list(annotation, "result"))
     entities, others = [], Counter[str]()
     for number, result in enumerate(annotation["result"]):
         value = result.get("value") if isinstance(result, dict) else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, without_asides
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, strip_conllu_extras
 from domainbert.corpus.files import read_lines
 
 Separator = Literal["tabs", "spaces"]
@@ -122,7 +122,7 @@ def _words_and_breaks(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]
     begins: dict[int, int] = {}
     for is_row, group in groupby(lines, key=_is_row):
         sentence = list(group)
-        words = without_asides(sentence) if is_row else sentence
+        words = strip_conllu_extras(sentence) if is_row else sentence
         begins[words[0][0]] = sentence[0][0]
         kept += words
     return kept, begins
@@ -156,7 +156,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
         if is_mark:
             _check_marks(path, [(number, line)])
         if sentence:
-            sentence = without_asides(sentence)
+            sentence = strip_conllu_extras(sentence)
             shape = shape or _shape(sentence, names)
             separator, width, expected = shape
             _check_rows(path, sentence, separator, width, expected)

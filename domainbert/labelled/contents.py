@@ -92,7 +92,7 @@ class UnreadableContents(DomainbertError):
 
 
 @contextmanager
-def told_where(where: Callable[[int], str]) -> Iterator[None]:
+def located_errors(where: Callable[[int], str]) -> Iterator[None]:
     """Re-raise `UnreadableContents` with the location of each input, such as path and line."""
     try:
         yield

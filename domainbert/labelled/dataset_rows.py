@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.paths import check_hub_name, is_on_hub
 from domainbert.corpus.rows import Rows
 
@@ -59,7 +59,9 @@ def dataset_rows(
         chosen = next(iter(dataset)) if split is None and len(dataset) == 1 else split
         if chosen not in dataset:
             missing = "" if split is None else f"no split {split!r}; "
-            raise DomainbertError(f"{name}: {missing}expected hub_split to name one of its splits: {listed(dataset)}")
+            raise DomainbertError(
+                f"{name}: {missing}expected hub_split to name one of its splits: {format_names(dataset)}"
+            )
         dataset = dataset[chosen]
     elif split is not None and str(getattr(dataset, "split", None)) != split:
         raise DomainbertError(f"{name}: no split {split!r}; expected no hub_split, because it is a single split")

@@ -11,10 +11,10 @@ from typing import Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.labelled.char_spans import joined_words
 from domainbert.labelled.formats import SchemeChoice
-from domainbert.labelled.items import Notes, Unit, in_words, label_counts
-from domainbert.labelled.plain_items import LabelledStretch, PlainItem
-from domainbert.labelled.stretches import joined_words
+from domainbert.labelled.items import ReaderCounts, Unit, format_counts, label_counts
+from domainbert.labelled.plain_items import LabelledSpan, PlainItem
 from domainbert.labelled.tag_schemes import (
     UNNAMED,
     Scheme,
@@ -67,7 +67,7 @@ class NerFile(TaggedFile[Sentence]):
     def plain_item(self, item: Sentence) -> PlainItem:
         """Convert a sentence, with its entities as stretches."""
         _, words = joined_words(item.words)
-        stretches = (LabelledStretch(words[first][0], words[end - 1][1], label) for first, end, label in item.spans)
+        stretches = (LabelledSpan(words[first][0], words[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
 
     @override
@@ -93,7 +93,7 @@ class NerFile(TaggedFile[Sentence]):
         types = label_counts(self.items)
         lines = [
             f"{self.path}: {self.sizes}; scheme {self.scheme}; "
-            f"{sum(types.values()):,} entities{f' ({in_words(types)})' if types else ''}"
+            f"{sum(types.values()):,} entities{f' ({format_counts(types)})' if types else ''}"
         ]
         if self.repairs:
             lines.append(f"  {len(self.repairs):,} tags repaired:")
@@ -145,7 +145,7 @@ def tagged_file(
 
     Entities of a file without types get the type `UNNAMED`.
     """
-    notes = Notes()
+    notes = ReaderCounts()
     if is_without_types(tag for row in rows for tag in row.tags):
         notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
             tag != "O" for row in rows for tag in row.tags

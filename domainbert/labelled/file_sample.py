@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.file_kind import Kind, evident_kind, look
+from domainbert.corpus.file_kind import Kind, evident_kind, read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines, read_text
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.labelled.label_names import NAMES_KEY
@@ -59,7 +59,7 @@ class Sample:
         return bool(self.rows)
 
 
-def look_at(file: Single, options: Mapping[str, str]) -> Sample:
+def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
     """Read the beginning of a file, or of a text file and its label file; raise `DomainbertError` if that fails."""
     if isinstance(file, LabelledFile) and file.label is not None:
         pairs = parallel_rows(file.texts, file.label, "text", "label")
@@ -67,7 +67,7 @@ def look_at(file: Single, options: Mapping[str, str]) -> Sample:
     path = file if isinstance(file, Path) else file.texts
     if path.is_dir():
         return Sample(path, "folder", options=options)
-    if not (first := look(path)):
+    if not (first := read_first_lines(path)):
         raise DomainbertError(f"{path}: is empty; expected labelled texts")
     kind = evident_kind(first) or _TABLES.get(format_suffix(path))
     if kind == "jsonl" and not _is_one_object(first):

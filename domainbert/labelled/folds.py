@@ -15,7 +15,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_text
-from domainbert.corpus.file_kind import look
+from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.items import Labelled, Unit
@@ -26,11 +26,11 @@ from domainbert.labelled.sets import (
     LabelledSet,
     Single,
     files_of,
-    moved,
-    opened,
+    open_rows,
     paths_of,
     read_set,
     set_name,
+    with_paths,
 )
 
 _LONG, _FEW = 3, 3  # units stay together if they share an entity of _LONG or more words that at most _FEW units have
@@ -119,11 +119,11 @@ class _Contents:
     @cached_property
     def lines(self) -> list[list[str]]:
         """Lines of each path; a JSON array or data set is converted to JSON Lines."""
-        source, paths = opened(self.file), paths_of(self.file)
+        source, paths = open_rows(self.file), paths_of(self.file)
         if isinstance(source, Rows):
             rows = source.numbered(Problems(str(source)))
             return [[f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for _, row in rows]]
-        if self.read.kind == "jsonl" and "".join(look(paths[0])).lstrip().startswith("["):
+        if self.read.kind == "jsonl" and "".join(read_first_lines(paths[0])).lstrip().startswith("["):
             rows = json_rows(paths[0], Problems(str(paths[0])))
             return [[f"{json.dumps(row, ensure_ascii=False)}\n" for _, row in rows]]
         return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
@@ -158,7 +158,7 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
             for target, text in zip(targets, texts, strict=True):
                 _write(target, text)
             empty = [target for target, text in zip(targets, texts, strict=True) if not text]
-            changes.setdefault(name, {})[key] = moved(train, targets, empty)
+            changes.setdefault(name, {})[key] = with_paths(train, targets, empty)
     return changes
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.label_names import NAMES_KEY, is_visible, list_in
 from domainbert.labelled.rows import is_answer
@@ -134,7 +134,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
     for option in ("text_key", "text_pair_key", "label_key"):
         key = sample.options.get(option)
         if key is not None and not any(key in row for row in sample.rows):
-            expected = f"expected one of {listed(sample.rows[0])}"
+            expected = f"expected one of {format_names(sample.rows[0])}"
             raise DomainbertError(f"{sample.path}: --{option} {key}: no row has this key; {expected}")
     if text_key is not None:
         return text_key, pair_key
@@ -149,11 +149,13 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
     texts = [key for key, count in num_words.items() if count >= least_words]
     if len(texts) > 1:
         raise DomainbertError(
-            f"{sample.path}: the text may be under {listed(texts)}; expected --text_key KEY, and for pairs of texts "
-            "--text_pair_key KEY"
+            f"{sample.path}: the text may be under {format_names(texts)}; "
+            "expected --text_key KEY, and for pairs of texts --text_pair_key KEY"
         )
     if not texts:
-        raise DomainbertError(f"{sample.path}: no text under any of {listed(sample.rows[0])}; expected --text_key KEY")
+        raise DomainbertError(
+            f"{sample.path}: no text under any of {format_names(sample.rows[0])}; expected --text_key KEY"
+        )
     return texts[0], pair_key
 
 
@@ -164,7 +166,11 @@ def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
     common = [key for key in keys if key.lower() in _LABELS]
     candidates = common or [key for key in keys if _may_be_labels(_values(sample, key))]
     if len(candidates) != 1:
-        where = f"may be under {listed(candidates)}" if candidates else f"is under none of {listed(sample.rows[0])}"
+        where = (
+            f"may be under {format_names(candidates)}"
+            if candidates
+            else f"is under none of {format_names(sample.rows[0])}"
+        )
         raise DomainbertError(f"{sample.path}: the label {where}; expected --label_key KEY")
     return candidates[0]
 

@@ -50,7 +50,7 @@ class Unit:
 
 
 @dataclass
-class Notes:
+class ReaderCounts:
     """Counts of the things that a reader left out and of the values that it changed, by plural names."""
 
     left_out: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class Labelled(Generic[AnyItem]):
     kind: Kind
     parts: Sequence[Labelled[AnyItem]] = field(default=(), kw_only=True)
     """Files of a set; `path` is then their common folder, and line numbers refer to each file."""
-    notes: Notes = field(default_factory=Notes, kw_only=True)
+    notes: ReaderCounts = field(default_factory=ReaderCounts, kw_only=True)
 
     @property
     def unit(self) -> str:
@@ -83,7 +83,7 @@ class Labelled(Generic[AnyItem]):
         return "texts"
 
     @property
-    def unit_numbers(self) -> Sequence[int] | None:
+    def unit_ids(self) -> Sequence[int] | None:
         """Number of the resampling unit of each item, from 0; None if each item is a unit."""
         return None
 
@@ -145,7 +145,7 @@ def label_set(items: Iterable[Item]) -> list[str]:
     return list(label_counts(items))
 
 
-def in_words(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """Format label counts for the terminal: `down 1,200, up 7`."""
     return ", ".join(f"{label} {count:,}" for label, count in counts.items())
 
@@ -259,7 +259,7 @@ class SentenceFile(Labelled[AnySentence]):
 
     @property
     @override
-    def unit_numbers(self) -> list[int] | None:
+    def unit_ids(self) -> list[int] | None:
         """Document numbers, if the file marks documents."""
         if not self.has_documents:
             return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.row_values import Row, is_whole_number, problem_with_text, shown
 
 NAMES_KEY = "label_names"
@@ -45,7 +45,7 @@ def list_in(text: str) -> list[Any] | None:
         return None
 
 
-def as_whole(value: Any, is_column: bool) -> Any:
+def to_integer(value: Any, is_column: bool) -> Any:
     """Convert 1.0 to 1 and, in columns, "1.0" to "1": pandas writes whole numbers as floats if the table has missing
     labels. Other values are returned unchanged."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 10**_DIGITS:
@@ -53,7 +53,7 @@ def as_whole(value: Any, is_column: bool) -> Any:
     return value[:-2] if is_column and isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
-def number_of(value: Any, names: Sequence[str]) -> int | None:
+def label_index(value: Any, names: Sequence[str]) -> int | None:
     """Parse the number of a label, as an integer or digits; None if `names` has no such index."""
     digits = str(value)
     number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS else -1
@@ -96,7 +96,7 @@ def _checked(names: Any, source: str) -> list[str]:
         if not isinstance(name, str) or not is_visible(name):
             raise DomainbertError(f"{source}: found {shown(name)} in the label names; expected visible strings")
     if len(set(names)) < len(names):
-        raise DomainbertError(f"{source}: duplicate label name in {listed(names)}; expected different names")
+        raise DomainbertError(f"{source}: duplicate label name in {format_names(names)}; expected different names")
     return names
 
 
@@ -151,10 +151,14 @@ class LabelReader:
         if self.names is not None:
             valid = value in self.names or self._number(value) is not None
             if self._ambiguous and not numbered and valid:
-                names = listed(self.names)
+                names = format_names(self.names)
                 problem = f"label {shown(value)} may be a name or a number from 0, because the names are {names}"
                 return f"{problem}; expected names that are not numbers from 0, or no label_names if labels are names"
-            return "" if valid else f"label {shown(value)}; expected one of {listed(self.names)}, or its number from 0"
+            return (
+                ""
+                if valid
+                else f"label {shown(value)}; expected one of {format_names(self.names)}, or its number from 0"
+            )
         self._first = self._first or (numbered, line)
         if numbered != self._first[0]:
             actual, expected = ("a number", "a string") if numbered else ("a string", "a number")
@@ -168,4 +172,4 @@ class LabelReader:
         return str(value) if self.names is None or number is None else self.names[number]
 
     def _number(self, value: Any) -> int | None:
-        return number_of(value, self.names or ())
+        return label_index(value, self.names or ())

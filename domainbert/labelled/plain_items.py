@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class LabelledStretch:
+class LabelledSpan:
     """A labelled stretch of the first text: character offsets, `end` exclusive."""
 
     start: int
@@ -31,7 +31,7 @@ class PlainItem:
     marks: Hashable = None
     """Model inputs other than the texts, such as marked spans."""
 
-    stretches: tuple[LabelledStretch, ...] | None = None
+    stretches: tuple[LabelledSpan, ...] | None = None
     """Labelled stretches of the first text, if the task labels all stretches of a type; otherwise None."""
 
     document: int | None = None

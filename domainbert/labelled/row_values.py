@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, listed
+from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, format_names
 
 Row = dict[str, Any]
 """A row of a labelled file: value by key or column."""
@@ -35,7 +35,7 @@ def is_unicode(text: str) -> bool:
 def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False) -> str:
     """Reason why `row[key]` is not a non-empty string; empty if it is one."""
     if key not in row:
-        return f"no key {key!r}; found {listed(row)}"
+        return f"no key {key!r}; found {format_names(row)}"
     value = row[key]
     if not isinstance(value, str):
         return f"{key!r} is {shown(value)}; expected a string"
@@ -47,7 +47,7 @@ def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False)
 def problem_with_list(row: dict[str, Any], key: str) -> str:
     """Reason why `row[key]` is not a list; empty if it is one."""
     if key not in row:
-        return f"no key {key!r}; found {listed(row)}"
+        return f"no key {key!r}; found {format_names(row)}"
     return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
 
 
@@ -61,7 +61,7 @@ def problem_with_strings(row: dict[str, Any], key: str) -> str:
     return ""
 
 
-def refuse(*messages: str) -> None:
+def raise_problems(*messages: str) -> None:
     """Raise `DomainbertError` with all non-empty messages about one row, if there are any."""
     problems = Problems("row")
     for problem in filter(None, messages):

@@ -8,15 +8,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems, listed
+from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.paths import check_regular
-from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
+from domainbert.corpus.file_kind import FileKind, Kind, detect_kind, read_first_lines
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows, csv_rows, json_rows
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.formats import RowFormat, TextFormat
-from domainbert.labelled.items import AnyItem, Notes, TextFile
-from domainbert.labelled.label_names import as_whole, label_names, refuse_other_names
+from domainbert.labelled.items import AnyItem, ReaderCounts, TextFile
+from domainbert.labelled.label_names import label_names, refuse_other_names, to_integer
 from domainbert.labelled.row_values import (
     Found,
     Row,
@@ -24,7 +24,7 @@ from domainbert.labelled.row_values import (
     parsed,
     problem_with_strings,
     problem_with_text,
-    refuse,
+    raise_problems,
 )
 from domainbert.labelled.sets import LabelledFile, Readable, path_of
 
@@ -43,7 +43,7 @@ def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple
             raise DomainbertError(f"{path}: rows in memory; expected a file")
         return FileKind("rows")
     check_regular(path)
-    return tell_kind(path, look(path), expected, setting) if format == "auto" else FileKind(format)
+    return detect_kind(path, read_first_lines(path), expected, setting) if format == "auto" else FileKind(format)
 
 
 def has_json_values(kind: Kind) -> bool:
@@ -62,7 +62,7 @@ def rows_of(
     wrong = [key for key in keys if header and header.count(key) != 1]
     for key in wrong:
         count = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
-        problems.add(f"{path}:{line}: {count}; the header names {listed(header)}")
+        problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}")
     if wrong:
         problems.raise_if_any()
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
@@ -81,7 +81,7 @@ def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
 
 
 def rows_of_texts(
-    file: Readable, format: RowFormat, problems: Problems, notes: Notes
+    file: Readable, format: RowFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, Iterator[tuple[int, Row]]]:
     """Return the format of a file of texts and its `(line, row)` pairs, filtered by `accepted`.
 
@@ -117,22 +117,22 @@ def read_texts(
     Raises:
         DomainbertError: the format cannot be detected; a row without text or label; no text; an error of `item`.
     """
-    problems, notes = Problems(str(file)), Notes()
+    problems, notes = Problems(str(file)), ReaderCounts()
     kind, rows = rows_of_texts(file, format, problems, notes)
 
     def parse(row: Row, line: int) -> AnyItem:
-        missing = "" if format.label_key in row else f"no key {format.label_key!r}; found {listed(row)}"
-        refuse(*text_problems(row, format), placed(missing, file, line))
+        missing = "" if format.label_key in row else f"no key {format.label_key!r}; found {format_names(row)}"
+        raise_problems(*text_problems(row, format), with_location(missing, file, line))
         return item(text_fields(row, format), row[format.label_key], line)
 
-    items = some_texts(parsed(rows, problems, parse), format, problems)
+    items = require_texts(parsed(rows, problems, parse), format, problems)
     return TextFile(path_of(file), items, kind, notes=notes)
 
 
 def text_rows(
-    file: Readable, format: TextFormat, problems: Problems, notes: Notes
+    file: Readable, format: TextFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """Like `rows_of_texts`, with the names of numeric labels as second value; labels are converted by `as_whole`."""
+    """Like `rows_of_texts`, with the names of numeric labels as second value; labels are converted by `to_integer`."""
     kind, rows = rows_of_texts(file, format, problems, notes)
     typed = has_json_values(kind)
     rows = _with_whole_labels(rows, format.label_key, not typed, notes.changed)
@@ -149,7 +149,7 @@ def _with_whole_labels(
 ) -> Iterator[tuple[int, Row]]:
     for line, row in rows:
         values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
-        whole = [as_whole(value, are_columns) for value in values]
+        whole = [to_integer(value, are_columns) for value in values]
         if count := sum(new is not old for new, old in zip(whole, values, strict=True)):
             row[key] = whole if isinstance(row[key], list) else whole[0]
             changed["labels such as 1.0, read as 1"] += count
@@ -181,11 +181,11 @@ def read_words_or_texts(path: Path) -> list[str]:
 
     def words_of(row: Row, _: int) -> list[str]:
         if kind.kind == "jsonl" and "tokens" in row:
-            refuse(problem_with_strings(row, "tokens"))
+            raise_problems(problem_with_strings(row, "tokens"))
             words: list[str] = row["tokens"]
             return words
         keys = ["text", *(["text_pair"] if "text_pair" in row else [])]
-        refuse(*(problem_with_text(row, key, may_be_empty=True) for key in keys))
+        raise_problems(*(problem_with_text(row, key, may_be_empty=True) for key in keys))
         return [row[key] for key in keys]
 
     words = chain(*parsed(rows_of(path, kind.kind, ["text"], problems), problems, words_of))
@@ -193,7 +193,7 @@ def read_words_or_texts(path: Path) -> list[str]:
     return list(words)
 
 
-def some_texts(items: list[Found], format: RowFormat, problems: Problems) -> list[Found]:
+def require_texts(items: list[Found], format: RowFormat, problems: Problems) -> list[Found]:
     """Return `items`; raise `DomainbertError` if the file had problems, or no text."""
     problems.raise_if_any()
     if not items:
@@ -244,7 +244,7 @@ def is_answer(rows: Iterable[Row], key: str) -> bool:
     return key == _ANSWER and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
 
 
-def placed(problem: str, file: Readable, line: int) -> str:
+def with_location(problem: str, file: Readable, line: int) -> str:
     """Add the location in a separate label file to a problem with a label; empty problems stay empty."""
     if not problem or not isinstance(file, LabelledFile) or file.label is None:
         return problem

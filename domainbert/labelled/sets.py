@@ -13,7 +13,7 @@ from domainbert.base.paths import DataPath, is_on_hub
 from domainbert.base.ranges import Items
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.dataset_rows import open_dataset
-from domainbert.labelled.items import Labelled, Notes, check_forms, check_labels_known, find_labels
+from domainbert.labelled.items import Labelled, ReaderCounts, check_forms, check_labels_known, find_labels
 
 _SAVED = ("state.json", "dataset_dict.json")  # written by `save_to_disk` of a Dataset and a DatasetDict
 
@@ -86,7 +86,7 @@ def paths_of(given: LabelledSet) -> list[Path]:
     return [file if isinstance(file, Path) else getattr(file, key) for file in files for key in _parts(file)]
 
 
-def moved(given: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
+def with_paths(given: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
     """YAML values of the same set at other paths, given in the order of `paths_of`; files in `empty` are left out."""
     remaining, entries = iter(paths), []
     for file in files_of(given):
@@ -124,7 +124,7 @@ class FileTask(Protocol):
         """Read a file, or a text file and its label file."""
 
 
-def opened(file: Readable) -> Readable:
+def open_rows(file: Readable) -> Readable:
     """Return the rows of a data set, see `open_dataset`; other files unchanged."""
     if isinstance(file, Rows):
         return file
@@ -140,7 +140,7 @@ def opened(file: Readable) -> Readable:
 
 def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     """Read one file; raise `DomainbertError` if the task does not support label files or slices."""
-    file = opened(file)
+    file = open_rows(file)
     if not isinstance(file, Path):
         if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "by"):
             raise DomainbertError(f"{file}: {config.name} supports neither label files nor `by`; expected only `path`")
@@ -201,7 +201,7 @@ def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
 
         items += [replace(item, document=numbers[item.document]) for item in part.items]
         before += len(numbers)
-    notes = Notes()
+    notes = ReaderCounts()
     for part in parts:
         notes.left_out += part.notes.left_out
         notes.changed += part.notes.changed

@@ -83,7 +83,7 @@ def spans_from_tags(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def goes_on(tag: str, following: str) -> bool:
+def continues_entity(tag: str, following: str) -> bool:
     """Whether `following` continues the entity of `tag`, as in `spans_from_tags`."""
     closed = tag == "O" or tag[0] in _ENDING
     return not closed and following[0] in "IEL" and following[2:] == tag[2:]

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError, Problems, listed
+from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.conll import read_table
 from domainbert.labelled.formats import TaggedColumns
 from domainbert.labelled.items import SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, refuse, shown
+from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, raise_problems, shown
 from domainbert.labelled.rows import accepted
 
 _TAG_KEYS = ("tags", "ner_tags")
@@ -52,7 +52,7 @@ class TaggedSentence:
         return self.tags
 
 
-OF_A_CRF = "the tags of a CRF depend on each other; expected head: linear, or no r_drop"
+CRF_R_DROP_ERROR = "the tags of a CRF depend on each other; expected head: linear, or no r_drop"
 """Reason why `r_drop` does not support a CRF."""
 
 AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
@@ -205,7 +205,7 @@ def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
     tags = [key for key in _TAG_KEYS if key in first]
     if len(tags) > 1:
         raise DomainbertError(
-            f"{where}: found tags under {listed(tags)}; expected one key, or tag_column to select one"
+            f"{where}: found tags under {format_names(tags)}; expected one key, or tag_column to select one"
         )
     return words, tags[0] if tags else _TAG_KEYS[0]
 
@@ -239,10 +239,10 @@ def _words_and_tags(
     tags: Any = row.get(tags_key)
     numbered = isinstance(tags, list) and any(map(is_whole_number, tags))
     problem = _problem_with_numbers(tags, tags_key, names) if numbered else problem_with_strings(row, tags_key)
-    refuse(problem_with_strings(row, words_key), problem)
+    raise_problems(problem_with_strings(row, words_key), problem)
     words = row[words_key]
     if len(words) != len(tags):
-        refuse(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected equal numbers")
+        raise_problems(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected equal numbers")
     return words, [(names or ())[number] for number in tags] if numbered else tags
 
 

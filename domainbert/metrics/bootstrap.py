@@ -135,7 +135,7 @@ def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float
     return float(low), float(high)
 
 
-def compared(one: float | None, other: float | None, drawn: FloatArray) -> dict[str, Any]:
+def compare_scores(one: float | None, other: float | None, drawn: FloatArray) -> dict[str, Any]:
     """Return the `difference` of two scores, and its `interval` from resampled differences (resamples,); both are None
     if a score is None."""
     if one is None or other is None:

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.counts import IntArray, accuracy, by_name, macro_f1, micro_f1, precision, recall, weighted_f1
+from domainbert.metrics.counts import (
+    IntArray,
+    accuracy,
+    macro_f1,
+    micro_f1,
+    precision,
+    recall,
+    scores_by_name,
+    weighted_f1,
+)
 
 THRESHOLDS = np.arange(1, 100) / 100
 """Candidate thresholds of the probability of a label: 0.01 to 0.99."""
@@ -59,7 +68,7 @@ def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
         "accuracy": float(accuracy(counts)),
         "micro_f1": float(micro_f1(counts)),
         "weighted_f1": float(weighted_f1(counts)),
-        "per_class": by_name(labels, counts),
+        "per_class": scores_by_name(labels, counts),
     }
 
 

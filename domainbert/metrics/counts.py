@@ -84,7 +84,7 @@ def scores(counts: NDArray) -> Scores:
     return Scores(float(precision(counts)), float(recall(counts)), float(f1(counts)))
 
 
-def by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
+def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
     """Return precision, recall, F1 and gold `support` of each row of `counts` (names, 3)."""
     return {
         name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from domainbert.metrics.counts import IntArray, Scores, by_name, macro_f1, scores
+from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores, scores_by_name
 
 Span = tuple[int, int, str]
 SentenceSpans = Sequence[Sequence[Span]]
@@ -147,12 +147,12 @@ def all_entity_scores(
         **entity_scores(totals),
         "lenient": lenient.as_dict(),
         "partial": partial.as_dict(),
-        "per_type": by_name(types, totals),
+        "per_type": scores_by_name(types, totals),
         "errors": error_kinds(gold, predicted),
-        "by_length": by_name(LENGTHS, count_by_length(gold, predicted)),
+        "by_length": scores_by_name(LENGTHS, count_by_length(gold, predicted)),
     }
     if seen is not None:
-        all_scores["by_novelty"] = by_name(NOVELTY, count_by_novelty(gold, predicted, words, seen))
+        all_scores["by_novelty"] = scores_by_name(NOVELTY, count_by_novelty(gold, predicted, words, seen))
     return all_scores
 
 

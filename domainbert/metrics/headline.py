@@ -32,7 +32,7 @@ class Headline:
         return replace(self, key=f"{self.key}_over_{key}", name=f"{self.name}, mean over {key}", over=key)
 
     @property
-    def of_slice(self) -> str:
+    def averaged_key(self) -> str:
         """Key of the metric that is averaged: `f1` for `f1_over_language`."""
         return self.key.removesuffix(f"_over_{self.over}")
 

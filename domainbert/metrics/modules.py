@@ -28,9 +28,9 @@ from domainbert.metrics.classification import (
     f1_by_threshold,
 )
 from domainbert.metrics.classification import threshold_scores as best_threshold_scores
-from domainbert.metrics.counts import IntArray, by_name
+from domainbert.metrics.counts import IntArray, scores_by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
-from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.metrics.null_class import scores_without_null, without_null_class
 from domainbert.metrics.regression import regression_scores
 from domainbert.metrics.validation import StoredRows, SummedCounts, as_tensors
 
@@ -102,7 +102,7 @@ class EntityF1(Metric):
             for prefix, values in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
                 scores |= {f"{prefix}_{key}": value for key, value in values.as_dict().items()}
         if self.per_type:
-            for name, row in by_name(types, counts).items():
+            for name, row in scores_by_name(types, counts).items():
                 scores |= {f"{key}/{name}": value for key, value in row.items() if key != "support"}
         return as_tensors(scores)
 
@@ -166,12 +166,12 @@ class LabelScores(SummedCounts):
     """
 
     def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
-        super().__init__(meaningful_scores, len(labels) + (nothing not in labels), 3)
+        super().__init__(scores_without_null, len(labels) + (nothing not in labels), 3)
         self.labels, self.nothing = tuple(labels), nothing
 
     def update(self, predicted: Classes, gold: Classes) -> None:
         """Add words: names or numbers of their classes (N,)."""
-        self.add(meaningful(_class_counts(predicted, gold, self.labels), self.labels, self.nothing))
+        self.add(without_null_class(_class_counts(predicted, gold, self.labels), self.labels, self.nothing))
 
 
 class MultiLabelScores(SummedCounts):

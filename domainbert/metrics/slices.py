@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, compared, interval, resample_parts, score_once
+from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, resample_parts, score_once
 from domainbert.metrics.counts import FloatArray, IntArray
 
 FEW = 30
@@ -123,7 +123,7 @@ def add_slices(
         slices_a, slices_b = summaries[a]["slices"], summaries[b]["slices"]
         pair["slices"] = {
             key: {
-                part: compared(
+                part: compare_scores(
                     slices_a[key][part][score],
                     slices_b[key][part][score],
                     result.scores[a][:, index] - result.scores[b][:, index],

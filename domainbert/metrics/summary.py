@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, compared, interval, resample_scores
+from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, resample_scores
 from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
@@ -104,7 +104,7 @@ def _add_intervals(
         summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(draws[system]))
     for pair in paired:
         a, b = pair["a"], pair["b"]
-        difference = compared(summaries[a][name], summaries[b][name], draws[a] - draws[b])
+        difference = compare_scores(summaries[a][name], summaries[b][name], draws[a] - draws[b])
         pair.update({f"{prefix}{key}": value for key, value in difference.items()})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from domainbert.base.scores import shown_interval, shown_score
+from domainbert.base.scores import format_interval, format_score
 from domainbert.metrics.summary import Summary
 
 _MAX_LABELS = 12  # of a printed confusion matrix
@@ -38,7 +38,7 @@ def entity_lines(summary: Summary) -> list[str]:
 def raw_text_line(system: Mapping[str, Any]) -> str:
     """Format the F1 on raw text, with the reason if it differs by more than 0.3 points from the F1 on given words."""
     raw = system["raw_text"]
-    predicted, argmax, grouped = (shown_score(raw[key], True) for key in ("f1", "argmax_f1", "pipeline_f1"))
+    predicted, argmax, grouped = (format_score(raw[key], True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
     if abs(system["f1"] - raw["f1"]) <= 0.003:
         return line
@@ -102,9 +102,9 @@ def score_lines(
     for system, scores in summary["systems"].items():
         row = [system]
         for name, prefix in prefixes.items():
-            row += [shown_score(scores[name], percent), shown_interval(scores[f"{prefix}interval"], percent)]
+            row += [format_score(scores[name], percent), format_interval(scores[f"{prefix}interval"], percent)]
         nested = (reduce(lambda value, key: value[key], name.split("."), scores) for name in further)
-        rows.append([*row, *(shown_score(score, percent) for score in nested), str(scores["seeds"])])
+        rows.append([*row, *(format_score(score, percent) for score in nested), str(scores["seeds"])])
     lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
     for name, prefix in prefixes.items():
         lines += _difference_lines(summary["paired"], prefix, names[name], percent)
@@ -121,9 +121,9 @@ def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str
         for value, facts in slices.items():
             row = [f"{value} (few)" if facts.get("few") else value, f"{facts['count']:,}"]
             for part in (system["slices"][key][value] for system in systems.values()):
-                row += [shown_score(part[score], percent), shown_interval(part["interval"], percent)]
+                row += [format_score(part[score], percent), format_interval(part["interval"], percent)]
             for part in (pair["slices"][key][value] for pair in pairs):
-                row += [shown_score(part["difference"], percent, "+"), shown_interval(part["interval"], percent, "+")]
+                row += [format_score(part["difference"], percent, "+"), format_interval(part["interval"], percent, "+")]
             rows.append(row)
         header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
         lines += ["", *_table(header, rows)]
@@ -138,8 +138,8 @@ def calibration_lines(summary: Summary) -> list[str]:
         scores, row = system["calibration"], [name]
         for key in CALIBRATED:
             bounds = scores["interval" if key == "ece" else f"{key}_interval"]
-            row += [shown_score(scores[key], False), shown_interval(bounds, False)]
-            row.append(shown_score(scores["uncalibrated"][key], False))
+            row += [format_score(scores[key], False), format_interval(bounds, False)]
+            row.append(format_score(scores["uncalibrated"][key], False))
         rows.append([*row, f"{scores['temperature']:.3f}"])
     return ["", *_table([*header, "temperature"], rows)]
 
@@ -192,8 +192,8 @@ def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: 
     rows = [
         [
             f"{pair['a']} minus {pair['b']}",
-            shown_score(pair[f"{prefix}difference"], percent, "+"),
-            shown_interval(pair[f"{prefix}interval"], percent, "+"),
+            format_score(pair[f"{prefix}difference"], percent, "+"),
+            format_interval(pair[f"{prefix}interval"], percent, "+"),
         ]
         for pair in paired
     ]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
+from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import resolve_path
-from domainbert.base.sealed import check_sealed
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.encoders.head_config import HeadConfig
@@ -99,7 +99,7 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
     onnx = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
     folder = best_seed_folder(resolved) if onnx is None else onnx.parent
     file = folder / "config.json"
-    check_sealed(folder, "config.json")
+    check_outputs_unchanged(folder, "config.json")
     if not file.is_file():
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
     try:
@@ -174,7 +174,7 @@ def best_seed_folder(path: Path) -> Path:
 
 def read_seeds(path: Path) -> dict[str, Any]:
     """Read `seeds.json` of a `finetune` folder; `DomainbertError` if it has changed or cannot be read."""
-    check_sealed(path, "seeds.json")
+    check_outputs_unchanged(path, "seeds.json")
     seeds: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
     return seeds
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, diverged
+from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig
 from domainbert.models.folder import HEAD_KEY, TEACHERS_KEY, ModelFolder
@@ -54,7 +54,7 @@ def save_model(
 
     tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
     if problem := non_finite(tensors):
-        raise diverged(f"{path}: {problem}")
+        raise divergence_error(f"{path}: {problem}")
     fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
     _write_folder(path, tensors, fields, card)
     tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
@@ -103,7 +103,7 @@ def save_with_vocabulary(
         raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
     config, family = folder.config, families.family(folder.config)
     tensors = family.with_padding(tensors, config, tokenizer.pad_id)
-    vocab_size = len(tensors[family.per_entry(config)[0]])
+    vocab_size = len(tensors[family.vocabulary_tensors(config)[0]])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # equal tensors are saved once

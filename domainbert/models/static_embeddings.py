@@ -160,7 +160,7 @@ def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Ten
 
 
 @torch.no_grad()
-def put_in(table: Tensor, embeddings: Tensor) -> None:
+def initialise_table(table: Tensor, embeddings: Tensor) -> None:
     """Initialise a table of random numbers (vocab_size, E) with static embeddings (vocab_size, D), in place.
 
     The first E dimensions, which belong to the largest singular values, are used; further columns of a wider table stay

@@ -42,7 +42,7 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
 
 def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
     """Hugging Face names of the tensors with one row per vocabulary entry, the word embeddings first."""
-    return family(config).per_entry(config)
+    return family(config).vocabulary_tensors(config)
 
 
 def predicts_entries(config: EncoderConfig, kind: str | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.sealed import check_sealed
+from domainbert.base.manifests import check_outputs_unchanged
 
 INDEX = ".index.json"
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -17,7 +17,7 @@ def find_weights(folder: Path) -> Path:
 
     Raises `DomainbertError` if there are no weights, or they have changed since a stage wrote them.
     """
-    check_sealed(folder, "model*.safetensors*", "pytorch_model*.bin*")
+    check_outputs_unchanged(folder, "model*.safetensors*", "pytorch_model*.bin*")
     for name in _FILES:
         for file in (folder / name, folder / (name + INDEX)):
             if file.is_file():

@@ -28,7 +28,7 @@ class PackedRowsReader:
 
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
-        self.plan = objective.lay_out(split, max_length)
+        self.plan = objective.layout_rows(split, max_length)
         self.rows: Sequence[int] = range(self.plan.num_rows)  # rows that validation reads
         self.languages = RowLanguages.of(split, self.plan)
         self._check_maskable()

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from domainbert.base.choices import beside, class_beside
+from domainbert.base.choices import import_sibling, sibling_class
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, Range
 from domainbert.base.validation import check_fields
@@ -104,7 +104,7 @@ class ObjectiveConfig(ABC):
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
         """Build the objective for the corpus's tokenizer: `MaskedLMObjective` in `objective.py` for `MaskedLM`, in the
         same folder."""
-        module = beside(type(self), "objective", "objective")
+        module = import_sibling(type(self), "objective", "objective")
         base = f"{__package__}.objective.Objective"
-        objective: Objective[Any] = class_beside(type(self), module, "Objective", base)(self, tokenizer)
+        objective: Objective[Any] = sibling_class(type(self), module, "Objective", base)(self, tokenizer)
         return objective

@@ -41,7 +41,7 @@ class ReadsRows(Protocol):
     def fingerprint(self) -> str | None:
         """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
 
-    def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
+    def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
         """Return the training objective, which masks the rows and defines the targets."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
@@ -124,13 +124,13 @@ class PretrainingData(TrainingData):
             raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
         if stage == "predict" and self.predict is None:
             raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
-        if module is not None and not hasattr(module, "objective_of"):
+        if module is not None and not hasattr(module, "objective_for"):
             found = type(module).__name__
             raise DomainbertError(f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining")
         reader = cast("ReadsRows | None", module)
         self.open(None if reader is None else reader.fingerprint)
         if reader is not None and module is not None:
-            self.objective, self._wrap = reader.objective_of(self.corpus), reader.wrap
+            self.objective, self._wrap = reader.objective_for(self.corpus), reader.wrap
             self._by_language = reader.validates_by_language
             self.seed = reader.seed if self.seed is None else self.seed
             module.resolve(self, stage)

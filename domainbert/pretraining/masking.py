@@ -14,7 +14,7 @@ import numpy as np
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.spans import Bools, Floats, choose_spans, span_lengths
@@ -30,7 +30,7 @@ class MaskedRows:
 
     input_ids: Ints  # (R, S) after hiding
     positions: Ints  # (R, K) positions in the row to predict, ascending; 0 in unused slots
-    labels: Ints  # (R, K) the hidden ids; `IGNORED` in unused slots
+    labels: Ints  # (R, K) the hidden ids; `IGNORE_INDEX` in unused slots
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Masker:
             chosen, deciding = _choose_pieces(maskable, num_masked, counters, weights), counters[3]
         slots = self.num_slots(columns)
         positions = np.zeros((rows, slots), dtype=np.int64)
-        labels = np.full((rows, slots), IGNORED, dtype=np.int64)
+        labels = np.full((rows, slots), IGNORE_INDEX, dtype=np.int64)
         row, column = np.nonzero(chosen)
         slot = np.arange(len(row)) - np.concatenate([[0], np.cumsum(num_masked)])[row]
         positions[row, slot] = column

@@ -26,7 +26,7 @@ from domainbert.pretraining.objective import MODEL, Built, Objective, Validation
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import summary_lines
 from domainbert.pretraining.rows_module import RowsModule
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
@@ -98,7 +98,7 @@ class Pretraining(RowsModule):
         self.static_embeddings, self.embedding_steps = static_embeddings, embedding_steps
         self.compiles, self.activation_checkpointing = compile, activation_checkpointing
         self.texts: list[ValidationText] = []
-        self.note_arguments(
+        self.record_arguments(
             encoder=self.encoder,
             tokenizer=None if isinstance(tokenizer, DomainTokenizer) else tokenizer,
             objective=self.objective_config,
@@ -138,7 +138,7 @@ class Pretraining(RowsModule):
         assert self.tokenizer is not None
         vectors = _static_embeddings(corpus, self.seed) if self.static_embeddings and corpus is not None else None
         with seeded(self.seed):
-            start = Start(self.tokenizer, self.encoder, self.init_from, self.dropout, vectors)
+            start = InitialModels(self.tokenizer, self.encoder, self.init_from, self.dropout, vectors)
             self.begin(self.objective, self.objective.build(start))
 
     def begin(self, objective: Objective[Any], built: Mapping[str, Built]) -> None:
@@ -170,13 +170,13 @@ class Pretraining(RowsModule):
         terms = self.objective.terms
         means = {name: value / batch[terms[name].count] for name, value in sums.items()}
         total = sum(terms[name].weight * mean for name, mean in means.items())
-        return self.note_loss(cast(Tensor, total), means if len(terms) > 1 else {})
+        return self.record_loss(cast(Tensor, total), means if len(terms) > 1 else {})
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """During `embedding_steps`, remove all gradients except of embeddings and heads before clipping."""
         if self.trainer.global_step < self.embedding_steps:
             for model in self.models.values():
-                for parameter in model.encoder.reading_parameters():
+                for parameter in model.encoder.non_embedding_parameters():
                     parameter.grad = None
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -220,7 +220,7 @@ class Pretraining(RowsModule):
                     save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
 
     def _card(self, name: str) -> str:
-        presentation = self.objective.presented(name)
+        presentation = self.objective.card_texts(name)
         head = card_head("Domain encoder", presentation.pipeline_tag, base=self.init_from)
         facts = {"encoder": self.built[name].config.model_type, "training": self.objective.config.name}
         return model_card("Domain encoder", presentation.summary, facts, presentation.usage, head)

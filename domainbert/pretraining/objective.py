@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, stretches
+from domainbert.data.packing import Ints, PackedRows, RowPlan, concatenated_ranges, fill_rows
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import ObjectiveConfig
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 
@@ -72,7 +72,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Presented:
+class CardTexts:
     """Texts of a model card: summary, code that loads the model, and pipeline tag of the Hugging Face hub, if any."""
 
     summary: str
@@ -126,7 +126,7 @@ class Objective(ABC, Generic[Config]):
         """Return the objective for validation, independent of training settings, so that runs are comparable."""
         return self
 
-    def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
+    def layout_rows(self, split: PreparedSplit, length: int) -> RowPlan:
         """Plan rows of `length` tokens: assign pieces of documents to rows."""
         return split.row_plan(self.tokenizer, length)
 
@@ -144,7 +144,7 @@ class Objective(ABC, Generic[Config]):
         rows = [list(itertools.islice(texts, count)) for count in counts]
         packed = fill_rows(rows, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        positions = stretches(packed.first_positions + 1, lengths)
+        positions = concatenated_ranges(packed.first_positions + 1, lengths)
         starts_word[positions] = np.concatenate([split.take_starts(*bound) for bound in bounds])
         return CorpusRows(packed, starts_word.reshape(packed.input_ids.shape))
 
@@ -170,7 +170,7 @@ class Objective(ABC, Generic[Config]):
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """Divisors of the losses, by name, for the rows of a key, which form a *global* batch."""
 
-    def build(self, start: Start) -> dict[str, Built]:
+    def build(self, start: InitialModels) -> dict[str, Built]:
         """Build the models: `MODEL`, to be fine-tuned later, and others trained with it, which may share parameters.
 
         By default one model with the attributes `head` and `labels`.
@@ -181,9 +181,9 @@ class Objective(ABC, Generic[Config]):
         """Models to save after training; by default all."""
         return built
 
-    def presented(self, name: str) -> Presented:
+    def card_texts(self, name: str) -> CardTexts:
         """Texts of the model card of the model with this name; by default the same for all models."""
-        return Presented(self.summary, self.usage, self.pipeline_tag)
+        return CardTexts(self.summary, self.usage, self.pipeline_tag)
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the `terms`, scalars summed over a micro-batch; by default with `measure`. Steps may omit terms."""

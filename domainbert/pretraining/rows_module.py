@@ -55,7 +55,7 @@ class RowsModule(TrainedModule):
         """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
-    def objective_of(self, corpus: PreparedCorpus) -> Objective[Any]:
+    def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
         """Return the objective for a corpus; take its tokenizer. Raises `DomainbertError` for another vocabulary."""
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.objective import Term
 
 _Z_LOSS = "z_loss"
@@ -17,17 +17,17 @@ def softmax_terms(name: str, term: Term, z_loss: float) -> dict[str, Term]:
 
 
 def softmax_losses(name: str, logits: Tensor, targets: Tensor, z_loss: float) -> dict[str, Tensor]:
-    """Losses of logits (N, V) for targets (N,): scalars, summed over targets other than `IGNORED`."""
+    """Losses of logits (N, V) for targets (N,): scalars, summed over targets other than `IGNORE_INDEX`."""
     losses = {name: cross_entropy(logits, targets)}
     return losses | {_Z_LOSS: squared_normaliser(logits, targets)} if z_loss else losses
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of the targets, summed, in nats and fp32."""
-    return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+    return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
 
 
 def squared_normaliser(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum of log(Z)^2, where Z is the softmax normaliser of a token (Chowdhery et al. 2022, PaLM, section 5)."""
 
-    return logits.float().logsumexp(dim=-1).square().masked_fill(targets == IGNORED, 0.0).sum()
+    return logits.float().logsumexp(dim=-1).square().masked_fill(targets == IGNORE_INDEX, 0.0).sum()

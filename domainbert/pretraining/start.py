@@ -12,12 +12,12 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.folder import load_model, open_model
-from domainbert.models.static_embeddings import put_in
+from domainbert.models.static_embeddings import initialise_table
 from domainbert.tokenization.load import DomainTokenizer
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModels:
     """Source of the initial models: an architecture with random weights, or a model folder."""
 
     tokenizer: DomainTokenizer  # of the corpus
@@ -48,5 +48,5 @@ class Start:
         vocabulary = VocabularyFacts(self.tokenizer.vocab_size, self.tokenizer.pad_id)
         model = build_model(config.as_trained(self.dropout), vocabulary, head, num_labels)
         if self.static_embeddings is not None:
-            put_in(model.encoder.input_embeddings.weight, self.static_embeddings)
+            initialise_table(model.encoder.input_embeddings.weight, self.static_embeddings)
         return model

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import check_whole
-from domainbert.settings.command_line import Typed
+from domainbert.base.paths import check_home_expanded
+from domainbert.settings.command_line import ParsedArguments
 
 FILE = "report.html"
 
@@ -40,13 +40,13 @@ def help_text() -> str:
     return HELP
 
 
-def perform(typed: Typed) -> int:
+def perform(typed: ParsedArguments) -> int:
     """Write the page and print its path; raises as `report`."""
     print(report(typed))
     return 0
 
 
-def report(typed: Typed) -> str:
+def report(typed: ParsedArguments) -> str:
     """Write the page for the arguments of the command line, and return the lines to print.
 
     Raises:
@@ -63,7 +63,7 @@ def report(typed: Typed) -> str:
     out = typed.flags.get("out")
     if len(folders) > 1 and not out:
         raise DomainbertError(f"report: found {len(folders)} runs without --out; expected --out FILE")
-    check_whole("--out", out or "")
+    check_home_expanded("--out", out or "")
     path = Path(out or folders[0] / FILE)
     if path.is_dir():
         path = path / FILE
@@ -71,10 +71,10 @@ def report(typed: Typed) -> str:
     return f"report: {path}"
 
 
-def _attend(typed: Typed) -> str:
-    from domainbert.report.attending import attend
+def _attend(typed: ParsedArguments) -> str:
+    from domainbert.report.attention_page import write_attention_report
 
-    return attend(typed.words, typed.flags["attend"] or "", typed.flags.get("out"))
+    return write_attention_report(typed.words, typed.flags["attend"] or "", typed.flags.get("out"))
 
 
 def write_report(folders: Sequence[Path], path: Path) -> None:

@@ -28,7 +28,12 @@ class Finding:
 
 def vocabulary_tables(runs: Sequence[Run]) -> list[Table]:
     """Tables of each vocabulary: statistics by text, words with most pieces, and words changed by `transfer`."""
-    return [table for run in runs for stage in run.of_kind(_REPORT) for table in _vocabulary(run, stage, len(runs) > 1)]
+    return [
+        table
+        for run in runs
+        for stage in run.stages_with_file(_REPORT)
+        for table in _vocabulary(run, stage, len(runs) > 1)
+    ]
 
 
 def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
@@ -68,7 +73,7 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
     """Sizes of the prepared corpora, and the counts of corpora and labelled sets from `check`."""
     rows: list[list[Cell]] = []
     for run in runs:
-        for stage in run.of_kind(_PREPARED):
+        for stage in run.stages_with_file(_PREPARED):
             prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
             parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
             for split in parts[0] if parts else ():
@@ -110,7 +115,7 @@ def _checks(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     """Contents of every `check.json`, by stage name (and run name if there are several runs), without duplicates."""
     checks: dict[str, Mapping[str, Any]] = {}
     for run in runs:
-        for stage in run.of_kind(_CHECK):
+        for stage in run.stages_with_file(_CHECK):
             check = run.json(stage.path / _CHECK, "the result of check")
             if check not in checks.values():
                 checks[f"{stage.name} ({run.name})" if len(runs) > 1 else stage.name] = check
@@ -125,7 +130,7 @@ def fit_table(runs: Sequence[Run]) -> Table | None:
 
 def findings(runs: Sequence[Run]) -> list[Finding] | None:
     """Findings of `check`, errors first; None if no run has checked its data."""
-    if not any(run.of_kind(_CHECK) for run in runs):
+    if not any(run.stages_with_file(_CHECK) for run in runs):
         return None
     rows = map(_finding, (row for check in _checks(runs).values() for row in check.get("findings", [])))
     return sorted(rows, key=lambda finding: (bool(finding.ignored), finding.severity != "error", finding.rule))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.hashes import hash_json
-from domainbert.base.sealed import made_from
+from domainbert.base.manifests import recorded_facts
 from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder
 
@@ -70,7 +70,7 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
     groups: dict[tuple[str, int], list[Evaluation]] = {}
     for run in runs:
         counts: Counter[str] = Counter()  # evaluations of the same run stay separate: system names may repeat
-        for stage in run.of_kind(_METRICS):
+        for stage in run.stages_with_file(_METRICS):
             metrics = run.json(stage.path / _METRICS, "the result of evaluate")
             evaluation, identity = _evaluation(run, stage, metrics, single=len(runs) == 1), _identity(stage, metrics)
             if evaluation.systems:
@@ -103,7 +103,7 @@ def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any], single
 
 def _identity(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     """Hash of the test set, the task and the metric; equal for comparable evaluations."""
-    facts = made_from(stage.manifest) or {}
+    facts = recorded_facts(stage.manifest) or {}
     test = {name: fact for name, fact in facts.items() if name.partition(".")[0].partition("[")[0] == "test"}
     text = json.dumps(test)
     stages = {name: fact for name, fact in facts.items() if f'"{name}' in text and name.startswith("@")}

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from domainbert import __version__
-from domainbert.base.files import told_if_full, write_text
+from domainbert.base.files import report_full_disk, write_text
 
 MOST_BYTES = 2_000_000
 """Maximum size of a page, so that it opens quickly and can be sent by e-mail."""
@@ -52,7 +52,7 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
 def save_page(path: Path, text: str) -> None:
     """Write the text of a page atomically; `DomainbertError` if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with told_if_full(path.parent):
+    with report_full_disk(path.parent):
         write_text(path, text)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.freshness import is_unchanged
-from domainbert.base.sealed import MANIFEST, check_sealed
+from domainbert.base.manifests import MANIFEST, check_outputs_unchanged
 from domainbert.settings.yaml_files import load_yaml
 
 _CONFIG, _STATUS, _RECIPE = "config.yaml", "status.json", "recipe.json"
@@ -104,14 +104,14 @@ class Run:
             return True
         inside = folder.relative_to(stage.path).as_posix()
         try:
-            check_sealed(stage.path, pattern if inside == "." else f"{escape(inside)}/{pattern}")
+            check_outputs_unchanged(stage.path, pattern if inside == "." else f"{escape(inside)}/{pattern}")
         except DomainbertError as error:
             if (message := f"left out: {error}") not in self.missing:
                 self.missing.append(message)
             return False
         return True
 
-    def of_kind(self, file: str) -> list[StageFolder]:
+    def stages_with_file(self, file: str) -> list[StageFolder]:
         """Stages that have written a file with this name, even if the file is missing now."""
         return [
             stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from domainbert.report import figures, making
+from domainbert.report import figures, provenance
 from domainbert.report.data_card import data_tables, findings, fit_table, vocabulary_tables
 from domainbert.report.evaluations import Evaluation, evaluations
 from domainbert.report.mistakes import MOST, mistakes
@@ -116,11 +116,11 @@ def _data(runs: Sequence[Run]) -> Iterator[Section]:
 
 def _making(runs: Sequence[Run]) -> Section:
     data = {
-        "settings": making.setting_tables(runs),
-        "stages": [making.stages_table(run) for run in runs],
-        "versions": making.versions_table(runs),
-        "hashes": making.hashes_table(runs),
-        "commands": making.commands(runs),
+        "settings": provenance.setting_tables(runs),
+        "stages": [provenance.stages_table(run) for run in runs],
+        "versions": provenance.versions_table(runs),
+        "hashes": provenance.hashes_table(runs),
+        "commands": provenance.commands(runs),
         "missing": list(dict.fromkeys(line for run in runs for line in run.missing)),
     }
     return Section("How it was made", "making.html", data)

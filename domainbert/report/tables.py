@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.scores import shown_interval, shown_score
+from domainbert.base.scores import format_interval, format_score
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, System
 
@@ -54,7 +54,7 @@ class Table:
 
 def score(value: float | None, percent: bool, sign: str = "") -> Number:
     """Format a score for a table cell."""
-    return Number(shown_score(value, percent, sign), _sortable(value))
+    return Number(format_score(value, percent, sign), _sortable(value))
 
 
 def systems_table(evaluation: Evaluation) -> Table:
@@ -77,8 +77,8 @@ def systems_table(evaluation: Evaluation) -> Table:
 
 
 def _with_interval(value: float | None, bounds: Sequence[float] | None, metric: Headline, sign: str = "") -> Number:
-    interval = f" {shown_interval(bounds, metric.percent, sign)}" if bounds else ""
-    return Number(shown_score(value, metric.percent, sign) + interval, _sortable(value))
+    interval = f" {format_interval(bounds, metric.percent, sign)}" if bounds else ""
+    return Number(format_score(value, metric.percent, sign) + interval, _sortable(value))
 
 
 def _sortable(value: float | None) -> float:

@@ -8,7 +8,7 @@ from domainbert.base.progress import format_duration
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, Pair, System
 from domainbert.report.figures import is_significant
-from domainbert.report.making import shown_time
+from domainbert.report.provenance import format_time
 from domainbert.report.runs import Run
 
 
@@ -60,7 +60,7 @@ def run_summary(runs: Sequence[Run]) -> str:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
         seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
         stages = f"{len(run.stages)} stage{'s' if len(run.stages) > 1 else ''}"
-        when = f"started {shown_time(started)}" if started else "no stage is done"
+        when = f"started {format_time(started)}" if started else "no stage is done"
         summaries.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
     return "; ".join(summaries)
 

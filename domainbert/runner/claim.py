@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.base.files import disk_full, read_json, write_json
 from domainbert.base.freshness import output_names
+from domainbert.base.manifests import MANIFEST, read_manifest
 from domainbert.base.ranks import launch_id
-from domainbert.base.sealed import MANIFEST, read_manifest
 from domainbert.training.checkpoint_files import holds_progress, is_progress, remove_progress
 
 if TYPE_CHECKING:

@@ -17,20 +17,20 @@ from domainbert.settings.schema import defaults_of
 from domainbert.settings.yaml_files import Node
 
 if TYPE_CHECKING:
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.stages.inputs import Inputs
 
 _HAS_A_LINE = re.compile(r"\S.*:\d+: ")
 
 
-def _given_to(stage: Stage, settings: Settings, inputs: Inputs, earlier: Mapping[str, Job]) -> Given:
+def _given_to(stage: Stage, settings: Settings, inputs: Inputs, earlier: Mapping[str, Job]) -> StageArguments:
     """Return the arguments of a stage, with the arguments of the pending stages whose outputs it reads."""
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
 
     names = {path: stage_of(reference) for path, reference in settings.references.items()}
     pending = {path: earlier[name] for path, name in names.items() if name in earlier}
     makers = {path: _given_to(job.stage, job.settings, inputs, earlier) for path, job in pending.items()}
-    return Given(defaults_of(stage.settings) | settings.arguments, makers, inputs)
+    return StageArguments(defaults_of(stage.settings) | settings.arguments, makers, inputs)
 
 
 def add_early_problems(

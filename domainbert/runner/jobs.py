@@ -18,12 +18,12 @@ from typing import Any
 
 from domainbert.base.choices import allow_import_words, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
-from domainbert.base.freshness import Freshness, in_short
+from domainbert.base.freshness import Freshness, format_examples
 from domainbert.base.hashes import FileHashes
+from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest, recorded_facts
 from domainbert.base.marks import BY_INPUT
-from domainbert.base.ranks import launch_id, launched_here, started_together
-from domainbert.base.sealed import MANIFEST, damages, made_from, read_manifest
-from domainbert.base.signals import StopSignals, noting_signals, stop_if_asked
+from domainbert.base.ranks import launch_id, launched_by_domainbert, launched_world_size
+from domainbert.base.signals import StopSignals, raise_if_stopped, record_signals
 from domainbert.runner.claim import (
     BEING_WRITTEN,
     CONFIG,
@@ -41,10 +41,10 @@ from domainbert.runner.manifest import git_commit, referred_stages, versions
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings
-from domainbert.settings.schema import defaults_of, marked
+from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.inputs import Inputs
-from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
+from domainbert.training.processes import command_of_other_processes, end_with_parent, report_lost_rank
 
 _POLL_SECONDS = 0.2
 _SETTLING_SECONDS = 10.0  # a process that has locked a folder writes its job key there within this time
@@ -107,7 +107,7 @@ def make_job(
     referred = {name: keys[name] for name in referred_stages(settings)}
     freshness = stage_facts(stage.name, stage.settings, settings, input_hashes, referred)
     record = None if new_key else _read_record(out)
-    facts = made_from(record or {})
+    facts = recorded_facts(record or {})
     key = record.get("key") if record and facts and not freshness.changes(facts) else None
     return Job(stage, settings, out, freshness, key or freshness.key, input_hashes, inputs or Inputs())
 
@@ -132,7 +132,7 @@ def folder_state(job: Job) -> FolderState:
         return FolderState(False, state, empty=state == NEVER_RUN, damaged=state if state == UNSEALED else "")
     if manifest is not None and manifest["key"] == job.key:
         return FolderState(True, f"{state}{_other_version(manifest)}", manifest=manifest)
-    before = made_from(manifest or read_status(job.out)) or {}
+    before = recorded_facts(manifest or read_status(job.out)) or {}
     changes, interrupted = job.freshness.changes(before), manifest is None
     if interrupted and not changes:
         return FolderState(False, state, resumable=True)
@@ -155,7 +155,7 @@ def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | Non
     parts = job.stage.parts or ""
     if job.freshness.changes(before).keys() == {parts} and isinstance(before.get(parts), list):
         return not set(before[parts]) <= set(job.freshness.facts[parts])
-    by_input = any(job.settings.plain[name] is not None for name in marked(job.stage.settings, BY_INPUT))
+    by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
     return not interrupted if by_input and job.freshness.only_input_contents(before) else None
 
 
@@ -167,7 +167,7 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     state = folder_state(job)
     if state.manifest is None or not (state.done or state.resumable):
         return state
-    damage = in_short(damages(job.out, state.manifest, hashes, thorough=thorough))
+    damage = format_examples(find_damaged_outputs(job.out, state.manifest, hashes, thorough=thorough))
     if damage:
         return FolderState(False, damage, manifest=state.manifest, damaged=damage)
     if thorough and "outputs" not in state.manifest:
@@ -248,11 +248,11 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
         try:
             return run_job(job, resume_command, resume, force)
         except FolderTaken:
-            if force or started_together() > 1 or not _runs_same_job(job):
+            if force or launched_world_size() > 1 or not _runs_same_job(job):
                 raise
         print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
         try:
-            with noting_signals():
+            with record_signals():
                 _wait(lambda: not is_running(job.out), job)
         except TrainingStopped as stop:
             raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {resume_command}") from stop
@@ -274,7 +274,7 @@ def follow_job(job: Job, force: bool = False) -> None:
     """
     if folder_state(job).done and not force:
         return
-    launched = launched_here()  # a process that the first process started runs only this stage
+    launched = launched_by_domainbert()  # a process that the first process started runs only this stage
     if launched:
         end_with_parent()
         StopSignals().install()  # this process must not end alone: the first process would wait for it
@@ -287,17 +287,17 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 
 def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
-    with told_if_lost(), noting_signals() if stops_alone else nullcontext():
+    with report_lost_rank(), record_signals() if stops_alone else nullcontext():
         inputs = job.inputs.of_stage(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
-        stop_if_asked()
+        raise_if_stopped()
         return metrics
 
 
 def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        stop_if_asked()
+        raise_if_stopped()
         if time.monotonic() > end:
             raise DomainbertError(f"{job.out}: the first process did not start writing this folder; see its messages")
         time.sleep(_POLL_SECONDS)

@@ -13,8 +13,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.freshness import in_short
-from domainbert.base.sealed import MANIFEST, damages, read_manifest
+from domainbert.base.freshness import format_examples
+from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest
 from domainbert.runner.claim import (
     CONFIG,
     DONE,
@@ -39,7 +39,7 @@ _BROKEN = (DomainbertError, OSError, AttributeError, IndexError, KeyError, TypeE
 
 
 @dataclass(frozen=True)
-class StageSeen:
+class StageStatus:
     """The state of a stage's folder."""
 
     name: str
@@ -62,7 +62,7 @@ class Run:
     """The stages of a recipe, in order; or a single stage or search outside a recipe (`alone`)."""
 
     path: Path
-    stages: list[StageSeen]
+    stages: list[StageStatus]
     alone: bool = False
 
     @property
@@ -121,7 +121,7 @@ def _run_in(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run |
     functions = _stage_functions(folder / RECIPE, "command") or _stage_functions(folder / _RESULTS, "warnings")
     names = dict.fromkeys([*functions, *existing])
     stages = [
-        inspect_stage(folder / name) if name in existing else StageSeen(name, functions[name], NEVER_RUN)
+        inspect_stage(folder / name) if name in existing else StageStatus(name, functions[name], NEVER_RUN)
         for name in names
     ]
     return Run(folder, stages) if stages else None
@@ -133,7 +133,7 @@ def _is_stage(folder: Path) -> bool:
         names = {MANIFEST, CONFIG, STATUS} & {entry.name for entry in os.scandir(folder)}
         if len(names) > 1 or (folder / RUNNING).is_file():
             return True
-        return MANIFEST in names and read_manifest(folder, foreign_too=True) is not None
+        return MANIFEST in names and read_manifest(folder, accept_foreign=True) is not None
     except (OSError, DomainbertError):
         return False
 
@@ -148,7 +148,7 @@ def _stage_functions(path: Path, required_key: str) -> dict[str, str]:
         return {}
 
 
-def inspect_stage(folder: Path) -> StageSeen:
+def inspect_stage(folder: Path) -> StageStatus:
     """Return the state of a stage's folder; a broken file gives the state `damaged`, never an exception."""
     status, started = read_status(folder), _modified(folder / STATUS)
     function = str(status.get("stage", ""))
@@ -158,10 +158,10 @@ def inspect_stage(folder: Path) -> StageSeen:
             return _finished(folder, manifest)
     except _BROKEN as error:
         reason = error if isinstance(error, DomainbertError) else f"{MANIFEST}: not a valid manifest ({error!r})"
-        return StageSeen(folder.name, function, "damaged", " ".join(str(reason).split()), started=started)
+        return StageStatus(folder.name, function, "damaged", " ".join(str(reason).split()), started=started)
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
-        return StageSeen(folder.name, function, "running", _progress(folder), "", started, seconds)
+        return StageStatus(folder.name, function, "running", _progress(folder), "", started, seconds)
     state, reason = str(status.get("state", "")), " ".join(str(status.get("reason", "")).split())
     if state in ("failed", "stopped"):
         why = f"{reason or 'no reason given'}; {folder_state}"
@@ -170,18 +170,18 @@ def inspect_stage(folder: Path) -> StageSeen:
     else:
         state, why = "killed", f"killed, or its machine went down; {folder_state}"
     resume_command = str(status.get("go_on", "")) if folder_state == INTERRUPTED else ""
-    return StageSeen(folder.name, function, state, why, resume_command, started)
+    return StageStatus(folder.name, function, state, why, resume_command, started)
 
 
-def _finished(folder: Path, manifest: dict[str, Any]) -> StageSeen:
+def _finished(folder: Path, manifest: dict[str, Any]) -> StageStatus:
     """Return the state of a finished stage. Only the sizes of its files are compared; no file is hashed."""
-    damage, metrics = in_short(damages(folder, manifest, None)), manifest["metrics"]
-    errors = in_short(metrics.get("errors", []))
+    damage, metrics = format_examples(find_damaged_outputs(folder, manifest, None)), manifest["metrics"]
+    errors = format_examples(metrics.get("errors", []))
     validation = {name: value for name, value in metrics.items() if name.startswith("validation_")}
     last = metrics.get("validation")
     if isinstance(last, dict) and "loss" in last:
         validation["validation_loss"] = last["loss"]
-    return StageSeen(
+    return StageStatus(
         folder.name,
         manifest["stage"],
         "damaged" if damage else "failed" if errors else DONE,
@@ -208,7 +208,7 @@ def _progress(folder: Path) -> str:
     return step if part == folder else f"{part.name}, {step}"
 
 
-def _inspect_search(folder: Path) -> StageSeen:
+def _inspect_search(folder: Path) -> StageStatus:
     state, why, validation, seconds = "unfinished", "no trial is finished yet", {}, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
@@ -221,7 +221,7 @@ def _inspect_search(folder: Path) -> StageSeen:
             state, why = "damaged", f"{_SEARCH}: not a valid search summary ({error})"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
-    return StageSeen(folder.name, "tune", state, why, "", _modified(folder / _SEARCH), seconds, validation=validation)
+    return StageStatus(folder.name, "tune", state, why, "", _modified(folder / _SEARCH), seconds, validation=validation)
 
 
 def _modified(path: Path) -> datetime | None:

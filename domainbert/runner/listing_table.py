@@ -14,8 +14,8 @@ from domainbert.base.layout import printable
 from domainbert.base.progress import format_duration
 from domainbert.base.redact import redact
 from domainbert.runner.claim import DONE
-from domainbert.runner.listing import Run, StageSeen, list_runs
-from domainbert.settings.command_line import Typed
+from domainbert.runner.listing import Run, StageStatus, list_runs
+from domainbert.settings.command_line import ParsedArguments
 
 FLAGS = {"json": "none"}
 HELP = """\
@@ -35,7 +35,7 @@ def help_text() -> str:
     return HELP
 
 
-def perform(typed: Typed) -> int:
+def perform(typed: ParsedArguments) -> int:
     """Print the list of runs; raise `DomainbertError` if the folder does not exist."""
     if len(typed.words) > 1 or typed.files or typed.options:
         raise DomainbertError("runs: expected at most one folder and --json, such as: domainbert runs FOLDER")
@@ -90,7 +90,7 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-def _state(stage: StageSeen) -> str:
+def _state(stage: StageStatus) -> str:
     """Return state, reason and resume command of a stage; for a finished training its validation metrics."""
     scores = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in stage.validation.items())
     state = stage.why if stage.why.startswith(stage.state) else f"{stage.state}: {stage.why}".removesuffix(": ")
@@ -99,7 +99,7 @@ def _state(stage: StageSeen) -> str:
     return f"{state}; to resume: {stage.go_on}" if stage.go_on else state
 
 
-def _scores(stage: StageSeen) -> list[str]:
+def _scores(stage: StageStatus) -> list[str]:
     rows = [(score.system, score.metric, f"{score.shown_score} {score.shown_interval}") for score in stage.scores]
     systems, metrics = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
     return [f"{system:{systems}}  {metric:{metrics}} {score}".rstrip() for system, metric, score in rows]

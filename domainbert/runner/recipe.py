@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
@@ -80,7 +80,7 @@ def read_recipe(
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
     needed = _needed(tree.value["stages"].value, selection)
-    reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", believe=not verify), problems, needed)
+    reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", trust_cache=not verify), problems, needed)
     reading.read(tree.value["stages"].value)
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
@@ -103,7 +103,7 @@ def _needed(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
 def _check_keys(tree: Node, problems: Problems) -> None:
     for key, node in tree.value.items():
         if key not in _KEYS:
-            problems.add(f"{node.where}: {key}: unknown key; {nearest(key, _KEYS)}")
+            problems.add(f"{node.where}: {key}: unknown key; {suggest_name(key, _KEYS)}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, a string")
@@ -181,7 +181,7 @@ class _Reading:
         function = node.value.get("stage", Node(name, node.where))
         if not isinstance(function.value, str) or function.value not in STAGES:
             text = function.value if isinstance(function.value, str) else ""
-            hint = nearest(text, list(STAGES))
+            hint = suggest_name(text, list(STAGES))
             problems.add(f"{function.where}: stages.{name}: no stage {function.shown()}; {hint}")
             return None
         stage = load_stage(function.value)
@@ -215,7 +215,9 @@ class _Reading:
             return node
         stage = stage_of(node.value)
         if stage not in earlier:
-            self.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage, earlier)}")
+            self.problems.add(
+                f"{node.where}: {node.value}: no earlier stage has this name; {suggest_name(stage, earlier)}"
+            )
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
             self.problems.add(f"{node.where}: found {node.shown()}; expected a path inside the folder of {stage}")

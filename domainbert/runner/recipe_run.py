@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, nearest
-from domainbert.base.files import read_json, told_if_full, write_json
+from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, suggest_name
+from domainbert.base.files import read_json, report_full_disk, write_json
 from domainbert.base.hashes import FileHashes
+from domainbert.base.manifests import read_manifest
 from domainbert.base.progress import format_duration
-from domainbert.base.sealed import read_manifest
 from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.jobs import (
     FolderState,
@@ -176,7 +176,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     later = [step.name for step in plan if step.forced and not step.selected]
     if later:
         print(f"the next command without --only will run: {', '.join(later)}", flush=True)
-    with told_if_full(recipe.out):
+    with report_full_disk(recipe.out):
         recipe.hashes.save()
         _write_recipe(recipe, resume_command, without=selected, forced=forced)
     manifests: dict[str, dict[str, Any]] = {}
@@ -220,7 +220,7 @@ def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_
         for warning in (entry["metrics"] or {}).get("warnings", [])
     ]
     results = {"out": str(out), "warnings": warnings, "stages": stages}
-    with told_if_full(out):
+    with report_full_disk(out):
         write_json(out / "results.json", results)
     table = results_table(stages)
     if table:
@@ -249,7 +249,7 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     for option, names in options.items():
         for name in names:
             if name not in recipe.jobs:
-                problems.add(f"{option}: no stage '{name}' in the recipe; {nearest(name, list(recipe.jobs))}")
+                problems.add(f"{option}: no stage '{name}' in the recipe; {suggest_name(name, list(recipe.jobs))}")
     problems.raise_if_any()
     for name in selection.force or ():
         if name not in _selected(recipe, selection):

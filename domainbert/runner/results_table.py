@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.scores import shown_interval, shown_score
+from domainbert.base.scores import format_interval, format_score
 
 _METRIC = {"key": "f1", "name": "F1", "percent": True}  # default for manifests without a metric
 _HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
@@ -29,12 +29,12 @@ class SystemScore:
     @property
     def shown_score(self) -> str:
         """The formatted score."""
-        return shown_score(self.score, self.percent)
+        return format_score(self.score, self.percent)
 
     @property
     def shown_interval(self) -> str:
         """The formatted confidence interval in brackets; empty if there is none."""
-        return shown_interval(self.interval, self.percent)
+        return format_interval(self.interval, self.percent)
 
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
@@ -65,8 +65,8 @@ def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     for score in system_scores(metrics):
         difference, pair = "", differences.get(score.system)
         if pair is not None:
-            interval = shown_interval(pair.get("interval"), score.percent)
-            difference = f"{shown_score(pair['difference'], score.percent, '+')} {interval}".rstrip()
+            interval = format_interval(pair.get("interval"), score.percent)
+            difference = f"{format_score(pair['difference'], score.percent, '+')} {interval}".rstrip()
         cost = metrics["systems"][score.system].get("cost", {})
         pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
         speed = f"{cost['words_per_second']:,.0f}" if cost else ""

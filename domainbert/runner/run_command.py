@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranks import process_rank, started_together
+from domainbert.base.ranks import launched_world_size, process_rank
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
-from domainbert.settings.command_line import Typed
+from domainbert.settings.command_line import ParsedArguments
 
 FLAGS = {
     "dry_run": "none",
@@ -47,7 +47,7 @@ def help_text() -> str:
     return HELP
 
 
-def perform(typed: Typed) -> int:
+def perform(typed: ParsedArguments) -> int:
     """Run the recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a damaged folder, else 0.
 
     Raises:
@@ -62,7 +62,7 @@ def perform(typed: Typed) -> int:
     selection = Selection(_names(flags, "only"), flags.get("from"), force)
     recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify, selection=selection)
     for name in ("force", "verify"):
-        if name in flags and started_together() > 1:
+        if name in flags and launched_world_size() > 1:
             raise DomainbertError(
                 f"--{name}: cannot be used with several processes; run this command with a single process first"
             )
@@ -80,7 +80,7 @@ def perform(typed: Typed) -> int:
     return 0
 
 
-def _resume_command(typed: Typed, variables: Mapping[str, str]) -> str:
+def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str:
     """Return the command that resumes a recipe, with the variables of the environment and without `--force`."""
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]

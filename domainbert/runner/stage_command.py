@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.freshness import output_names
 from domainbert.base.hashes import HASHES
+from domainbert.base.manifests import find_damaged_outputs
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranks import process_rank
-from domainbert.base.sealed import damages
 from domainbert.base.validation import field_types
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
 from domainbert.runner.early_problems import add_early_problems
@@ -30,8 +30,8 @@ from domainbert.runner.jobs import (
     run_job,
 )
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.command_line import Typed
-from domainbert.settings.help import add_fields, in_words
+from domainbert.settings.command_line import ParsedArguments
+from domainbert.settings.help import add_fields, format_help
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import read_config
@@ -76,7 +76,7 @@ def options_help(
     for name, text in flags.items():
         parser.add_argument(name, action="store_true", help=text)
     add_fields(parser, settings)
-    return in_words(parser)
+    return format_help(parser)
 
 
 def group_help(stage: Stage, key: str, name: str | None) -> str:
@@ -94,10 +94,10 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
             return f"{key}: one of {', '.join(choices)}; --{key}.help NAME lists its settings\n"
         cls = find_choice(cls, name)
         if cls is None:
-            raise DomainbertError(f"--{key}.help: no choice '{name}'; {nearest(name, list(choices))}")
+            raise DomainbertError(f"--{key}.help: no choice '{name}'; {suggest_name(name, list(choices))}")
     parser = ArgumentParser(usage=f"settings of {class_path(cls)}", add_help=False)
     add_fields(parser, cls, f"{key}.", _default_at(stage, key))
-    return in_words(parser)
+    return format_help(parser)
 
 
 def _default_at(stage: Stage, key: str) -> Any:
@@ -117,7 +117,7 @@ def _class_at(stage: Stage, key: str) -> type | None:
     return cls
 
 
-def config_template(stage: Stage, typed: Typed) -> str:
+def config_template(stage: Stage, typed: ParsedArguments) -> str:
     """Return the text of `--print_config`: all settings; missing required settings are null."""
     problems = Problems(stage.name)
     out, settings, _ = _settings(stage, typed, problems, template=True)
@@ -125,7 +125,7 @@ def config_template(stage: Stage, typed: Typed) -> str:
     return dump_yaml({"out": out, **settings.plain})
 
 
-def show_examples(stage: Stage, typed: Typed) -> str:
+def show_examples(stage: Stage, typed: ParsedArguments) -> str:
     """Return the text of `--show N`: examples as the model reads them.
 
     Raises:
@@ -144,7 +144,7 @@ def show_examples(stage: Stage, typed: Typed) -> str:
     return "\n".join(stage.show(settings.instance, int(count), inputs)) + "\n"
 
 
-def run_stage(stage: Stage, typed: Typed) -> str:
+def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     """Validate the settings, run the stage, and return the line to print at the end.
 
     A process of rank > 0 takes part in the stage; only the first process writes the folder.
@@ -191,7 +191,7 @@ def _holds_report(job: Job, state: FolderState) -> bool:
     if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
         return False
     others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
-    return not others and not damages(job.out, state.manifest)
+    return not others and not find_damaged_outputs(job.out, state.manifest)
 
 
 def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
@@ -216,7 +216,7 @@ def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
     )
 
 
-def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings, Node]:
+def _settings(stage: Stage, typed: ParsedArguments, problems: Problems, template: bool) -> tuple[Any, Settings, Node]:
     """Return the output folder, the settings, and the YAML tree that they were read from."""
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, nearest
+from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.marks import PARTS
-from domainbert.settings.schema import marked, settings_class
+from domainbert.settings.schema import fields_with_metadata, settings_class
 
 if TYPE_CHECKING:
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.stages.inputs import Inputs
 
 STAGES = {
@@ -41,7 +41,7 @@ class Stage:
 
     name: str
     function: Callable[..., dict[str, Any]]
-    check: Callable[[Given], None] | None = None
+    check: Callable[[StageArguments], None] | None = None
     """`check_arguments` of the module: check the arguments as far as possible before any stage runs."""
 
     show: Callable[[Any, int, Inputs], list[str]] | None = None
@@ -58,7 +58,7 @@ class Stage:
     @property
     def parts(self) -> str | None:
         """Name of the setting that lists the parts of the output (such as `seeds`), or None."""
-        return next(iter(marked(self.settings, PARTS)), None)
+        return next(iter(fields_with_metadata(self.settings, PARTS)), None)
 
     @property
     def summary(self) -> str:
@@ -74,7 +74,7 @@ class Stage:
 def load_stage(name: str) -> Stage:
     """Import the module of a stage; for an unknown name, raise a `DomainbertError` that suggests the nearest name."""
     if name not in STAGES:
-        raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
+        raise DomainbertError(f"{name}: no such stage; {suggest_name(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
     members: Any = (

@@ -17,7 +17,7 @@ from domainbert.data.examples import collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.contents import UnreadableContents
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.align import AlignedText
 from domainbert.tokenization.splitting import align_raw
@@ -105,16 +105,16 @@ class _Reading:
     def __init__(self, predictor: Predictor[Any], text: str) -> None:
         predictor.runtime.need_gradients()
         self.task, self.model = predictor.task, predictor.model
-        if self.task.explaining is None:
+        if self.task.explainer is None:
             raise DomainbertError(
                 f"attributions: the model is for {self.task.name}; expected a model that tags words or labels a text"
             )
-        self.explaining = self.task.explaining
+        self.explainer = self.task.explainer
         try:
             (example,) = self.task.encode_contents([text], predictor.tokenizer, predictor.max_length)
         except UnreadableContents as error:
             raise DomainbertError(f"attributions: {error.found[0]}") from error
-        self.text = self.explaining.text_read(self.task, text)
+        self.text = self.explainer.text_read(self.task, text)
         (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
         _check(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)
@@ -135,11 +135,11 @@ class _Reading:
         states = self.model.states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
         return self.model.read(states).unflatten(0, (count, -1))
 
-    def claims(self) -> list[Claim]:
+    def claims(self) -> list[AttributionTarget]:
         with torch.no_grad():
-            return self.explaining.explanations(self.task, self.logits(self.embedded)[0], self.batch)
+            return self.explainer.explanations(self.task, self.logits(self.embedded)[0], self.batch)
 
-    def attribute(self, claim: Claim, integrated_gradients: type[IntegratedGradients]) -> Attribution:
+    def attribute(self, claim: AttributionTarget, integrated_gradients: type[IntegratedGradients]) -> Attribution:
         """Compute the values of all words, with the first of `STEPS` that is accurate enough."""
 
         def strength(embedded: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class _Reading:
         return values
 
     def _attribution(
-        self, claim: Claim, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
+        self, claim: AttributionTarget, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
     ) -> Attribution:
         offsets = self.words.word_offsets
         sums = np.bincount(self.words.word_index, values, minlength=len(offsets)).tolist()

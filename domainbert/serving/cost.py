@@ -13,7 +13,7 @@ from typing import Any
 from domainbert.labelled.contents import Content, words_of_content
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.predictor import Predictor
-from domainbert.tokenization.report import word_statistics, words_of
+from domainbert.tokenization.report import count_words_of_texts, word_statistics
 
 _TEXTS = 512  # texts of the test set on which the speed is measured
 _REPEATS = 3
@@ -54,7 +54,7 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
     many = texts[: max(32, int(32 * _SECONDS / max(latency_32)))]
     num_words = sum(len(words_of_content(content)) for content in many)
     seconds, latency_1 = _medians(predicts, [many] * _REPEATS), _medians(predicts, _slices(texts, 1))
-    words = words_of(chain.from_iterable(map(words_of_content, contents)))
+    words = count_words_of_texts(chain.from_iterable(map(words_of_content, contents)))
     return [
         Cost(
             parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),

@@ -16,11 +16,11 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
-from domainbert.serving.onnx.decoders import decoder_of
+from domainbert.serving.onnx.decoders import find_decoder
 from domainbert.serving.onnx.session import OnnxModel
 from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.task import Task, task_of_folder
+from domainbert.tasks.task import Task, task_from_model_folder
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
@@ -111,7 +111,7 @@ def _model_without_weights(folder: ModelFolder, head: str) -> EncoderWithHead:
     """Build the model of an exported folder without weights, except the weights of the decoder."""
     with shapes_only():
         model = build_model(folder.config, folder.vocabulary, folder.head_config or head, len(folder.labels))
-    decoder = decoder_of(model.head, folder.labels)
+    decoder = find_decoder(model.head, folder.labels)
     if decoder is not None:
         decoder.read(folder.path)
     return model
@@ -143,7 +143,7 @@ def load_kind(
 ) -> AnyPredictor:
     """Load a predictor as `load_predictor` does; raise `DomainbertError` if it is not an instance of `cls`."""
     folder = path if isinstance(path, ModelFolder) else open_model(Path(path))
-    task = task_of_folder(folder)
+    task = task_from_model_folder(folder)
     if not issubclass(task.predictor, cls):
         labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
         raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; load it with {task.predictor.loader}")

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems
-from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines, tell_kind
+from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, detect_kind, first_lines
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import json_rows
 from domainbert.labelled.conll import read_words
@@ -37,7 +37,7 @@ def read_texts(
     lines: Iterable[tuple[int, str]] = read_lines(path)
     if format == "auto":
         first = first_lines(lines)
-        kind = tell_kind(path, [line for _, line in first], _KINDS, "format")
+        kind = detect_kind(path, [line for _, line in first], _KINDS, "format")
         lines = chain(first, lines)
     else:
         kind = FileKind(format)
@@ -54,7 +54,7 @@ def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
+def iterate_available(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
     """Yield the items of a stream in chunks as they arrive, without waiting for a chunk of `most` items to fill.
 
     A thread reads at most `most` items ahead while the caller processes a chunk.

@@ -9,7 +9,7 @@ from domainbert.base.errors import DomainbertError
 
 
 @dataclass
-class Typed:
+class ParsedArguments:
     """Parts of a command line."""
 
     words: list[str] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Typed:
     """Flags by name without dashes, with their values; None for a flag without a value."""
 
 
-def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
+def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> ParsedArguments:
     """Split the arguments after the program and the stage.
 
     `flags` maps each flag to the number of its values: `none`, `one`, or `optional`.
@@ -32,7 +32,7 @@ def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
     Raises:
         DomainbertError: an option has no value, or a flag has a value and takes none.
     """
-    typed, remaining = Typed(), list(arguments)
+    typed, remaining = ParsedArguments(), list(arguments)
     while remaining:
         word = remaining.pop(0)
         if word in ("-h", "--help"):
@@ -46,7 +46,7 @@ def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
     return typed
 
 
-def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], typed: Typed) -> None:
+def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], typed: ParsedArguments) -> None:
     name, equals, inline_value = word.removeprefix("--").partition("=")
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
     takes = "optional" if name.endswith(".help") else flags.get(name)

@@ -11,9 +11,9 @@ from domainbert.base.choices import as_plain
 from domainbert.base.freshness import INPUT_FILES, Freshness, flatten
 from domainbert.base.hashes import HASHES, FileHashes, hash_json
 from domainbert.base.marks import ORDERED, SPEED_ONLY
-from domainbert.base.ranks import launch_id, started_together
+from domainbert.base.ranks import launch_id, launched_world_size
 from domainbert.settings.reader import Settings, replace_strings
-from domainbert.settings.schema import marked
+from domainbert.settings.schema import fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 _STREAM = "stream "
@@ -24,7 +24,7 @@ def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[st
 
     The content of a stream cannot be hashed, so each read counts as new; all processes of a launch share a value.
     """
-    reading = f"{_STREAM}{launch_id() if started_together() > 1 else uuid.uuid4().hex}"
+    reading = f"{_STREAM}{launch_id() if launched_world_size() > 1 else uuid.uuid4().hex}"
     return {str(path): hashes.of(path) for path in settings.inputs} | {str(path): reading for path in settings.streams}
 
 
@@ -40,14 +40,14 @@ def stage_facts(
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
     contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
     config = replace_strings(settings.plain, {**contents, **settings.references})
-    speed_only = {*marked(cls, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
+    speed_only = {*fields_with_metadata(cls, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
     facts = {name: fact for name, fact in flatten(config).items() if not _is_below(name, speed_only)}
     if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
         facts.pop("trainer", None)
     text = json.dumps(config, ensure_ascii=False)
     facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
-    order = {name: list(settings.plain[name]) for name in marked(cls, ORDERED)}
+    order = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
     return Freshness({**facts, **order}, {*defaults, *order})
 

@@ -31,7 +31,7 @@ def add_fields(parser: ArgumentParser | _ArgumentGroup, cls: type, key: str = ""
         _add(parser, key + name, hints[name], value, docs.get(name, ""))
 
 
-def in_words(parser: ArgumentParser) -> str:
+def format_help(parser: ArgumentParser) -> str:
     """Format the help of a parser, with YAML's null in place of Python's None."""
     return re.sub(r"\bNone\b", "null", parser.format_help())
 

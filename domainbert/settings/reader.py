@@ -16,13 +16,13 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from domainbert.base.choices import as_plain, choices_of, find_choice, import_advice, is_choice, named_files
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.marks import STREAM
-from domainbert.base.paths import OnHub, check_hub_name, hub_advice, is_on_hub, resolve_path, stream_kind
+from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
 from domainbert.base.redact import redact
-from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, misfits, parse_plain
-from domainbert.settings.advice import advice
-from domainbert.settings.schema import defaults_of, marked, settings_class
+from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, parse_plain, type_mismatches
+from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
+from domainbert.settings.suggestions import suggest_key
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, named_file, spelled_out
 from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
@@ -66,7 +66,7 @@ def read_settings(
         template: leave missing values out and do not check that input files exist (for `--print_config`).
     """
     cls = settings_class(stage)
-    reader, defaults = _Reader(problems, prefix, template, marked(cls, STREAM)), defaults_of(cls)
+    reader, defaults = _Reader(problems, prefix, template, fields_with_metadata(cls, STREAM)), defaults_of(cls)
     values = reader.fields(node, "", field_types(cls), defaults)
     settings, complete = reader.settings, {**defaults, **(values or {})}
     settings.arguments = values or {}
@@ -117,7 +117,7 @@ class _Reader:
         valid = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                self.problem(child, key + name, f"unknown key; {advice(name, valid, key, bool(self.prefix))}")
+                self.problem(child, key + name, f"unknown key; {suggest_key(name, valid, key, bool(self.prefix))}")
         for name, default in defaults.items():
             if name in node.value:
                 values[name] = self.value(node.value[name], hints[name], key + name, default)
@@ -129,7 +129,7 @@ class _Reader:
     def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
         """Read a value of any type; a dataclass instance from Python is used unchanged."""
         if dataclasses.is_dataclass(node.value):
-            return self.other_type(node, hint, key) if misfits(node.value, hint) else node.value
+            return self.other_type(node, hint, key) if type_mismatches(node.value, hint) else node.value
         if is_union(hint):
             hint = pick_member(hint, node.value)
         if hint is NoneType and node.value is None:
@@ -180,7 +180,7 @@ class _Reader:
             return None
         if cls is None:
             choices = [*choices_of(base), *named_files(base)]
-            near = nearest(name.rpartition(".")[2], choices) + import_advice(name)
+            near = suggest_name(name.rpartition(".")[2], choices) + import_advice(name)
             self.problem(node, f"{key}.class_path", f"{node.shown()} is not allowed; {near}")
         return cls
 
@@ -236,7 +236,7 @@ class _Reader:
         items = [self.value(*item) for item in zip(nodes, hints, keys, strict=False)]
         if any(item is WRONG for item in items):
             return WRONG
-        if len(nodes) != len(hints) or misfits(items, hint):
+        if len(nodes) != len(hints) or type_mismatches(items, hint):
             return self.problem(node, key, f"found {str(node.plain())[:_SHOWN]}; expected {describe(hint)}")
         return tuple(items) if get_origin(bare(hint)) is tuple else items
 
@@ -280,7 +280,7 @@ class _Reader:
         if stream and key not in self.streams:
             return self.problem(node, key, f"{value} is {stream}; expected a regular file or folder")
         if not stream and not path.exists():
-            hub = "" if on_hub is None else hub_advice(value, on_hub.what)
+            hub = "" if on_hub is None else hub_hint(value, on_hub.what)
             return self.missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
         (self.settings.streams if stream else self.settings.inputs).append(path)
         return path

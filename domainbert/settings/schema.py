@@ -35,7 +35,7 @@ def defaults_of(cls: type) -> dict[str, Any]:
     return {item.name: default_of(item) for item in _settings_fields(cls)}
 
 
-def marked(cls: type, mark: dict[str, bool]) -> list[str]:
+def fields_with_metadata(cls: type, mark: dict[str, bool]) -> list[str]:
     """Names of the settings with `SPEED_ONLY`, `STREAM`, `PARTS`, `BY_INPUT` or `ORDERED` metadata."""
     return [item.name for item in _settings_fields(cls) if mark.keys() <= item.metadata.keys()]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from domainbert.base.errors import nearest
+from domainbert.base.errors import suggest_name
 from domainbert.base.ranges import Count, Items, Range
 from domainbert.base.validation import describe, parse_plain
 from domainbert.settings.yaml_files import Node
@@ -115,9 +115,9 @@ def _problem(name: str, node: Node) -> str | None:
         return REFUSED[name]
     if name in WORDS:
         is_valid = value is None or value in WORDS[name]
-        return None if is_valid else f"found {node.shown()}; {nearest(str(value), WORDS[name])}"
+        return None if is_valid else f"found {node.shown()}; {suggest_name(str(value), WORDS[name])}"
     if name not in _TYPES and name not in trainer_arguments():
-        return f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
+        return f"lightning.Trainer has no such argument; {suggest_name(name, trainer_arguments())}"
     try:
         parse_plain(value, hint)
     except ValueError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_origin
 
 from domainbert.base.choices import is_allowed, named_files
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.validation import bare, field_types
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
@@ -179,7 +179,7 @@ def check_variables_read(
     for key, _ in options:
         first, _, name = key.partition(".")
         if first == "vars" and name and name not in valid:
-            problems.add(f"--{key}: ${{{name}}} is not used; {nearest(name, sorted(valid))}")
+            problems.add(f"--{key}: ${{{name}}} is not used; {suggest_name(name, sorted(valid))}")
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key: str = "stages") -> Node:
@@ -204,7 +204,7 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
         def value_of(match: re.Match[str]) -> str:
             name = match.group(1)
             if name not in variables:
-                problems.add(f"{node.where}: ${{{name}}} is not defined in vars; {nearest(name, list(variables))}")
+                problems.add(f"{node.where}: ${{{name}}} is not defined in vars; {suggest_name(name, list(variables))}")
             return variables.get(name, "")
 
         return replace(node, value=_VARIABLE.sub(value_of, node.value))

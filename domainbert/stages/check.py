@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from domainbert.base.errors import DomainbertError, nearest
+from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from domainbert.checks.finding import Finding
     from domainbert.checks.rules import LabelledCheck
     from domainbert.corpus.report import CorpusReport
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -97,13 +97,15 @@ class Check:
 
 def _check_rules(settings: Check) -> None:
     from domainbert.checks.corpus_rules import RULES
-    from domainbert.checks.rules import OF_LABELLED_SETS
+    from domainbert.checks.rules import LABELLED_SET_RULES
 
-    rules = {rule.name: rule for rule in [*OF_LABELLED_SETS, *RULES]}
+    rules = {rule.name: rule for rule in [*LABELLED_SET_RULES, *RULES]}
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
             if name not in rules:
-                raise DomainbertError(f"{key}: found {name[:80]!r}, which is not a rule; {nearest(name, list(rules))}")
+                raise DomainbertError(
+                    f"{key}: found {name[:80]!r}, which is not a rule; {suggest_name(name, list(rules))}"
+                )
     for name, reason in settings.ignore.items():
         if not reason.strip():
             raise DomainbertError(f"ignore: {name} has no reason; expected a few words")
@@ -124,7 +126,7 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read. Errors in labelled files are findings.
     """
-    from domainbert.checks.finding import REPORT, listed, with_reasons, write_report
+    from domainbert.checks.finding import REPORT, format_findings, with_reasons, write_report
     from domainbert.checks.labelled_set import facts
 
     labelled = _labelled(settings, inputs)
@@ -132,7 +134,7 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     findings = with_reasons([*labelled.findings(), *corpus_findings], settings.ignore)
     corpus_fit = _fit(settings, labelled)
     write_report(out / REPORT, findings, data | {checked.name: facts(checked) for checked in labelled.sets}, corpus_fit)
-    print(listed(findings, "check"), flush=True)
+    print(format_findings(findings, "check"), flush=True)
     errors = [finding for finding in findings if finding.is_error or (settings.strict and finding.ignored is None)]
     leaks = [finding for finding in findings if finding.rule.endswith("-and-test") and "same-" in finding.rule]
     result = {
@@ -167,13 +169,13 @@ def _load_tokenizer(folder: Path, inputs: Inputs) -> DomainTokenizer:
 
 def _corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
     """Return the findings in the corpus, and its statistics under the key `corpus`."""
-    from domainbert.checks.checked_corpus import corpus_facts, look_at_corpus
+    from domainbert.checks.checked_corpus import corpus_facts, scan_corpus
     from domainbert.checks.corpus_rules import corpus_findings
 
     if settings.corpus is None:
         return [], {}
     tests = [checked for checked in labelled.sets if checked.name == "test"]
-    corpus = look_at_corpus(settings.corpus, tests, labelled.tokenizer, settings.most_characters)
+    corpus = scan_corpus(settings.corpus, tests, labelled.tokenizer, settings.most_characters)
     if cut := sum(source.files_cut for source in corpus.report.sources):
         print(_excerpt_line(corpus.report, cut), flush=True)
     return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
@@ -188,12 +190,12 @@ def _excerpt_line(report: CorpusReport, cut: int) -> str:
 
 def _fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
     """Measure and print how well the corpora predict the texts of the first labelled set; None if either is missing."""
-    from domainbert.checks.fit import fit, fit_lines
+    from domainbert.checks.corpus_fit import compare_corpora, fit_lines
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
     if not corpora or not labelled.sets:
         return None
-    corpus_fit = fit(corpora, labelled.sets[0].texts, most_characters=settings.most_characters)
+    corpus_fit = compare_corpora(corpora, labelled.sets[0].texts, most_characters=settings.most_characters)
     print("\n".join(fit_lines(corpus_fit)), flush=True)
     return corpus_fit
 
@@ -215,7 +217,7 @@ def _error_line(finding: Finding) -> str:
     return f"{rule}: {finding.message}; correct it, or ignore the rule with a reason: ignore: {{{rule}: ...}}"
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the tokenizer."""
     if given.there(given["tokenizer"]):
         with given.under("tokenizer"):

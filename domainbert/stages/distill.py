@@ -15,13 +15,13 @@ from domainbert.encoders.config import check_length
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
-from domainbert.stages.warnings import distillation_warnings, say
+from domainbert.stages.warnings import distillation_warnings, print_warnings
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
-    from domainbert.distillation.on_corpus import Distillation
+    from domainbert.distillation.corpus_distillation import Distillation
     from domainbert.pretraining.data_module import PretrainingData
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
     train, masked_lm, weighted = data.plan(steps.total), module.objective, module.losses
     languages, language_warnings = passes_by_language(train)
-    say(language_warnings)
+    print_warnings(language_warnings)
     models = (module.model, *module.teachers)
     counts = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
     print(", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher")
@@ -95,7 +95,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     warnings = distillation_warnings(fitted.history)
     if "HardTargets" in last:  # the loss of masked LM
         warnings += masked_lm.judge(data.corpus, {"loss": last["HardTargets"]})[1]
-    say(warnings)
+    print_warnings(warnings)
     metrics = {
         "num_steps": steps.total,
         "num_parameters": counts[0],
@@ -119,7 +119,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
 
 def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, PretrainingData]:
     from domainbert.data.prepared import open_prepared
-    from domainbert.distillation.on_corpus import Distillation
+    from domainbert.distillation.corpus_distillation import Distillation
     from domainbert.pretraining.data_module import PretrainingData
 
     module = Distillation(
@@ -143,7 +143,7 @@ def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, P
     return module, data
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check that rows fit the models and that the corpus has the tokenizer of the teachers."""
     for path in given["teachers"]:
         given.check_max_length(given.encoder_of(path))

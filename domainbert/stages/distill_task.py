@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.marks import TRAINED_MODEL
-from domainbert.base.paths import ModelPath, check_whole
+from domainbert.base.paths import ModelPath, check_home_expanded
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
@@ -24,7 +24,7 @@ from domainbert.stages.stage import stage
 if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.labelled.items import Labelled
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class DistillTask(LabelledTraining):
                 raise DomainbertError(
                     f"cache: found a folder, but {self.task.name} has no logit for each label; expected null"
                 )
-            check_whole("cache", self.cache)
+            check_home_expanded("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")
 
@@ -129,7 +129,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the labelled files, and that teachers and student are models for the task."""
     for number, path in enumerate(given["teachers"]):
         given.check_task(f"teachers[{number}]", path, given["task"].name)
@@ -140,7 +140,7 @@ def check_arguments(given: Given) -> None:
     given.check_training_files()
 
 
-def _check_vocabularies(given: Given) -> None:
+def _check_vocabularies(given: StageArguments) -> None:
     """Report different vocabularies of existing models if the task cannot compare such models."""
     paths = [*([] if given["model"] is None else [given["model"]]), *given["teachers"]]
     fingerprints: list[str | None] = []
@@ -162,7 +162,7 @@ def _train_seed(
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
-    from domainbert.distillation.on_task import TaskDistillation, TransferData
+    from domainbert.distillation.task_distillation import TaskDistillation, TransferData
 
     model = None if settings.model is None else inputs.model(settings.model)
     module = TaskDistillation(

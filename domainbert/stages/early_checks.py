@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Given:
+class StageArguments:
     """Arguments of a stage before it runs, and the problems found in them.
 
     Checks skip paths that an earlier stage has not written yet. The default path of a check is the argument at `key`.
@@ -41,7 +41,7 @@ class Given:
     arguments: Mapping[str, Any]
     """All arguments except `out`, including defaults."""
 
-    makers: Mapping[str, Given] = field(default_factory=dict)
+    makers: Mapping[str, StageArguments] = field(default_factory=dict)
     """Arguments of earlier stages that have not run yet, by each path in their output that these arguments name."""
 
     inputs: Inputs = field(default_factory=Inputs)
@@ -57,7 +57,7 @@ class Given:
         """Return an argument; None if the stage has no argument of this name."""
         return self.arguments.get(name)
 
-    def maker(self, path: Path) -> Given | None:
+    def maker(self, path: Path) -> StageArguments | None:
         """Return the arguments of the stage that has yet to write `path`; None if no stage writes it."""
         return self.makers.get(str(path))
 
@@ -216,14 +216,14 @@ class Given:
     def check_training_files(self) -> None:
         """Report errors in the training and validation sets, and validation labels that the training set does not
         have."""
-        labels = self.labels_of_training()
+        labels = self.training_labels()
         if labels is not None:
             with self.under("task"):
                 self["task"].check_labels(labels)
         self.check_labelled("train", self["task"])
         self.check_labelled("validation", self["task"], labels)
 
-    def labels_of_training(self) -> tuple[str, ...] | None:
+    def training_labels(self) -> tuple[str, ...] | None:
         """Return the labels of the training set; None if they are not known yet."""
         if self.get("train") is None or self.get("task") is None or not self.there(self["train"]):
             return None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import write_json
+from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.marks import ORDERED
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
-from domainbert.base.sealed import check_sealed
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
 from domainbert.settings.schema import defaults_of
 from domainbert.stages.inputs import Inputs
@@ -24,7 +24,7 @@ from domainbert.tasks.config import TaskConfig
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
     from domainbert.models.folder import ModelFolder
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
 
@@ -94,7 +94,7 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
-    scoring = open_test(task, settings.test, settings.train, inputs.labelled)
+    scoring = read_test_set(task, settings.test, settings.train, inputs.labelled)
     costs = _score_models(out, folders, task, scoring, inputs)
     summary = scoring.summary(Resampling(resamples, settings.seed))
     facts = {
@@ -108,8 +108,8 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     for name, cost in costs.items():
         summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
     drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
-    write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, as_is=True)
-    write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
+    write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, unredacted=True)
+    write_json(out / "metrics.json", {**facts, **summary}, unredacted=True)
     names = ", ".join(path_of(file).name for file in files_of(settings.test))
     write_cards(out / "cards", settings.models, task, names, summary["systems"])
     costs_text = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
@@ -149,20 +149,20 @@ def _score_models(
     }
 
 
-def open_test(
+def read_test_set(
     task: TaskConfig,
     test: LabelledSet,
     train: Path | None,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> Scoring:
     """Read a test set, and `train` as in `Evaluate`; raise `DomainbertError` if a file cannot be read."""
-    from domainbert.tasks.task import scoring_of
+    from domainbert.tasks.task import build_scoring
 
     training = None if train is None else read(task, train)
-    return scoring_of(task, read(task, test), training)
+    return build_scoring(task, read(task, test), training)
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the existing models, the test set, and that the training set of each model has the labels of the test
     set."""
     task, models = given["task"], given["models"]
@@ -177,7 +177,7 @@ def check_arguments(given: Given) -> None:
     given.check_labelled("train", task)
 
 
-def _labels_of_model(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
+def _labels_of_model(given: StageArguments, name: str, path: Path) -> tuple[str, ...] | None:
     """Check a system, and return its labels; None if a later training has yet to determine them."""
     maker, task = given.maker(path), given["task"]
     if maker is not None:
@@ -189,8 +189,8 @@ def _labels_of_model(given: Given, name: str, path: Path) -> tuple[str, ...] | N
             raise DomainbertError(f"task: reads {found}; expected {expected}, which models.{name} is trained on")
         if isinstance(training, type(task)):
             _check_settings(name, vars(training), task)
-        labels_of_training = maker.labels_of_training()
-        return None if labels_of_training is None else task.read_labels(labels_of_training)
+        training_labels = maker.training_labels()
+        return None if training_labels is None else task.read_labels(training_labels)
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)
         opened = given.inputs.model(folder)
@@ -236,7 +236,7 @@ def _folders_of(name: str, folder: Path) -> dict[str, Path]:
     """Return the model folders of a system by seed name; a single model has the name "model"."""
     from domainbert.models.folder import read_seeds
 
-    check_sealed(folder, "seed-*/config.json")  # otherwise an unfinished seed would be left out
+    check_outputs_unchanged(folder, "seed-*/config.json")  # otherwise an unfinished seed would be left out
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
     if (folder / "seeds.json").is_file():

@@ -9,7 +9,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
 from domainbert.base.paths import resolve_path
-from domainbert.base.scores import shown_interval, shown_score
+from domainbert.base.scores import format_interval, format_score
 from domainbert.metrics.headline import Headline
 from domainbert.metrics.table import raw_text_line
 from domainbert.models.card import CARD, Result, cell, split_card, with_head, with_results
@@ -58,8 +58,8 @@ def _seeds_text(system: Mapping[str, Any]) -> str:
 
 
 def _section(headline: Headline, names: str, system: Mapping[str, Any]) -> str:
-    interval = shown_interval(system["interval"], headline.percent) if system.get("interval") else "unknown"
-    row = [headline.name, shown_score(system[headline.key], headline.percent), interval, _seeds_text(system), names]
+    interval = format_interval(system["interval"], headline.percent) if system.get("interval") else "unknown"
+    row = [headline.name, format_score(system[headline.key], headline.percent), interval, _seeds_text(system), names]
     return "\n".join(
         [
             "## Test scores",

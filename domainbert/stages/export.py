@@ -12,19 +12,19 @@ from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.files import write_json, write_text
 from domainbert.base.marks import TRAINED_MODEL
 from domainbert.base.paths import ModelPath, model_name
-from domainbert.base.scores import shown_interval, shown_score
+from domainbert.base.scores import format_interval, format_score
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
 from domainbert.models.card import card_head, model_card, read_head
-from domainbert.stages.evaluate import open_test
+from domainbert.stages.evaluate import read_test_set
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
-from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
+from domainbert.tasks.config import TaskConfig, config_from_fields, folder_name, task_kind
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.tasks.scoring import Scoring
     from domainbert.tokenization.load import DomainTokenizer
 
@@ -81,18 +81,18 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
         DomainbertError: `domainbert[onnx]` is not installed; the model folder cannot be read, or its head has no
             weights; the labelled file is invalid; or the logits of `model.onnx` differ from the torch model.
     """
-    from domainbert.serving.onnx.decoders import decoder_of
+    from domainbert.serving.onnx.decoders import find_decoder
     from domainbert.serving.onnx.graph import need_onnx
-    from domainbert.tasks.task import task_of_folder
+    from domainbert.tasks.task import task_from_model_folder
 
     need_onnx()
     loaded, folder = _load(inputs.model(settings.model))
     scoring = _open_check(folder, settings, inputs)
     examples = _examples(folder, scoring)  # rejects texts that the model cannot read, before any file is written
-    decoder = decoder_of(loaded.head, folder.labels)
+    decoder = find_decoder(loaded.head, folder.labels)
     files = _write(out, loaded, folder, settings.quantize)
     if decoder is not None:
-        task_of_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
+        task_from_model_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
         decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
@@ -120,7 +120,7 @@ def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     return model.eval(), folder
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check that the packages for ONNX are installed, and check the labelled file."""
     given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     maker, task = given.maker(given["model"]), given["task"]
@@ -129,7 +129,7 @@ def check_arguments(given: Given) -> None:
     elif (folder := given.opened(given["model"])) is not None:
         with given.under("model"):
             kind = task_kind(folder.head, folder.fields)
-            task = task or (kind and usual_config(kind, folder.fields))
+            task = task or (kind and config_from_fields(kind, folder.fields))
     given.check_labelled("check", task)
 
 
@@ -141,12 +141,12 @@ def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scorin
         raise DomainbertError(f"check: {folder.path}: {NO_TASK_HEAD}")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
-    task = task or usual_config(kind, folder.fields)
+    task = task or config_from_fields(kind, folder.fields)
     if task is None:
         raise DomainbertError(
             f"task: missing; expected {folder_name(kind)}, the task of {folder.path}, with the format of check"
         )
-    return open_test(task, settings.check, None, inputs.labelled)
+    return read_test_set(task, settings.check, None, inputs.labelled)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
@@ -159,7 +159,7 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
     if quantize:
         files.append(out / INT8_FILE)
         quantize_int8(files[0], files[1])
-    write_json(out / "config.json", folder.fields, as_is=True)
+    write_json(out / "config.json", folder.fields, unredacted=True)
     folder.tokenizer().save(out, _longest(folder), folder.config.num_token_types > 1)
     return files
 
@@ -171,9 +171,9 @@ def _longest(folder: ModelFolder) -> int:
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Return generated texts of all lengths, and the first windows of items of the labelled file."""
-    from domainbert.labelled.contents import told_where
+    from domainbert.labelled.contents import located_errors
     from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
-    from domainbert.tasks.task import task_of_folder
+    from domainbert.tasks.task import task_from_model_folder
 
     tokenizer, longest = folder.tokenizer(), _longest(folder)
     extra = tokenizer.template.extra()
@@ -181,8 +181,8 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     examples = [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
     if scoring is not None:
         contents = scoring.test.contents[:_TEXTS]
-        with told_where(scoring.test.place):
-            encoded = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
+        with located_errors(scoring.test.place):
+            encoded = task_from_model_folder(folder).encode_contents(contents, tokenizer, longest)
         examples += [first_window(example) for example in encoded if example.num_outputs]
     return examples
 
@@ -230,17 +230,17 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
     key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
     report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
-    scores = [f"torch {shown_score(report[key], percent)}"]
+    scores = [f"torch {format_score(report[key], percent)}"]
     for pair in summary["paired"]:
         score = summary["systems"][pair["b"]][key]
         if pair["difference"] is None:
-            scores.append(f"{pair['b']} {shown_score(score, percent)}")
+            scores.append(f"{pair['b']} {format_score(score, percent)}")
             continue
         change = -pair["difference"] + 0.0
         low, high = sorted(-bound + 0.0 for bound in pair["interval"])
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
-        change_text = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"
-        scores.append(f"{pair['b']} {shown_score(score, percent)} ({change_text})")
+        change_text = f"{format_score(change, percent, '+')} {format_interval([low, high], percent, '+')}"
+        scores.append(f"{pair['b']} {format_score(score, percent)} ({change_text})")
     names = ", ".join(path_of(file).name for file in files_of(check))
     return f"{name} on {names}: {', '.join(scores)}"
 

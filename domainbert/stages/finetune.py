@@ -18,7 +18,7 @@ from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     """Return the first training items of the first seed as the model reads them, for `--show`; write nothing."""
-    from domainbert.tasks.showing import shown_items
+    from domainbert.tasks.formatting import format_items
     from domainbert.tasks.task import read_task
     from domainbert.tokenization.extend import with_tokens
 
@@ -104,11 +104,11 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     added = task.inputs.added_tokens(task)
     tokenizer = with_tokens(tokenizer, added) if added else tokenizer
     window = settings.max_length or encoder.max_length
-    order = task.fitting.order(task, train.items, settings.batch_size, settings.seeds[0])
-    return shown_items(task, train, tokenizer, window, order, count)
+    order = task.training_hooks.order(task, train.items, settings.batch_size, settings.seeds[0])
+    return format_items(task, train, tokenizer, window, order, count)
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the labelled files, the model, and the length of its windows."""
     if given["encoder"] is not None:
         given.check_tokenizer("model", given["model"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, diverged
+from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.base.files import write_json
 from domainbert.base.freshness import Freshness, record_outputs
 from domainbert.base.marks import PARTS, SPEED_ONLY
@@ -18,7 +18,7 @@ from domainbert.base.ranks import process_rank
 from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
-from domainbert.stages.warnings import say
+from domainbert.stages.warnings import print_warnings
 from domainbert.tasks.config import TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_progress
 from domainbert.training.config import Training
@@ -225,14 +225,14 @@ def fit_labelled(
     fitted = fit(label, module, data, steps, settings.runtime(out), best, watch=settings.averages(steps.total))
     row = fitted.validation
     if row["step"] in module.unusable:
-        raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
+        raise divergence_error(f"{label}: the logits after step {row['step']:,} are not finite")
     choice = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
     print(f"{label}: {choice}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
     task = module.task
-    warnings = [] if best is None else task.fitting.warnings(task, module.validation, row)
+    warnings = [] if best is None else task.training_hooks.warnings(task, module.validation, row)
     if best is not None:
-        print("".join(f"{label}: {remark}\n" for remark in task.fitting.remarks(task, row)), end="")
-    say(warnings)
+        print("".join(f"{label}: {remark}\n" for remark in task.training_hooks.remarks(task, row)), end="")
+    print_warnings(warnings)
     return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
 
 

@@ -17,7 +17,7 @@ from domainbert.stages.stage import stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
 
 _AT_ONCE = 4_096  # items per chunk, which is sorted by length and predicted: bounds the memory
 
@@ -72,9 +72,9 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
         TrainingFailed: a text cannot be read after others were predicted.
     """
     from domainbert.base.progress import Progress
-    from domainbert.labelled.contents import told_where
+    from domainbert.labelled.contents import located_errors
     from domainbert.serving.predictor import load_predictor
-    from domainbert.serving.texts import as_they_come, in_chunks, read_texts
+    from domainbert.serving.texts import in_chunks, iterate_available, read_texts
     from domainbert.tasks.config import prediction_writer
 
     input, text_key = settings.input, settings.text_key
@@ -83,11 +83,11 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     text_format, items = read_texts(input, settings.format, text_key, settings.token_column, content_of)
     print(f"{input}: read as {text_format}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
-    in_order = as_they_come if stream_kind(input) else in_chunks
+    in_order = iterate_available if stream_kind(input) else in_chunks
     with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
         try:
             for chunk in in_order(items, _AT_ONCE):
-                with told_where(partial(_place, input, count)):
+                with located_errors(partial(_place, input, count)):
                     predicted = predictor.predict([content for _, content in chunk])
                 for (row, _), prediction in zip(chunk, predicted, strict=True):
                     writer.write(row, predictor.as_json(prediction))
@@ -111,7 +111,7 @@ def _place(input: Path, before: int, number: int) -> str:
     return f"{input}: text {before + number + 1:,}"
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the task of the model, the output format and the format of the input file; do not read a stream."""
     from domainbert.serving.texts import read_texts
     from domainbert.tasks.config import prediction_writer

@@ -61,7 +61,7 @@ def show_examples(settings: Prepare, count: int, inputs: Inputs) -> list[str]:
     from itertools import islice
 
     from domainbert.corpus.documents import read_documents
-    from domainbert.data.showing import shown_documents
+    from domainbert.data.formatting import format_documents
 
     with closing(read_documents(settings.corpus)) as documents:
-        return shown_documents(islice(documents, count), inputs.tokenizer(settings.tokenizer))
+        return format_documents(islice(documents, count), inputs.tokenizer(settings.tokenizer))

@@ -16,7 +16,7 @@ from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
-from domainbert.stages.warnings import say
+from domainbert.stages.warnings import print_warnings
 from domainbert.training.config import CorpusTraining
 
 _STEPS_TO_COMPILE = 500  # fewest steps for which `compile: auto` saves time
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import Built
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.fit import Fitted
 
@@ -126,11 +126,11 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         module.compile_losses()
     train, objective = data.plan(steps.total), module.objective
     languages, language_warnings = passes_by_language(train)
-    say(language_warnings)
+    print_warnings(language_warnings)
     fitted, throughput = fit_rows("pretrain", module, data, steps, settings.runtime(out))
     _print_losses(fitted, list(settings.held_out or {}))
     facts, warnings = objective.judge(data.corpus, fitted.validation)
-    say(warnings)
+    print_warnings(warnings)
     warnings = language_warnings + warnings
     metrics = {
         "num_steps": steps.total,
@@ -151,16 +151,16 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
 
 def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     """Return the first training rows as the model reads them, for `--show`; write nothing."""
+    from domainbert.pretraining.formatting import format_rows
     from domainbert.pretraining.phases import plan_phases
-    from domainbert.pretraining.showing import shown_rows
 
     data, tokenizer = _open(settings, inputs)
     corpus = data.open()
     objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(corpus)
-    return shown_rows(plan_phases(corpus.train, objective, settings, settings.seed)[0], count)
+    return format_rows(plan_phases(corpus.train, objective, settings, settings.seed)[0], count)
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the row length, the tokenizer of the corpus and the objective."""
     encoder = given["encoder"] or given.encoder_of(given["init_from"])
     given.check_max_length(encoder)
@@ -217,7 +217,7 @@ def _save(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str,
     title = "Domain encoder"
 
     def card(name: str) -> str:
-        texts = objective.presented(name)
+        texts = objective.card_texts(name)
         head = card_head(title, texts.pipeline_tag, settings.card, settings.init_from)
         others = {other: text for other, text in models.items() if name == MODEL and other != MODEL}
         return model_card(title, texts.summary, {"encoder": models[name], **others, **facts}, texts.usage, head)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Generator
 
     from domainbert.models.transfer.mixing import Mixing
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
     from domainbert.tokenization.surfaces import Vocabulary
@@ -108,13 +108,13 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
         "source": model_name(folder.path),
     }
     save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path))
-    write_json(out / "transfer.json", report, as_is=True)
+    write_json(out / "transfer.json", report, unredacted=True)
     print("\n".join(transfer_lines(report)))
     metrics = {name: value for name, value in report.items() if name != "fallen"}
     return metrics | {"fingerprint": tokenizer.fingerprint}
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check the model and its vocabulary, which may be of any kind unless `extend` is set."""
     from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
@@ -147,7 +147,7 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
         assert settings.tokenizer is not None
         return inputs.tokenizer(settings.tokenizer)
     old = inputs.tokenizer(path)
-    added = words_to_add(old, counter.words(old.kind.cutter(old.backend)), settings.extend)
+    added = words_to_add(old, counter.words(old.kind.word_splitter(old.backend)), settings.extend)
     print(f"added {len(added):,} words: {', '.join(map(str.strip, added[:20]))}{', ...' if len(added) > 20 else ''}")
     return extend_tokenizer(old, added)
 

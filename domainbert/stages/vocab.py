@@ -14,12 +14,12 @@ from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
 from domainbert.stages.inputs import Inputs
 from domainbert.stages.stage import stage
-from domainbert.stages.warnings import say
+from domainbert.stages.warnings import print_warnings
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 
 if TYPE_CHECKING:
-    from domainbert.stages.early_checks import Given
+    from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.train import TrainingWords
     from domainbert.tokenization.words import WordCounter
 
@@ -90,7 +90,7 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
         print("\n".join(_training_lines(counters["train"], words, min_count, unknown)))
         facts["training"] = _training_facts(counters["train"], words)
         facts["warnings"] = _warnings(words, min_count, unknown)
-        say(facts["warnings"])
+        print_warnings(facts["warnings"])
 
     tokenizer = train_tokenizer(
         counters["train"],
@@ -105,7 +105,7 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     splits = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
     report = vocabulary_report(tokenizer, other, {name: counts for name, counts in splits.items() if counts} | texts)
     report |= facts
-    write_json(out / "report.json", report, as_is=True)
+    write_json(out / "report.json", report, unredacted=True)
     print("\n".join(report_lines(report)))
     measured = report["texts"].items()
     return {
@@ -118,7 +118,7 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def check_arguments(given: Given) -> None:
+def check_arguments(given: StageArguments) -> None:
     """Check that the labelled files can be read."""
     for number, path in enumerate(given["labelled"] or []):
         if given.there(path):
@@ -154,9 +154,9 @@ def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
     from domainbert.labelled.rows import read_words_or_texts
-    from domainbert.tokenization.report import words_of
+    from domainbert.tokenization.report import count_words_of_texts
 
-    return words_of(read_words_or_texts(path))
+    return count_words_of_texts(read_words_or_texts(path))
 
 
 def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any]:

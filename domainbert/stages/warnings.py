@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from domainbert.pretraining.config import CORPUS_ADVICE
 
 
-def say(warnings: Sequence[str]) -> None:
+def print_warnings(warnings: Sequence[str]) -> None:
     """Print warnings at once; a recipe repeats them at its end."""
     for warning in warnings:
         print(f"warning: {warning}", flush=True)

@@ -1,6 +1,7 @@
 """Optional parts of a task, in class attributes of `Task`; None where a task has no such part.
 
-They hold no state: a method that needs the task takes it first, as in `task.showing.notes(task, item, window)`.
+They hold no state: a method that needs the task takes it first:
+`task.example_formatter.notes(task, item, window)`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Window
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.contents import Content, text_of
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.decoding import output_logits
 from domainbert.training.divergence import softmax_divergence
 
@@ -31,11 +32,11 @@ Batch = Mapping[str, Any]
 AnyTask = TypeVar("AnyTask", bound="Task[Any, Any]")
 
 
-class Explaining(ABC, Generic[AnyTask]):
+class Explainer(ABC, Generic[AnyTask]):
     """Attributions: which words a prediction comes from."""
 
     @abstractmethod
-    def explanations(self, task: AnyTask, logits: Tensor, batch: Batch) -> list[Claim]:
+    def explanations(self, task: AnyTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         """Return the predictions for the one text of a batch as functions of the logits (N, C) at its positions."""
 
     def text_read(self, task: AnyTask, text: str) -> str:
@@ -43,7 +44,7 @@ class Explaining(ABC, Generic[AnyTask]):
         return text
 
 
-class Showing(Generic[AnyTask]):
+class ExampleFormatter(Generic[AnyTask]):
     """Targets in words, for `--show`."""
 
     def notes(self, task: AnyTask, item: Any, window: Window) -> list[tuple[str, str]]:
@@ -53,15 +54,15 @@ class Showing(Generic[AnyTask]):
         """
         words = self.output_names(task, item)
         names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
-        return [(name, self.shown_target(task, target)) for name, target in zip(names, window.targets, strict=True)]
+        return [(name, self.format_target(task, target)) for name, target in zip(names, window.targets, strict=True)]
 
     def output_names(self, task: AnyTask, item: Any) -> Sequence[str]:
         """Return a description of each output of an item, such as the words of a sentence."""
         return item.content if isinstance(item.content, list) else ["the whole text"]
 
-    def shown_target(self, task: AnyTask, target: Any) -> str:
+    def format_target(self, task: AnyTask, target: Any) -> str:
         """Return one element of `Window.targets` as text; by default the name of the label."""
-        return task.labels[int(target)] if int(target) != IGNORED else "none"
+        return task.labels[int(target)] if int(target) != IGNORE_INDEX else "none"
 
 
 def _softmax_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ def _softmax_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Te
 
 
 @dataclass(frozen=True)
-class Teaching(Generic[AnyTask]):
+class DistillationTargets(Generic[AnyTask]):
     """Distillation: a student is compared with its teachers output by output, each a word or a text."""
 
     is_softmax: bool = True
@@ -108,15 +109,17 @@ class Teaching(Generic[AnyTask]):
         return {} if scale is None else {"scale": scale}
 
 
-def need_teaching(task: Task[Any, Any]) -> Teaching[Any]:
-    """Return `task.teaching`; `DomainbertError` if it is None."""
-    if task.teaching is None:
-        raise DomainbertError(f"losses: {task.name} has no `teaching`; expected HardTargets or losses on layers")
-    return task.teaching
+def require_distillation_targets(task: Task[Any, Any]) -> DistillationTargets[Any]:
+    """Return `task.distillation_targets`; `DomainbertError` if it is None."""
+    if task.distillation_targets is None:
+        raise DomainbertError(
+            f"losses: {task.name} has no `distillation_targets`; expected HardTargets or losses on layers"
+        )
+    return task.distillation_targets
 
 
 @dataclass(frozen=True)
-class Comparing:
+class OutputComparison:
     """R-Drop: compares two predictions of a model for the same batch output by output."""
 
     outputs: Callable[[Tensor, Batch], Tensor] = lambda logits, batch: logits
@@ -160,7 +163,7 @@ class Inputs(Generic[AnyTask]):
         return ()
 
 
-class Fitting(Generic[AnyTask]):
+class TrainingHooks(Generic[AnyTask]):
     """Order of the items, scores of slices and advice of a training."""
 
     def order(self, task: AnyTask, items: Sequence[Any], batch_size: int, seed: int) -> GlobalOrder:
@@ -175,7 +178,7 @@ class Fitting(Generic[AnyTask]):
     def score_of_slice(self, task: AnyTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
         """Return the score of a slice; the headline averages it over slices. `whole` are scores of the whole set."""
         assert task.headline is not None
-        return float(scores[task.headline.of_slice])
+        return float(scores[task.headline.averaged_key])
 
     def remarks(self, task: AnyTask, scores: Mapping[str, float]) -> list[str]:
         """Return lines to print about the selected model, which has these validation scores."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from domainbert.base.choices import beside, choices_of, concrete_subclasses
+from domainbert.base.choices import choices_of, concrete_subclasses, import_sibling
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.tasks.config_capabilities import Distillation, Evaluation, Recognising
+from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
 
 TASK_KEY = "domainbert_task"
@@ -43,7 +43,7 @@ class TaskConfig(ABC):
     further: ClassVar[tuple[Headline, ...]] = ()
     """Further validation metrics that can select an epoch, or the settings in a search."""
 
-    recognising: ClassVar[Recognising[Any] | None] = None
+    format_detector: ClassVar[FormatDetector[Any] | None] = None
     distillation: ClassVar[Distillation] = Distillation()
     evaluation: ClassVar[Evaluation] = Evaluation()
     """Optional parts, see `config_capabilities`."""
@@ -71,7 +71,7 @@ class TaskConfig(ABC):
         Args:
             path: path of the file; a `LabelledFile` if the `format` of the task has a key `by`.
         """
-        labelled: Labelled[Any] = beside(type(self), "files", "task").read(self, path)
+        labelled: Labelled[Any] = import_sibling(type(self), "files", "task").read(self, path)
         return labelled
 
     def check_window(self, max_length: int) -> None:
@@ -129,7 +129,7 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
     if format not in writers and find_spec(f"{_tasks_by_name()[task].__module__.rpartition('.')[0]}.writers"):
-        writers |= beside(_tasks_by_name()[task], "writers", "task").WRITERS
+        writers |= import_sibling(_tasks_by_name()[task], "writers", "task").WRITERS
     if format not in writers:
         raise DomainbertError(
             f"output_format: found {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}"
@@ -147,7 +147,9 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     name = fields.get(TASK_KEY)
     if name is None:
         built_in_first = reversed(tasks.values())
-        matches = (task for task in built_in_first if task.recognising and task.recognising.adopts(head, fields))
+        matches = (
+            task for task in built_in_first if task.format_detector and task.format_detector.matches_model(head, fields)
+        )
         return next(matches, None)
     if not isinstance(name, str) or name not in tasks:
         raise DomainbertError(
@@ -157,7 +159,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     return tasks[name]
 
 
-def usual_config(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
+def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
     """Return a task with the settings in `config.json` and defaults; None if a setting has neither."""
     try:
         return kind(**kind.evaluation.settings_from_model_config(fields))

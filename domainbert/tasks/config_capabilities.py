@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.config import TaskConfig
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 AnyConfig = TypeVar("AnyConfig", bound="TaskConfig")
 
 
-class Recognising(ABC, Generic[AnyConfig]):
+class FormatDetector(ABC, Generic[AnyConfig]):
     """Recognition of labelled files for `init`, and of model folders without a task name."""
 
     whole_texts: ClassVar[bool] = False
@@ -25,7 +25,7 @@ class Recognising(ABC, Generic[AnyConfig]):
     """Whether a text has a target for each word; `init` then chooses a higher learning rate."""
 
     @abstractmethod
-    def recognise(self, kind: type[AnyConfig], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[AnyConfig], sample: Sample) -> DetectedTask | None:
         """Return the task with the columns of a labelled file, or None if the file does not match `kind`.
 
         `DomainbertError` if the file matches only with an option, which the message names.
@@ -35,7 +35,7 @@ class Recognising(ABC, Generic[AnyConfig]):
         """Return the configuration with one more kind of repair enabled; None if there is none."""
         return None
 
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether a model folder without a task name fits this task, by its head and `config.json` fields."""
         return False
 

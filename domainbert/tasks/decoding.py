@@ -34,7 +34,7 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
     return (summed.index_add(0, row, logits.float()) / counts.clamp(min=1))[:num_outputs]
 
 
-def valid_field(labels: Sequence[str]) -> Crf:
+def uniform_crf(labels: Sequence[str]) -> Crf:
     """Return a CRF that gives all valid tag sequences the same score, for decoding a linear head."""
     field = Crf(len(labels)).requires_grad_(False)
     field.constrain(labels)
@@ -60,14 +60,14 @@ def decode_words(
         logits: (N, labels) at the batch's `positions`.
         batch: with `items`, `example` and `outputs`.
         crf: CRF of the head; the words of a sentence are decoded jointly, and probabilities are marginals.
-        valid: `valid_field(labels)`, for a linear head; an invalid sequence of best labels is replaced by the valid
+        valid: `uniform_crf(labels)`, for a linear head; an invalid sequence of best labels is replaced by the valid
             sequence with the highest product of probabilities. None does not check the sequence.
     """
     best = _best_labels(logits, batch, crf, valid)
     if crf is not None and bool((batch["outputs"] >= 0).any()):
         sentences = WordGrid(batch["example"], batch["outputs"])
         marginals = crf.log_marginals(sentences.fill(logits.float()), sentences.lengths).exp()
-        probabilities = sentences.put_back(marginals, logits.float())
+        probabilities = sentences.scatter(marginals, logits.float())
     else:
         probabilities = torch.softmax(logits.float(), dim=-1)
     scores = probabilities.gather(1, best.unsqueeze(1)).squeeze(1)
@@ -89,7 +89,7 @@ def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, vali
         return best
     sentences = WordGrid(batch["example"], batch["outputs"])
     if crf is not None:
-        return sentences.put_back(crf.decode(sentences.fill(logits.float()), sentences.lengths), best)
+        return sentences.scatter(crf.decode(sentences.fill(logits.float()), sentences.lengths), best)
     return best if valid is None else _decode_invalid(logits.float(), best, sentences, valid)
 
 
@@ -103,4 +103,4 @@ def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Cr
     if not bool(invalid.any()):
         return best
     labels[invalid] = valid.decode(sentences.fill(logits)[invalid], sentences.lengths[invalid])
-    return sentences.put_back(labels, best)
+    return sentences.scatter(labels, best)

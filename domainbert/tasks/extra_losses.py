@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from domainbert.encoders.packed import text_numbers
-from domainbert.tasks.capabilities import Comparing
+from domainbert.tasks.capabilities import OutputComparison
 
 _SMALLEST = 1e-20  # avoids division by 0; the squares of smaller gradients are 0
 
 
 @contextmanager
-def moved(embeddings: nn.Embedding, by: Tensor) -> Iterator[None]:
+def perturbed_embeddings(embeddings: nn.Embedding, by: Tensor) -> Iterator[None]:
     """Return a context manager that adds `by` (B, S, E) to the word embeddings of a model."""
     handle = embeddings.register_forward_hook(lambda _module, _inputs, output: output + by)
     try:
@@ -23,7 +23,7 @@ def moved(embeddings: nn.Embedding, by: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def steepest_move(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tensor:
+def fgm_perturbation(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tensor:
     """Return adversarial perturbations (B, S, E) of word embeddings: epsilon g / ||g||_2, with the norm over a text.
 
     Source: Miyato et al. 2017, arXiv:1605.07725, section 3; they normalise embeddings first, while BERT normalises them
@@ -35,12 +35,12 @@ def steepest_move(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tens
     return epsilon * gradient / norms.clamp(min=_SMALLEST)[texts].view(*segment_ids.shape, 1)
 
 
-def symmetric_divergence(comparing: Comparing, first: Tensor, second: Tensor) -> Tensor:
+def symmetric_divergence(output_comparison: OutputComparison, first: Tensor, second: Tensor) -> Tensor:
     """Return (KL(p || q) + KL(q || p)) / 2 of two predictions with logits (N, C), summed over N.
 
     Source: Wu et al. 2021, arXiv:2106.14448, equation 2.
     """
-    if comparing.divergence is not None:
-        return (comparing.divergence(first, second) + comparing.divergence(second, first)).sum() / 2
+    if output_comparison.divergence is not None:
+        return (output_comparison.divergence(first, second) + output_comparison.divergence(second, first)).sum() / 2
     log_p, log_q = (logits.float().log_softmax(dim=-1) for logits in (first, second))
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2

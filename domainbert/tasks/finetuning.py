@@ -19,10 +19,10 @@ from domainbert.metrics.headline import LOSS
 from domainbert.models.added_tokens import add_tokens
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
+from domainbert.tasks.extra_losses import fgm_perturbation, perturbed_embeddings, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.task import Task
-from domainbert.tasks.task_module import Start, TaskModule
+from domainbert.tasks.task_module import InitialModel, TaskModule
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
@@ -97,7 +97,7 @@ class FineTuning(TaskModule):
         self.adversarial: AdversarialConfig | None = from_plain(AdversarialConfig, adversarial)
         self.r_drop: RDropConfig | None = from_plain(RDropConfig, r_drop)
         self.activation_checkpointing = activation_checkpointing
-        self.note_arguments(
+        self.record_arguments(
             model=model.path if isinstance(model, ModelFolder) else Path(model),
             task=self.task_config,
             optim=self.optim,
@@ -130,13 +130,13 @@ class FineTuning(TaskModule):
         self.folder = self.folder if isinstance(self.folder, ModelFolder) else open_model(Path(self.folder))
         return self.folder
 
-    def usual_window(self, task: Task[Any, Any]) -> int | None:
+    def default_window(self, task: Task[Any, Any]) -> int | None:
         """Return the default window length in tokens; None if the tokenizer folder does not define it."""
         if self.encoder is not None:
             return self.encoder.max_length
         return self.open().config.max_length
 
-    def start(self, task: Task[Any, Any]) -> Start:
+    def start(self, task: Task[Any, Any]) -> InitialModel:
         """Build the initial model with a head for a task; `DomainbertError` if the folder has no model."""
         if self.init == "pretrained":
             folder = self.open()
@@ -152,7 +152,7 @@ class FineTuning(TaskModule):
             vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
             model = build_model(config.as_trained(self.dropout), vocabulary, task.head_config, len(task.labels))
         tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
-        return Start(model, config, tokenizer, teachers, bool(new_weights))
+        return InitialModel(model, config, tokenizer, teachers, bool(new_weights))
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
         """Build the model for the labels of the data if it is not built yet; see `TrainedModule.resolve`.
@@ -160,7 +160,7 @@ class FineTuning(TaskModule):
         Raises:
             DomainbertError: the data has another vocabulary; the stage is not `fit` and the folder has no head.
         """
-        self.park(None)
+        self.exclude_unused_embeddings(None)
         if not self.is_built:
             with seeded(self.seed):
                 start = self.start(data.resolved_task)
@@ -176,7 +176,7 @@ class FineTuning(TaskModule):
         if stage == "fit":
             self.learn(data.resolved_task)
             examples = [*data.examples("train"), *data.examples("validation")]
-            self.park(torch.from_numpy(entry_ids(examples, self.tokenizer)))
+            self.exclude_unused_embeddings(torch.from_numpy(entry_ids(examples, self.tokenizer)))
         if stage in ("fit", "validate"):
             self.validate_on(data.items("validation"))
         self._tested.clear()
@@ -185,8 +185,8 @@ class FineTuning(TaskModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
-        means = {name: value / batch[self.task.counted] for name, value in self._sums(batch).items()}
-        return self.note_loss(torch.stack([*means.values()]).sum(), means if len(means) > 1 else {})
+        means = {name: value / batch[self.task.loss_divisor] for name, value in self._sums(batch).items()}
+        return self.record_loss(torch.stack([*means.values()]).sum(), means if len(means) > 1 else {})
 
     def _sums(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Return the terms of the loss by name, summed over a micro-batch: loss of the task and additional losses."""
@@ -198,9 +198,9 @@ class FineTuning(TaskModule):
         if self.r_drop is not None:
             second = self._logits(batch)  # with different dropout: its random numbers depend on the call in a step
             sums["task"] = sums["task"] + self.task.loss(second, batch)
-            assert self.task.comparing is not None  # checked by `check_r_drop`
-            pair = (self.task.comparing.outputs(each, batch) for each in (logits, second))
-            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.comparing, *pair)
+            assert self.task.output_comparison is not None  # checked by `check_r_drop`
+            pair = (self.task.output_comparison.outputs(each, batch) for each in (logits, second))
+            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.output_comparison, *pair)
         return sums
 
     def _with_adversary(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -208,11 +208,11 @@ class FineTuning(TaskModule):
         embeddings = self.model.encoder.input_embeddings
         size = (*batch["input_ids"].shape, embeddings.embedding_dim)
         zeros = torch.zeros(size, device=batch["input_ids"].device, requires_grad=True)
-        with moved(embeddings, zeros):
+        with perturbed_embeddings(embeddings, zeros):
             logits = self._logits(batch)
         loss = self.task.loss(logits, batch)
         (gradient,) = torch.autograd.grad(loss, zeros, retain_graph=True)
-        with moved(embeddings, steepest_move(gradient, batch["segment_ids"], epsilon)):
+        with perturbed_embeddings(embeddings, fgm_perturbation(gradient, batch["segment_ids"], epsilon)):
             return logits, {"task": loss, "adversarial": self.task.loss(self._logits(batch), batch)}
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
@@ -225,7 +225,7 @@ class FineTuning(TaskModule):
         self.slices.update(logits, batch)
         if self.measures_loss:
             self.loss_sum.update(self.task.loss(logits, batch))
-            self.loss_count.update(len(batch["items" if self.task.counted == "num_examples" else "targets"]))
+            self.loss_count.update(len(batch["items" if self.task.loss_divisor == "num_examples" else "targets"]))
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""

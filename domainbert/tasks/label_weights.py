@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Literal
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.ranges import Range
 
 LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, above=True)]]
@@ -16,8 +16,8 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
     """Raise `DomainbertError` if a weight names a label that training does not have; `setting` is the key."""
     unknown = sorted(set(weights or ()) - set(labels)) if not isinstance(weights, str) else []
     if unknown:
-        expected = f"expected some of {listed(sorted(labels))}"
-        raise DomainbertError(f"{setting}: training has no label {listed(unknown)}; {expected}")
+        expected = f"expected some of {format_names(sorted(labels))}"
+        raise DomainbertError(f"{setting}: training has no label {format_names(unknown)}; {expected}")
 
 
 def weights_of(

@@ -23,7 +23,7 @@ from domainbert.models.folder import ModelFolder, open_model
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.scoring import Scoring
-from domainbert.tasks.task import Task, encode_file, scoring_of, task_of_folder, task_of_training
+from domainbert.tasks.task import Task, build_scoring, encode_file, task_from_model_folder, task_from_training_set
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.data_module import Batches, TrainingData
@@ -184,7 +184,7 @@ class LabelledData(TrainingData):
 
     def _scoring_of(self, test: Labelled[Any]) -> Scoring:
         reads_training = self.task.evaluation.uses_training_set and self._given["train"] is not None
-        return scoring_of(self.task, test, self.labelled("train") if reads_training else None)
+        return build_scoring(self.task, test, self.labelled("train") if reads_training else None)
 
     @property
     def tokenizer_name(self) -> str:
@@ -213,7 +213,7 @@ class LabelledData(TrainingData):
             return
         window, folder = self.max_length, self.model
         if window is None and module is not None:
-            window = module.max_length if module.is_built else module.usual_window(self.resolved_task)
+            window = module.max_length if module.is_built else module.default_window(self.resolved_task)
         elif window is None and isinstance(folder, ModelFolder):
             window = folder.config.max_length
         if window is None:
@@ -248,7 +248,7 @@ class LabelledData(TrainingData):
         if self._given["train"] is None:
             raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
         train = self.labelled("train")
-        self._train_task = self._train_task or task_of_training(self.task, train)
+        self._train_task = self._train_task or task_from_training_set(self.task, train)
         if built is not None and built.labels != self._train_task.labels:
             check_set_known(train, self.task.known_labels(built.labels))
             found, expected = ", ".join(self._train_task.labels), ", ".join(built.labels)
@@ -259,7 +259,7 @@ class LabelledData(TrainingData):
         """Return the task of a model folder; `DomainbertError` if it has no head for the task."""
         if not isinstance(folder, ModelFolder):
             return self._task_of_training(None)
-        task = task_of_folder(folder)
+        task = task_from_model_folder(folder)
         task.headline = self.task.headline
         if task.name != self.task.name:
             raise DomainbertError(f"model: {folder.path} is for {task.name}; expected {self.task.name}")
@@ -275,7 +275,7 @@ class LabelledData(TrainingData):
         """Return the order of the training examples, by optimizer step."""
         if self._order is None:
             task, seed = self.resolved_task, 1 if self.seed is None else self.seed
-            self._order = task.fitting.order(task, self.items("train"), self.batch_size, seed)
+            self._order = task.training_hooks.order(task, self.items("train"), self.batch_size, seed)
         return self._order
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:

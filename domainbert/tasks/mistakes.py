@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from domainbert.labelled.stretches import Stretch
+from domainbert.labelled.char_spans import Stretch
 
 CORRECT, TYPE, BOUNDARY, MISSED, SPURIOUS = "correct", "type", "boundary", "missed", "spurious"
 """Kinds of marks, see `metrics.entities.ERROR_KINDS`; a task may define further kinds."""

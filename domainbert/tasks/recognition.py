@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from domainbert.base.choices import choices_of, concrete_subclasses, find_choice
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.labelled.file_sample import Sample
 from domainbert.tasks.config import TaskConfig
 
@@ -14,7 +14,7 @@ _SHOWN = 40  # characters of a value in messages
 
 
 @dataclass(frozen=True)
-class Recognised:
+class DetectedTask:
     """A task that matches a file."""
 
     task: TaskConfig
@@ -30,7 +30,7 @@ class Recognised:
     """Class names of other tasks that match."""
 
 
-def recognise(sample: Sample, task: str | None = None) -> Recognised:
+def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     """Return the most specific task that matches a file, or the match of the task with this name.
 
     Raises:
@@ -40,7 +40,7 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
     matches, problems = [], Problems(str(sample.path))
     for kind in kinds:
         try:
-            if kind.recognising and (recognised := kind.recognising.recognise(kind, sample)) is not None:
+            if kind.format_detector and (recognised := kind.format_detector.detect(kind, sample)) is not None:
                 matches.append(recognised)
         except DomainbertError as error:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
@@ -56,7 +56,7 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
     if len(matches) > 1 and matches[1].specificity == best.specificity:
         reasons = "; ".join(f"{name}: {match.reason}" for name, match in zip(names[:2], matches, strict=False))
         raise DomainbertError(f"{sample.path}: may be for {names[0]} or {names[1]} ({reasons}); expected --task NAME")
-    return Recognised(best.task, best.reason, best.specificity, tuple(names[1:]))
+    return DetectedTask(best.task, best.reason, best.specificity, tuple(names[1:]))
 
 
 def _first_row(sample: Sample) -> str:
@@ -70,7 +70,7 @@ def _first_row(sample: Sample) -> str:
 def _task_by_name(name: str) -> type[TaskConfig]:
     kind = find_choice(TaskConfig, name)
     if kind is None:
-        raise DomainbertError(f"--task: no task {name!r}; {nearest(name, list(choices_of(TaskConfig)))}")
+        raise DomainbertError(f"--task: no task {name!r}; {suggest_name(name, list(choices_of(TaskConfig)))}")
     task: type[TaskConfig] = kind
     return task
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.contents import told_where, words_of_content
+from domainbert.labelled.contents import located_errors, words_of_content
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import check_set_known
 from domainbert.metrics.bootstrap import Statistic, score_once
@@ -58,7 +58,7 @@ class Scoring(ABC):
     @property
     def num_units(self) -> int:
         """Return the number of units that the bootstrap resamples."""
-        numbers = self.test.unit_numbers
+        numbers = self.test.unit_ids
         return len(self.test.items) if numbers is None else max(numbers) + 1
 
     @property
@@ -72,7 +72,7 @@ class Scoring(ABC):
         self.config.check_labels(labels)
         check_set_known(self.test, labels)
         self.labels.update(labels)
-        with told_where(self.test.place):
+        with located_errors(self.test.place):
             predictions = self.predict(predictor)
         if len(predictions) != len(self.test.items):
             counts = f"{len(self.test.items):,} items, but {len(predictions):,} predictions"
@@ -100,7 +100,7 @@ class Scoring(ABC):
         """Return the errors of a model on an item, None without errors; by default always None."""
         return None
 
-    def confused(self, item: Any, prediction: Any) -> Iterable[Pair]:
+    def confusion_pairs(self, item: Any, prediction: Any) -> Iterable[Pair]:
         """Return pairs of gold and predicted label of an item, for the confusion matrix; by default ()."""
         return ()
 
@@ -124,7 +124,7 @@ class Scoring(ABC):
 
         Nothing is written for a task without `mistake`.
         """
-        if not self.tells_mistakes:
+        if not self.reports_mistakes:
             return
         by_item = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
         mistakes = [(number, mistake) for number, mistake in by_item if mistake]
@@ -134,7 +134,7 @@ class Scoring(ABC):
                 stream.write(json_line({"line": self.test.where(number), "item": number, **mistake.as_json()}))
 
     @property
-    def tells_mistakes(self) -> bool:
+    def reports_mistakes(self) -> bool:
         """Whether the task implements `mistake`."""
         return type(self).mistake is not Scoring.mistake
 
@@ -142,13 +142,13 @@ class Scoring(ABC):
         """Return facts about a system in addition to scores: `confusion`, and if predictions have probabilities,
         `reliability` and `by_words`, the share of items without errors by length."""
         runs, facts = list(self.predictions[system].values()), {}
-        pairs = [list(self._of_items(self.confused, run)) for run in runs]
+        pairs = [list(self._of_items(self.confusion_pairs, run)) for run in runs]
         confidences = [pair for run in runs for pair in self._of_items(self.confidences, run)]
         if any(pairs):
             facts["confusion"] = confusion(pairs)
         if confidences:
             facts["reliability"] = reliability(confidences)
-        if confidences and self.tells_mistakes:
+        if confidences and self.reports_mistakes:
             words = [len(words_of_content(item.content)) for item in self.test.items]
             right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
             facts["by_words"] = right_by_words(words, right)
@@ -200,7 +200,7 @@ class CountedScoring(Scoring):
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        slices, by_unit = self.slices(self.headline.of_slice), replace(resampling, units=self.test.unit_numbers)
+        slices, by_unit = self.slices(self.headline.averaged_key), replace(resampling, units=self.test.unit_ids)
         options = self.statistics, self.headline.key, by_unit, slices, self.undefined
         summary = summarize(self.predictions, self.count, self.scores, *options)
         undefined = [
@@ -215,7 +215,7 @@ class CountedScoring(Scoring):
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key}
         lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
-        return lines + sliced_lines(summary, headline.of_slice, headline.percent)
+        return lines + sliced_lines(summary, headline.averaged_key, headline.percent)
 
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:
@@ -229,7 +229,7 @@ class MeanScoring(CountedScoring):
 
     def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
         super().__init__(config, test, train)
-        self.statistics = {self.headline.of_slice: mean_value}  # type: ignore[misc]  # a constant in other subclasses
+        self.statistics = {self.headline.averaged_key: mean_value}  # type: ignore[misc]  # a constant in other subclasses
 
     @abstractmethod
     def value(self, item: Any, prediction: Any) -> float:

@@ -25,7 +25,7 @@ class SlicedMetric(nn.Module):
         self.task, self.items, self.headline = task, items, task.headline
         key = None if task.headline is None else task.headline.over
         values, self.slice_of = np.unique([item.by[key] for item in items] if key else [], return_inverse=True)
-        self.metrics = [task.fitting.metric_of_slice(task) for _ in values]
+        self.metrics = [task.training_hooks.metric_of_slice(task) for _ in values]
         self.modules_of_slices = nn.ModuleList(self.metrics)  # moves them to the device of the module
 
     def update(self, logits: Tensor, batch: Batch) -> None:
@@ -43,7 +43,7 @@ class SlicedMetric(nn.Module):
         if self.headline is None or not self.metrics:
             return {}
         task = self.task
-        slice_scores = [task.fitting.score_of_slice(task, metric.compute(), whole) for metric in self.metrics]
+        slice_scores = [task.training_hooks.score_of_slice(task, metric.compute(), whole) for metric in self.metrics]
         for metric in self.metrics:
             metric.reset()
         return {self.headline.key: sum(slice_scores) / len(slice_scores)}

@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from domainbert.base.choices import beside, class_beside, class_path
+from domainbert.base.choices import class_path, import_sibling, sibling_class
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import Example
 from domainbert.encoders.head_config import HeadConfig
-from domainbert.labelled.contents import Content, told_where
+from domainbert.labelled.contents import Content, located_errors
 from domainbert.labelled.items import Labelled, find_labels, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.capabilities import Batch, Comparing, Explaining, Fitting, Inputs, Scaling, Showing, Teaching
+from domainbert.tasks.capabilities import (
+    Batch,
+    DistillationTargets,
+    ExampleFormatter,
+    Explainer,
+    Inputs,
+    OutputComparison,
+    Scaling,
+    TrainingHooks,
+)
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
@@ -46,26 +55,27 @@ class Task(ABC, Generic[Item, Prediction]):
         head: kind of head, one of `encoders.families.head_kinds`.
         outputs: names of the outputs of the head, if they are not the labels of the training set.
         head_config: configuration of a new head; a model folder contains the configuration of its head.
-        counted: the denominator of the loss: number of examples or of targets in the *global* batch.
+        loss_divisor: the denominator of the loss: number of examples or of targets in the *global* batch.
         predictor: class that predicts with a finished model.
         scoring: class that scores a test set, or None; takes configuration, test set and training set.
         headline: the main validation metric; None for a task that only predicts.
         word_splitting: how raw text is split into words to match the training words; None means `punctuation`.
-        comparing, explaining, fitting, inputs, scaling, showing, teaching: see `capabilities`.
+        output_comparison, explainer, training_hooks, inputs, scaling, example_formatter, distillation_targets:
+            see `capabilities`.
     """
 
     head: ClassVar[str]
-    counted: ClassVar[Literal["num_targets", "num_examples"]]
+    loss_divisor: ClassVar[Literal["num_targets", "num_examples"]]
     outputs: ClassVar[Sequence[str]] = ()
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
-    comparing: ClassVar[Comparing | None] = None
-    explaining: ClassVar[Explaining[Any] | None] = None
-    fitting: ClassVar[Fitting[Any]] = Fitting()
+    output_comparison: ClassVar[OutputComparison | None] = None
+    explainer: ClassVar[Explainer[Any] | None] = None
+    training_hooks: ClassVar[TrainingHooks[Any]] = TrainingHooks()
     inputs: ClassVar[Inputs[Any]] = Inputs()
     scaling: ClassVar[Scaling[Any]] = Scaling()
-    showing: ClassVar[Showing[Any]] = Showing()
-    teaching: ClassVar[Teaching[Any] | None] = None
+    example_formatter: ClassVar[ExampleFormatter[Any]] = ExampleFormatter()
+    distillation_targets: ClassVar[DistillationTargets[Any] | None] = None
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
@@ -79,7 +89,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return folder_name(type(self))
 
     @classmethod
-    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
+    def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
         """Create the task with `outputs`, or with the labels of a training set; `DomainbertError` if there are none."""
         labels = cls.outputs or label_set(train.items)
         if not labels:
@@ -87,12 +97,12 @@ class Task(ABC, Generic[Item, Prediction]):
         return cls(labels)
 
     @classmethod
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """Create the task of a model folder from its output names and `config.json`, which contains `folder_facts`."""
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
+        """Create the task of a model folder from its output names and its `config.json`."""
         return cls(labels)
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return `config.json` entries that `of_folder` reads; `scores` are the validation scores of the model."""
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """Return `config.json` entries for `from_model_folder`; `scores` are the validation scores of the model."""
         return {}
 
     def attach_head(self, head: nn.Module) -> None:
@@ -111,7 +121,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the loss summed over a micro-batch, a scalar; the caller divides by `counted`."""
+        """Return the loss summed over a micro-batch, a scalar; the caller divides by `loss_divisor`."""
 
     @abstractmethod
     def metric(self) -> Metric:
@@ -133,7 +143,7 @@ def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Me
     return ScoresOfRows(scores, width)
 
 
-def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
+def build_scoring(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
     """Return the scoring of a test set; `train` is for tasks that score items seen in training separately.
 
     `DomainbertError` for a task without scoring.
@@ -146,7 +156,7 @@ def scoring_of(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | N
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     """Return the task class of a configuration: `NAMETask` in `task.py` of the same folder."""
-    task: type[Task[Any, Any]] = class_beside(kind, beside(kind, "task", "task"), "Task", class_path(Task))
+    task: type[Task[Any, Any]] = sibling_class(kind, import_sibling(kind, "task", "task"), "Task", class_path(Task))
     return task
 
 
@@ -164,15 +174,15 @@ def read_task(
     """
     train_set, validation_set = read(config, train), read(config, validation)
     print(f"{train_set.describe()}\n{validation_set.describe()}")
-    task = task_of_training(config, train_set)
+    task = task_from_training_set(config, train_set)
     check_set_known(validation_set, config.known_labels(task.labels))
     return train_set, validation_set, task
 
 
-def task_of_training(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
+def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
     """Return the task with the labels of a training set; `DomainbertError` if its settings name other labels."""
     config.check_labels(tuple(find_labels(train.items)))
-    task = task_class(type(config)).of_training(config, train)
+    task = task_class(type(config)).from_training_set(config, train)
     task.headline = config.headline
     if sentences := [content for content in train.contents if isinstance(content, list)]:
         task.word_splitting = infer_splitting(sentences)
@@ -183,15 +193,15 @@ def encode_file(
     task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
 ) -> list[Example]:
     """Encode the items of a labelled file; `DomainbertError` lists the lines of items that cannot be encoded."""
-    with told_where(file.place):
+    with located_errors(file.place):
         return task.encode(file.items, tokenizer, max_length)
 
 
-def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
+def task_from_model_folder(folder: ModelFolder) -> Task[Any, Any]:
     """Return the task of a model folder; `DomainbertError` without a task or with an invalid `config.json`."""
     try:
         if kind := task_kind(folder.head, folder.fields):
-            task = task_class(kind).of_folder(folder.labels, folder.fields)
+            task = task_class(kind).from_model_folder(folder.labels, folder.fields)
             if (splitting := folder.fields.get(SPLITTING_KEY)) is not None:
                 task.word_splitting = check_splitting(splitting)
             return task

@@ -18,13 +18,13 @@ from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
-from domainbert.labelled.tagged_files import OF_A_CRF
+from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import ModelFolder
 from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.tasks.extra_losses_config import RDropConfig
-from domainbert.tasks.running import ModuleRuntime, gathered, numbers_of
+from domainbert.tasks.runtime import ModuleRuntime, flatten_scores, gathered
 from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task, task_class
 from domainbert.tokenization.load import DomainTokenizer
@@ -41,7 +41,7 @@ _CHECKPOINT_KEY = "domainbert"  # checkpoint key of the labels and the model con
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """Initial model of a training, with the configuration to save, its tokenizer and the names of its teachers."""
 
     model: EncoderWithHead
@@ -91,11 +91,11 @@ class TaskModule(TrainedModule):
         self.register_state_dict_post_hook(_expand_entries)
         self.register_load_state_dict_pre_hook(_reduce_entries)
 
-    def start(self, task: Task[Any, Any]) -> Start:
+    def start(self, task: Task[Any, Any]) -> InitialModel:
         """Build the initial model with a head for a task."""
         raise NotImplementedError
 
-    def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
+    def begin(self, start: InitialModel, task: Task[Any, Any], max_length: int) -> None:
         """Set up the initial model for a task; windows have at most `max_length` tokens."""
         check_length(max_length, start.config)
         self.config, self.tokenizer, self.max_length = start.config, start.tokenizer, max_length
@@ -131,20 +131,20 @@ class TaskModule(TrainedModule):
     def _name(self) -> str:
         return str(self.folder.path if isinstance(self.folder, ModelFolder) else self.folder)
 
-    def park(self, ids: Tensor | None) -> None:
+    def exclude_unused_embeddings(self, ids: Tensor | None) -> None:
         """Reduce the embedding matrix to these vocabulary entries during training; None restores all entries."""
         if self.entries is not None:
             self.entries.restore(self.model)
         self.entries = None if ids is None else UsedEntries(self.model, ids)
         self.row = None if self.entries is None else self.entries.row
-        self.num_parked = 0
+        self.num_excluded = 0
         if self.row is not None:
-            self.num_parked = int((self.row < 0).sum()) * self.model.encoder.input_embeddings.embedding_dim
+            self.num_excluded = int((self.row < 0).sum()) * self.model.encoder.input_embeddings.embedding_dim
 
     def teardown(self, stage: str) -> None:
         """Restore all vocabulary entries after training."""
         if stage == "fit" and self.is_built and not is_sharded(self):
-            self.park(None)
+            self.exclude_unused_embeddings(None)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`."""
@@ -158,7 +158,7 @@ class TaskModule(TrainedModule):
         self._tested.clear()
         numbers, labels = sorted(predictions), self.task_config.known_labels(self.task.labels)
         scores = self._data.scoring_of(numbers).scores_of([predictions[number] for number in numbers], labels)
-        self.log_dict({f"test/{name}": value for name, value in numbers_of(scores).items()})
+        self.log_dict({f"test/{name}": value for name, value in flatten_scores(scores).items()})
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
         """Return a prediction for each content of a batch, as written by `domainbert predict`, in the data order."""
@@ -176,7 +176,7 @@ class TaskModule(TrainedModule):
         return self._served.predictor(self._served, ModuleRuntime(self, str(precision)))
 
     def _task_of(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
-        task = task_class(type(self.task_config)).of_folder(labels, fields)
+        task = task_class(type(self.task_config)).from_model_folder(labels, fields)
         task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
         if (splitting := fields.get(SPLITTING_KEY)) is not None:
             task.word_splitting = check_splitting(splitting)
@@ -214,7 +214,7 @@ class TaskModule(TrainedModule):
 
     def _write(self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]) -> None:
         head = (self.task.head, card, self.task.labels, self.max_length)
-        weights = weights if self.entries is None else self.entries.put_back(weights)
+        weights = weights if self.entries is None else self.entries.restore_weights(weights)
         contents = self.task.scaling.folder_weights(self.task, weights), self.teacher_names, self._task_facts(scores)
         save_model(folder, self.model, self.config, self.tokenizer, *head, *contents)
 
@@ -229,7 +229,7 @@ class TaskModule(TrainedModule):
         """Return the `config.json` entries of the task."""
         if self._facts is not None:
             return self._facts
-        facts = {TASK_KEY: self.task.name, **self.task.folder_facts(scores)}
+        facts = {TASK_KEY: self.task.name, **self.task.model_config_fields(scores)}
         splitting = self.task.word_splitting
         return facts if splitting is None else {**facts, SPLITTING_KEY: splitting}
 
@@ -290,6 +290,6 @@ def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: A
 
 def check_r_drop(task: Task[Any, Any]) -> None:
     """Raise `DomainbertError` if two predictions of a task cannot be compared output by output."""
-    if task.comparing is None:
+    if task.output_comparison is None:
         reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
-        raise DomainbertError(f"r_drop: {OF_A_CRF if task.head == 'crf' else reason}")
+        raise DomainbertError(f"r_drop: {CRF_R_DROP_ERROR if task.head == 'crf' else reason}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.encoders.head_config import Pooling
 from domainbert.labelled.formats import RowFormat
 from domainbert.metrics.headline import Headline
@@ -29,7 +29,7 @@ class TextTaskConfig(TaskConfig):
     def __post_init__(self) -> None:
         key, keys = self.mean_over, self.by
         if key is not None and key not in keys:
-            expected = f"expected one of {listed(keys)}" if keys else "expected a key that format.by names"
+            expected = f"expected one of {format_names(keys)}" if keys else "expected a key that format.by names"
             raise DomainbertError(f"mean_over: found {key!r}; {expected}")
 
     @property

@@ -15,7 +15,7 @@ from typing_extensions import Self, override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, pair_example, text_example
 from domainbert.data.packing import room_for_text
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
@@ -62,31 +62,31 @@ class TextTask(Task[Item, Prediction]):
     """
 
     head = "sequence"
-    counted = "num_examples"
+    loss_divisor = "num_examples"
     inputs: ClassVar[Inputs[Any]] = TextInputs()
     pair_key: str | None = None
     reads_both: bool = False
 
     @classmethod
     @override
-    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
-        task = super().of_training(config, train)
+    def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
+        task = super().from_training_set(config, train)
         task.pair_key = getattr(config.reading, "text_pair_key", None)
         task.head_config = HeadConfig(cls.head, pooling=getattr(config, "pooling", None))
         return task
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Create the task of a model folder; `DomainbertError` if the key of the second text is not a string."""
-        task, key = super().of_folder(labels, fields), fields.get(_PAIR_KEY)
+        task, key = super().from_model_folder(labels, fields), fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
         task.pair_key, task.reads_both = key, TASK_KEY not in fields
         return task
 
     @override
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         return {} if self.pair_key is None else {_PAIR_KEY: self.pair_key}
 
     @abstractmethod
@@ -96,7 +96,7 @@ class TextTask(Task[Item, Prediction]):
     @property
     def unknown(self) -> ArrayLike:
         """Return the target of a text without labels, which the loss must ignore."""
-        return IGNORED
+        return IGNORE_INDEX
 
     @override
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from domainbert.labelled.char_spans import Stretch, joined_words
 from domainbert.labelled.contents import Content, words_of_content
-from domainbert.labelled.stretches import Stretch, joined_words
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, align_raw

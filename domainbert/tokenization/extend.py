@@ -17,8 +17,8 @@ from domainbert.tokenization.load import DomainTokenizer
 def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: int) -> list[str]:
     """Return the `count` words that save the most pieces, (pieces - 1) x occurrences, as entries of the vocabulary.
 
-    `words` maps words of `TokenizerKind.cutter` to occurrences. Each word is scored alone: adding "bank" does not
-    change the score of "banks". The result is sorted by pieces saved, then by the word. Words that contain an added
+    `words` maps words of `TokenizerKind.word_splitter` to occurrences. Each word is scored alone: adding "bank" does
+    not change the score of "banks". The result is sorted by pieces saved, then by the word. Words that contain an added
     token (spaces around the word included) are excluded, because the added token is matched first.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from domainbert.base.choices import choices_of, find_choice
-from domainbert.base.errors import DomainbertError, nearest
+from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.train import TrainingWords
@@ -49,7 +49,7 @@ def train_tokenizer(
     elif (config_class := find_choice(TokenizerKindConfig, kind)) is not None:
         config = config_class()
     else:
-        raise DomainbertError(f"kind: found {kind!r}; {nearest(kind, list(choices_of(TokenizerKindConfig)))}")
+        raise DomainbertError(f"kind: found {kind!r}; {suggest_name(kind, list(choices_of(TokenizerKindConfig)))}")
     trainable = config.build()
     counter = texts if isinstance(texts, WordCounter) else _count(texts, sample_bytes)
     uncased = trainable.lowercases if lowercase is None else lowercase

@@ -115,7 +115,7 @@ class TokenizerKind(ABC):
         """Return the text of the entries of a vocabulary of this kind."""
 
     @abstractmethod
-    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+    def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """Return a function that cuts a string without spaces into words, as `select` does."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class TokenizerKind(ABC):
         """Return the decoder of `tokenizer.json`, from pieces to text."""
 
     def entry(self, word: str) -> str:
-        """Return the entry of a whole word of `cutter`."""
+        """Return the entry of a whole word of `word_splitter`."""
         return word
 
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
@@ -162,7 +162,7 @@ class TokenizerKind(ABC):
         model["vocab"] |= {**backend.get_vocab(with_added_tokens=True), **entries}
 
 
-def known_kinds() -> list[TokenizerKind]:
+def registered_kinds() -> list[TokenizerKind]:
     """Return all kinds, sorted by name, with kinds of imported user packages first."""
     choices_of(TokenizerKindConfig)  # imports the kinds of this package
     kinds = concrete_subclasses(TokenizerKindConfig)
@@ -172,10 +172,10 @@ def known_kinds() -> list[TokenizerKind]:
 
 def expected_kinds(*more: str) -> str:
     """Format the names of all kinds, and of `more`, for a message: "byte-level BPE, Unigram or WordPiece"."""
-    *first, last = [*(kind.name for kind in known_kinds()), *more]
+    *first, last = [*(kind.name for kind in registered_kinds()), *more]
     return f"{', '.join(first)} or {last}"
 
 
 def kind_of(backend: Tokenizer) -> TokenizerKind | None:
     """Return the kind of a tokenizer, or None if no kind accepts it."""
-    return next((kind for kind in known_kinds() if kind.accepts(backend)), None)
+    return next((kind for kind in registered_kinds() if kind.accepts(backend)), None)

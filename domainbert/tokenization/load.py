@@ -16,9 +16,9 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.sealed import check_sealed
+from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, known_kinds
+from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds
 from domainbert.tokenization.template import Ints, template_of
 
 _FILES = (
@@ -211,7 +211,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     folder = Path(folder)
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
-    check_sealed(folder, *_FILES)
+    check_outputs_unchanged(folder, *_FILES)
     paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
     config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in paths)
     named = _special_tokens(folder, config, tokens_map)
@@ -220,7 +220,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         if (kind := kind_of(backend)) is not None:
             kind.configure(backend, config)
     else:
-        backends = (kind.read(folder, config, named) for kind in known_kinds())
+        backends = (kind.read(folder, config, named) for kind in registered_kinds())
         first = next((backend for backend in backends if backend is not None), None)
         if first is None:
             expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"

@@ -54,7 +54,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class FallenWord:
+class ShortenedWord:
     """A word that the new vocabulary cuts into fewer pieces than the old one."""
 
     word: str
@@ -69,10 +69,10 @@ class TransferView:
 
     shares: dict[str, float]  # of new entries that are copied, composed of old pieces, or new; see `origins`
     pieces_saved: float  # pieces per word, old - new
-    fallen: list[FallenWord]  # words that save the most pieces: (pieces before - pieces after) x occurrences
+    fallen: list[ShortenedWord]  # words that save the most pieces: (pieces before - pieces after) x occurrences
 
 
-def words_of(texts: Iterable[str]) -> dict[str, int]:
+def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
     """Count the words of texts; an error if a text has an unpaired surrogate."""
     counted = Counter(texts)
     for text in counted:
@@ -124,7 +124,7 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
     return TransferView(
         shares=kind_shares(origins(new, old)),
         pieces_saved=sum(saved.values()) / max(sum(words.values()), 1),
-        fallen=[FallenWord(word, before, after, words[word]) for word, before, after in pieces],
+        fallen=[ShortenedWord(word, before, after, words[word]) for word, before, after in pieces],
     )
 
 

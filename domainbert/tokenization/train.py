@@ -64,7 +64,7 @@ def most_frequent(words: Mapping[str, int]) -> tuple[dict[str, int], int]:
     return kept, sum(words[word] for word in ranked[_MAX_WORDS:])
 
 
-def learn(
+def train_backend(
     learner: Tokenizer,
     make_trainer: Callable[..., Trainer],
     words: TrainingWords,

@@ -12,7 +12,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from domainbert.base.errors import DomainbertError, diverged
+from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.base.progress import Progress
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.training.lightning_internals import is_logged_step, validate_now
@@ -168,7 +168,7 @@ class History(StatefulCallback):
         """Metrics of the last validation. Raises `TrainingFailed` if its loss is not finite."""
         row = self.rows[-1]
         if not math.isfinite(row.get("loss", 0.0)):
-            raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")
+            raise divergence_error(f"the validation loss after step {row['step']:,} is {row['loss']}")
         return row
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -216,5 +216,5 @@ class KeepBest(StatefulCallback):
     def restore(self, module: torch.nn.Module) -> None:
         """Load the best weights into `module`. Raises `TrainingFailed` if the metric was never finite."""
         if not math.isfinite(self.best):
-            raise diverged(f"{self.monitor} was NaN or infinite in all validations")
+            raise divergence_error(f"{self.monitor} was NaN or infinite in all validations")
         load_whole_weights(module, self.weights)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.freshness import damaged_files, in_short
+from domainbert.base.freshness import damaged_files, format_examples
 from domainbert.base.hashes import FileHashes, hash_file
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
@@ -156,7 +156,7 @@ def _remove(path: Path) -> None:
 
 def _damage(path: Path) -> str:
     try:
-        return in_short(damaged_files(path, {STATE: _index(path)}, FileHashes()))
+        return format_examples(damaged_files(path, {STATE: _index(path)}, FileHashes()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"cannot be read ({error!r})"
 

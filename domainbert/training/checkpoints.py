@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.signals import StopSignals
 from domainbert.training.checkpoint_files import FOLDER, Checkpoint, check_room, newest_checkpoint, write_checkpoint
 from domainbert.training.metrics_file import MetricsFile
-from domainbert.training.processes import highest
+from domainbert.training.processes import all_reduce_max
 from domainbert.training.state import can_be_saved, load_training_state, training_state
 
 _SECONDS = 600.0
@@ -66,7 +66,7 @@ class Checkpoints(Callback):
             print(f"resuming from step {self._newest.step:,} ({self._newest.path})", flush=True)
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
-                logger.go_on_from(trainer.global_step)
+                logger.truncate_after(trainer.global_step)
         self._saved_step = trainer.global_step
 
     def on_train_start(self, *_: Any) -> None:
@@ -85,11 +85,11 @@ class Checkpoints(Callback):
         if batch_idx % trainer.accumulate_grad_batches:
             return
         if not can_be_saved(trainer):
-            if trainer.global_step and (request := highest(self._signal())):
+            if trainer.global_step and (request := all_reduce_max(self._signal())):
                 message = "before a state could be saved; the next run starts from the beginning"
                 raise TrainingStopped(f"stopped by {_name(request)} {message}")
             return
-        request = highest(self._request(trainer))
+        request = all_reduce_max(self._request(trainer))
         if request and trainer.global_step > self._saved_step:
             self._save(trainer, must=request >= _STOP)
         self._validated, self._score = False, None

@@ -34,7 +34,7 @@ class TrainingData(lightning.LightningDataModule):
 
     Args:
         batch_size: items per optimizer step, over all devices and micro-batches.
-        num_workers: worker processes; None uses a thread for a GPU (see `BuiltAhead`), else no worker.
+        num_workers: worker processes; None uses a thread for a GPU (see `PrefetchLoader`), else no worker.
 
     Attributes:
         steps_per_epoch: optimizer steps per epoch; None takes one pass.
@@ -112,7 +112,7 @@ class TrainingData(lightning.LightningDataModule):
         return Batches(lambda: self._rest_of_epoch(length), length)
 
     def val_dataloader(self) -> list[Batches]:
-        """Return the validation batches of each set, in order, the same number on each device; see `SameNumber`.
+        """Return the validation batches of each set, in order, equally many on each device; see `EqualLengthBatches`.
 
         Raises `DomainbertError` if a device has no item of the only set.
         """
@@ -122,7 +122,7 @@ class TrainingData(lightning.LightningDataModule):
         )
         if len(last) == 1 and not len(last[0]):  # type: ignore[arg-type]  # all processes raise, so none waits
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        loaders = [self._loader(self.for_device(SameNumber(*pair))) for pair in zip(local, first, strict=True)]
+        loaders = [self._loader(self.for_device(EqualLengthBatches(*pair))) for pair in zip(local, first, strict=True)]
         return [Batches(partial(_same, loader), len(loader)) for loader in loaders]
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
@@ -147,7 +147,7 @@ class TrainingData(lightning.LightningDataModule):
 
     def _loader(self, batches: Dataset[Batch], indices: range | None = None) -> DataLoader[Batch]:
         on_gpu, workers = self._on_gpu(), self.num_workers or 0
-        loader = BuiltAhead if on_gpu and self.num_workers is None else DataLoader
+        loader = PrefetchLoader if on_gpu and self.num_workers is None else DataLoader
         return loader(
             batches,
             batch_size=None,
@@ -189,7 +189,7 @@ def _same(loader: DataLoader[Batch]) -> DataLoader[Batch]:
     return loader
 
 
-class BuiltAhead(DataLoader[Batch]):
+class PrefetchLoader(DataLoader[Batch]):
     """Loader without workers: a thread builds and pins batches ahead, while earlier steps are queued."""
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
@@ -223,7 +223,7 @@ class WithBoundaries(Dataset[Batch]):
         return batch | {"boundaries": segment_boundaries(torch.as_tensor(batch["segment_ids"]), self.most_texts)}
 
 
-class SameNumber(Dataset[Batch]):
+class EqualLengthBatches(Dataset[Batch]):
     """Validation batches of a process, padded with spare batches to the length of `first`, so that no process waits.
 
     Items are distributed round-robin, so the first process has the most batches, `first`. Processes that compute

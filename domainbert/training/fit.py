@@ -14,7 +14,7 @@ from domainbert.training.config import CorpusTraining, Runtime
 from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
 from domainbert.training.length_phases import LengthPhase, steps_of_phases
 from domainbert.training.module import TrainedModule
-from domainbert.training.numbers import NumberWatch
+from domainbert.training.number_watch import NumberWatch
 from domainbert.training.processes import join_torchrun
 from domainbert.training.trainer import build_trainer
 
@@ -142,7 +142,7 @@ def fit(
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
-    parked = f" and {module.num_parked:,} of unused vocabulary entries" if module.num_parked else ""
+    parked = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with reraise_worker_error():

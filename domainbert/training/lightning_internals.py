@@ -43,7 +43,7 @@ def set_ddp_option(strategy: Strategy, name: str, value: Any) -> None:
         strategy._ddp_kwargs.setdefault(name, value)
 
 
-def begin_at(trainer: lightning.Trainer, step: int) -> None:
+def set_progress(trainer: lightning.Trainer, step: int) -> None:
     """Set Lightning's counters from 0 to their values after `step` optimiser steps.
 
     Lightning itself resumes by skipping batches of the loader, and expects the same number of devices.
@@ -75,7 +75,7 @@ def validate_now(trainer: lightning.Trainer) -> None:
     trainer.loggers = loggers
 
 
-def quieten() -> None:
+def silence_lightning() -> None:
     """Suppress output and warnings of Lightning that do not apply."""
     for name in ("lightning.pytorch", "lightning.fabric.utilities.distributed"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -45,7 +45,7 @@ class MetricsFile(Logger):
             file.write(json.dumps({"step": (step or 0) + 1, **values}) + "\n")
 
     @rank_zero_only
-    def go_on_from(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Delete the lines after `step`, which a process wrote after its last checkpoint."""
         if not self.path.is_file():
             return

@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.types import Share
 from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
-from domainbert.training.processes import highest
+from domainbert.training.processes import all_reduce_max
 
 _FLOATS_OF_A_WEIGHT = 2  # the optimiser's moments, which the first step allocates
 _SPARE = 0.05  # share of GPU memory reserved for other batches and the allocator
@@ -41,7 +41,7 @@ class LargestMicroBatch(Callback):
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         most = _tried(trainer, module, share, self.tried) if _is_gpu(trainer) else share
-        parts = highest(share // most if most else share + 1)
+        parts = all_reduce_max(share // most if most else share + 1)
         if parts > share:
             raise DomainbertError(
                 "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
@@ -99,4 +99,4 @@ def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int)
         ):
             return cast(Tensor, module.training_step(batch, 0))
     finally:
-        module.forget()
+        module.discard_losses()

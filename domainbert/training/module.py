@@ -56,11 +56,11 @@ class TrainedModule(lightning.LightningModule):
         step_parts: terms of `step_loss`, by name, if it is a sum of several, on the device.
         last_parts: most recent value of each term: steps may have different terms, and not all steps are logged.
         step_skipped: whether the last step was skipped because its loss or gradient was not finite, on the device.
-        num_parked: number of unused parameters that the training excludes.
+        num_excluded: number of unused parameters that the training excludes.
     """
 
     model: EncoderWithHead
-    num_parked: int = 0
+    num_excluded: int = 0
     data_class = "TrainingData"
     """Name of the expected data module, for messages."""
 
@@ -78,7 +78,7 @@ class TrainedModule(lightning.LightningModule):
         self._draws: TextDraws | None = None
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
-    def note_arguments(self, **arguments: Any) -> None:
+    def record_arguments(self, **arguments: Any) -> None:
         """Save constructor arguments as `hparams`, in plain values so that checkpoints load without pickle."""
         self.save_hyperparameters(plain(arguments))
 
@@ -142,7 +142,7 @@ class TrainedModule(lightning.LightningModule):
         if not isinstance(self.trainer.strategy, ModelParallelStrategy):
             return
         models, mesh = self.models.values(), self.device_mesh["data_parallel"]
-        parameters = [parameter for model in models for parameter in (*model.parameters(), *model.borrowed)]
+        parameters = [parameter for model in models for parameter in (*model.parameters(), *model.shared_parameters)]
         if len(set(parameters)) < len(parameters):
             raise DomainbertError("trainer.strategy: found fsdp; expected ddp, because the models share parameters")
         for model in models:
@@ -249,12 +249,12 @@ class TrainedModule(lightning.LightningModule):
             if self._trainer is not None:
                 self.trainer.strategy.barrier()
 
-    def forget(self) -> None:
+    def discard_losses(self) -> None:
         """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""
         self._losses.clear()
         self._parts.clear()
 
-    def note_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+    def record_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
         """Record the loss of a micro-batch, and its terms by name, for logging; return it scaled to undo the averaging
         over ranks (by DDP) and micro-batches (by Lightning).
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.base.ranks import LAUNCH, laid_out, launch_id, started_together
+from domainbert.base.ranks import LAUNCH, launch_id, launched_externally, launched_world_size
 
 _WATCH_SECONDS = 1.0
 _MEETING_SECONDS = 1800.0  # as long as torch waits for the other processes of a group
@@ -24,7 +24,7 @@ _SOURCE_LOCATION = re.compile(r"^\[\S+\]\s*")  # prefix of a library's message
 _SHOWN = 200  # characters of a library's message
 
 
-def highest(value: int) -> int:
+def all_reduce_max(value: int) -> int:
     """Return the maximum of `value` over all processes; a collective operation."""
     import torch
     from torch import distributed
@@ -45,7 +45,7 @@ def join_torchrun(backend: str) -> None:
     """
     from torch import distributed
 
-    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and started_together() > 1
+    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and launched_world_size() > 1
     if not by_torchrun or distributed.is_initialized():
         return
     store, rank, size = next(distributed.rendezvous("env://"))
@@ -94,7 +94,7 @@ def _group_on_cpu(world: int) -> Any:
 
 
 @contextmanager
-def told_if_lost() -> Iterator[None]:
+def report_lost_rank() -> Iterator[None]:
     """Convert communication errors between processes to `TrainingFailed` inside the context."""
     try:
         yield
@@ -140,7 +140,7 @@ def command_of_other_processes(arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = argv
-        if "torch" in sys.modules and not laid_out(environment):
+        if "torch" in sys.modules and not launched_externally(environment):
             _leave_process_group()
         for name in set(os.environ) - set(environment):
             del os.environ[name]

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from domainbert.base.errors import DomainbertError
-from domainbert.training.lightning_internals import begin_at
+from domainbert.training.lightning_internals import set_progress
 from domainbert.training.optimisers import CombinedOptimizer
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -99,7 +99,7 @@ def load_training_state(trainer: Trainer, file: Path) -> None:
     trainer.precision_plugin.load_state_dict(state["precision"])
     for name, callback in _callbacks(trainer).items():
         callback.load_state_dict(state["callbacks"].get(name, {}))
-    begin_at(trainer, state["step"])
+    set_progress(trainer, state["step"])
 
 
 def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime, need_logger
-from domainbert.training.lightning_internals import FullySharded, quieten, set_ddp_option
+from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
@@ -46,7 +46,7 @@ def build_trainer(
         if sharded:
             raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number")
         micro_batch_size, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
-    quieten()
+    silence_lightning()
     _keep_freed_memory()
     arguments = {**runtime.trainer, **({"strategy": FullySharded()} if sharded else {}), **_processes_of_launcher()}
     loggers = [_build_logger(name, runtime.out / "logs") for name in runtime.loggers]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from domainbert.base.choices import allow_import_words
 from domainbert.base.errors import DomainbertError, TrainingStopped
-from domainbert.base.files import folder_lock, told_if_full
+from domainbert.base.files import folder_lock, report_full_disk
 from domainbert.labelled.folds import Fold, split_folds, write_folds
 from domainbert.labelled.sets import LabelledSet
 from domainbert.runner.stage_command import options_help
-from domainbert.settings.command_line import Typed
+from domainbert.settings.command_line import ParsedArguments
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search, limit_to_grid, read_search, warn_unfair_comparison
 
@@ -30,7 +30,7 @@ def help_text() -> str:
     return options_help(TuneConfig, "domainbert tune -c FILE [--extend] [--key value]...", flags)
 
 
-def perform(typed: Typed) -> int:
+def perform(typed: ParsedArguments) -> int:
     """Run the search of the command line; raise `DomainbertError` without a YAML, or the errors of `run_search`."""
     if typed.words or not typed.files:
         raise DomainbertError("tune: expected a YAML file: domainbert tune -c FILE")
@@ -38,7 +38,7 @@ def perform(typed: Typed) -> int:
     return 0
 
 
-def run_search(search: Search, typed: Typed) -> str:
+def run_search(search: Search, typed: ParsedArguments) -> str:
     """Run trials until the study is complete, and return the lines to print at the end.
 
     Raises:
@@ -53,7 +53,7 @@ def run_search(search: Search, typed: Typed) -> str:
     search = limit_to_grid(search)
     warn_unfair_comparison(search)
     config, out = search.config, search.out
-    with told_if_full(out), _add_resume_command(search, typed):
+    with report_full_disk(out), _add_resume_command(search, typed):
         contents, train = _folds(search)
         check_folder(config, out)
         with warnings.catch_warnings():
@@ -80,7 +80,7 @@ def _folds(search: Search) -> tuple[list[Fold], LabelledSet]:
 
 
 @contextmanager
-def _add_resume_command(search: Search, typed: Typed) -> Iterator[None]:
+def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None]:
     from optuna.exceptions import StorageInternalError
 
     from domainbert.tuning.storages import failure_reason
@@ -94,7 +94,7 @@ def _add_resume_command(search: Search, typed: Typed) -> Iterator[None]:
         raise DomainbertError(f"storage: connection lost ({failure_reason(error)}); to resume: {command}") from error
 
 
-def _resume_command(typed: Typed, variables: Mapping[str, str]) -> str:
+def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str:
     words = [word for file in typed.files for word in ("-c", file)]
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]

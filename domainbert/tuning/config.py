@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError, nearest
+from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed
 from domainbert.base.redact import redact
 from domainbert.base.validation import check_fields
@@ -177,7 +177,7 @@ class TuneConfig:
             )
         costs = [name for name in self.objective if name.startswith(COST) and name.removeprefix(COST) not in COSTS]
         if costs:
-            hint = nearest(costs[0], [COST + cost for cost in COSTS])
+            hint = suggest_name(costs[0], [COST + cost for cost in COSTS])
             raise DomainbertError(f"objective: {costs[0]} is not measured; {hint}")
         if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.choices import as_plain
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.redact import redact
@@ -109,7 +109,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
 def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
     key = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
-        raise DomainbertError(f"{key}: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}")
+        raise DomainbertError(f"{key}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
     stage, base = load_stage(config.stage), tree.value["settings"]
     if "test" in defaults_of(stage.settings):
         raise DomainbertError(f"{key}: {stage.name} reads the test set; expected a stage that does not")
@@ -194,7 +194,7 @@ def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, proble
         for key, value in point.items():
             location = f"{nodes.at([str(number), key]).where}: enqueue[{number}]"
             if key not in dimensions:
-                problems.add(f"{location}: '{key}' is not in the space; {nearest(key, list(dimensions))}")
+                problems.add(f"{location}: '{key}' is not in the space; {suggest_name(key, list(dimensions))}")
             elif (message := dimensions[key].problem_of(value)) is not None:
                 problems.add(f"{location}.{key}: {message}")
             elif (other := dimensions[key].excluded_by(point)) is not None:

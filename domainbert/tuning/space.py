@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, Problems, nearest
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
@@ -223,7 +223,7 @@ def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -
 
 def _condition_problems(space: Mapping[str, Parameter], other: str, value: Any) -> list[str]:
     if other not in space:
-        return [f"is not in the space; {nearest(other, list(space))}"]
+        return [f"is not in the space; {suggest_name(other, list(space))}"]
     choices = space[other].choices
     if choices is None:
         return ["is a range; expected a setting with choices"]

@@ -12,7 +12,7 @@ from optuna import Study
 from optuna.storages import BaseStorage
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.freshness import Freshness, flatten, in_short
+from domainbert.base.freshness import Freshness, flatten, format_examples
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.methods import build_pruner
 from domainbert.tuning.space import label
@@ -63,11 +63,11 @@ def _check_terms(study: Study, old: dict[str, Any], new: dict[str, Any], extend:
     fixed = tuple(f"space.{key}.{name}".replace(".init_args", "") for key in both for name in _FIXED_FIELDS)
     if conflicts := [words for name, words in changed.items() if name.startswith(fixed)]:
         why = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
-        raise _incompatible(study, f"{in_short(conflicts)}, but {why}")
+        raise _incompatible(study, f"{format_examples(conflicts)}, but {why}")
     changes = [*changed.values()]
     if changes and not extend:
         raise DomainbertError(
-            f"study {study.study_name}: was started with other settings ({in_short(changes)}); "
+            f"study {study.study_name}: was started with other settings ({format_examples(changes)}); "
             "expected the same settings, or --extend to resume with new settings and keep the earlier trials"
         )
     before, now = old["objective"], new["objective"]
@@ -77,7 +77,7 @@ def _check_terms(study: Study, old: dict[str, Any], new: dict[str, Any], extend:
         if has_values or list(before.values()) != list(now.values()):  # a misspelt objective has no values yet
             raise _incompatible(study, f"its {changes[0]}")
     if changes:
-        print(f"study {study.study_name}: extended ({in_short(changes)})", flush=True)
+        print(f"study {study.study_name}: extended ({format_examples(changes)})", flush=True)
     return bool(changes) or is_older
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.files import read_json
-from domainbert.base.sealed import MANIFEST
+from domainbert.base.manifests import MANIFEST
 from domainbert.metrics.headline import Headline
 from domainbert.tuning.config import COST, VALIDATION
 
@@ -55,11 +55,11 @@ class MetricStream:
     Args:
         out: output folder of the stage.
         metrics: names such as `validation/f1`. The first metric is followed; the others only have to exist.
-        kept_by: metric that selects the best evaluation of the stage; None if the stage keeps the last.
+        selection_metric: metric that selects the best evaluation of the stage; None if the stage keeps the last.
     """
 
-    def __init__(self, out: Path, metrics: Sequence[str], kept_by: Headline | None = None) -> None:
-        self.out, self.metrics, self.kept_by = out, metrics, kept_by
+    def __init__(self, out: Path, metrics: Sequence[str], selection_metric: Headline | None = None) -> None:
+        self.out, self.metrics, self.selection_metric = out, metrics, selection_metric
         self.values: list[float] = []
         """Value after each evaluation. Evaluations are counted, because their steps depend on the batch size."""
         self._file: Path | None = None
@@ -83,14 +83,16 @@ class MetricStream:
     def _kept(self, rows: Sequence[dict[str, float]]) -> list[float]:
         """Return the followed metric of the kept evaluation, after each evaluation."""
         values: list[float] = []
-        kept, best = None, self.kept_by.worst if self.kept_by else 0.0
+        kept, best = None, self.selection_metric.worst if self.selection_metric else 0.0
         for row in rows:
             for missing in (name for name in self.metrics if name not in row):
                 raise NoSuchMetric(missing, list(row))
-            if self.kept_by is None:
+            if self.selection_metric is None:
                 kept = row
-            elif self.kept_by.is_better(row[self.kept_by.monitor], best):  # the first if equal, as in training
-                kept, best = row, row[self.kept_by.monitor]
+            elif self.selection_metric.is_better(
+                row[self.selection_metric.monitor], best
+            ):  # the first if equal, as in training
+                kept, best = row, row[self.selection_metric.monitor]
             values.append(float((kept or row)[self.metrics[0]]))
         return values
 

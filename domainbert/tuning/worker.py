@@ -19,7 +19,7 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from domainbert.base.errors import DomainbertError, TrainingStopped, nearest
+from domainbert.base.errors import DomainbertError, TrainingStopped, suggest_name
 from domainbert.base.files import folder_lock
 from domainbert.base.redact import redact
 from domainbert.base.signals import StopSignals
@@ -156,7 +156,9 @@ class Worker:
             else:
                 self._beat(running)
         except NoSuchMetric as missing:
-            problem = f"{self.config.stage} does not measure {missing.name}; {nearest(missing.name, missing.names)}"
+            problem = (
+                f"{self.config.stage} does not measure {missing.name}; {suggest_name(missing.name, missing.names)}"
+            )
             raise DomainbertError(f"objective: {problem}") from missing
         except UpdateFinishedTrialError:  # finished in this round, or by a worker that considered this worker dead
             running.process.kill()

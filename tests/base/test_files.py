@@ -51,7 +51,7 @@ def test_a_hash_that_looks_like_a_secret_is_kept_where_it_has_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "abcdefgh12345678")
-    write_json(tmp_path / "a.json", {"abcdefgh12345678": 1}, as_is=True)
+    write_json(tmp_path / "a.json", {"abcdefgh12345678": 1}, unredacted=True)
     assert read_json(tmp_path / "a.json", "hashes") == {"abcdefgh12345678": 1}
 
 

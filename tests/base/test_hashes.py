@@ -89,7 +89,7 @@ def test_cache_is_used_until_the_file_changes(tmp_path: Path, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr("domainbert.base.hashes.hash_file", lambda path: "read again")
         assert FileHashes(cache).of(file) == first
-        assert FileHashes(cache, believe=False).of(file) == "read again"
+        assert FileHashes(cache, trust_cache=False).of(file) == "read again"
         os.utime(file, ns=(0, 1))
         assert FileHashes(cache).of(file) == "read again"
     cache.write_text('{"cut o')

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Range
-from domainbert.base.validation import bare, check_fields, field_types, misfits, parse_plain
+from domainbert.base.validation import bare, check_fields, field_types, parse_plain, type_mismatches
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -106,7 +106,7 @@ def test_nothing_else_is_converted(value: Any, hint: Any) -> None:
 @given(st.floats() | st.integers(), st.floats(-1e6, 1e6), st.floats(0, 1e6), st.booleans(), st.booleans())
 @settings(max_examples=30)
 def test_a_range_holds_what_lies_between(value: float, low: float, size: float, above: bool, below: bool) -> None:
-    fits = not misfits(value, Annotated[float, Range(low, low + size, above, below)])
+    fits = not type_mismatches(value, Annotated[float, Range(low, low + size, above, below)])
     ends = (value != low or not above) and (value != low + size or not below)
     assert fits == (low <= value <= low + size and ends)
 
@@ -137,8 +137,8 @@ def test_configurations_are_held_to_their_ranges_in_python() -> None:
 
 def test_a_union_fits_where_a_member_does() -> None:
     hint = Annotated[int, Range(1, 5)] | str | None
-    assert [misfits(value, hint) for value in (1, "x", None)] == [[], [], []]
-    assert misfits(6, hint) == [("", 6, "an integer from 1 to 5 or text or null")]
-    assert misfits(np.int64(5), hint) == [] == misfits(Path("a"), str)  # as calls from Python have them
-    assert misfits([1, 9], list[Annotated[int, Range(1, 5)]]) == [("[1]", 9, "an integer from 1 to 5")]
+    assert [type_mismatches(value, hint) for value in (1, "x", None)] == [[], [], []]
+    assert type_mismatches(6, hint) == [("", 6, "an integer from 1 to 5 or text or null")]
+    assert type_mismatches(np.int64(5), hint) == [] == type_mismatches(Path("a"), str)  # as calls from Python have them
+    assert type_mismatches([1, 9], list[Annotated[int, Range(1, 5)]]) == [("[1]", 9, "an integer from 1 to 5")]
     check_fields(OptimConfig())

@@ -4,7 +4,14 @@ from itertools import combinations
 
 import pytest
 
-from domainbert.base.ranks import LAUNCH, laid_out, launch_id, launched_here, local_rank, process_rank
+from domainbert.base.ranks import (
+    LAUNCH,
+    launch_id,
+    launched_by_domainbert,
+    launched_externally,
+    local_rank,
+    process_rank,
+)
 
 TORCHRUN = {
     "RANK": "5",
@@ -76,7 +83,7 @@ def test_rank_on_a_machine(environment: dict[str, str], rank: int) -> None:
     ],
 )
 def test_only_what_a_stage_started_beside_itself_was_launched_here(environment: dict[str, str], here: bool) -> None:
-    assert launched_here(environment) == here
+    assert launched_by_domainbert(environment) == here
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,7 @@ def test_only_what_a_stage_started_beside_itself_was_launched_here(environment: 
     ],
 )
 def test_torchrun_and_srun_lay_all_processes_out(environment: dict[str, str], whole: bool) -> None:
-    assert laid_out(environment) == whole
+    assert launched_externally(environment) == whole
 
 
 def test_processes_of_one_launch_have_one_id() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.freshness import in_short, record_outputs, write_record
+from domainbert.base.freshness import format_examples, record_outputs, write_record
 from domainbert.base.hashes import FileHashes, hash_file
-from domainbert.base.sealed import MANIFEST, check_sealed, damages, read_manifest
+from domainbert.base.manifests import MANIFEST, check_outputs_unchanged, find_damaged_outputs, read_manifest
 
 FACTS = {"stage": "make", "key": "k", "made_from": {"stage": "make"}, "config": {}, "metrics": {"f1": 0.5}}
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def found(folder: Path, **options: Any) -> list[str]:
     manifest = read_manifest(folder)
     assert manifest is not None
-    return damages(folder, manifest, FileHashes(), **options)
+    return find_damaged_outputs(folder, manifest, FileHashes(), **options)
 
 
 def test_outputs_are_recorded_by_content_without_logs_cards_and_what_the_runner_notes(folder: Path) -> None:
@@ -82,21 +82,21 @@ def test_a_manifest_of_an_older_version_says_nothing(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(FACTS))
     shutil.rmtree(folder / "seed-1")
     assert found(folder) == found(folder, thorough=True) == []
-    check_sealed(folder / "seed-1", "config.json")
+    check_outputs_unchanged(folder / "seed-1", "config.json")
 
 
 def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
     (folder / "seed-1/config.json").write_text("{}")
-    check_sealed(folder, "*.bin", "*.json")
-    check_sealed(folder.parent, "*")
+    check_outputs_unchanged(folder, "*.bin", "*.json")
+    check_outputs_unchanged(folder.parent, "*")
     with pytest.raises(DomainbertError) as caught:
-        check_sealed(folder / "seed-1", "config.json")
+        check_outputs_unchanged(folder / "seed-1", "config.json")
     assert str(caught.value) == (
         f"{folder}: changed since stage make finished: seed-1/config.json has changed (2 bytes; it had 29); expected "
         "unchanged files: run the stage again with --force (in a recipe: --force stage)"
     )
     with pytest.raises(DomainbertError, match=r"config\.json has changed"):
-        check_sealed(folder, "seed-*/config.json")
+        check_outputs_unchanged(folder, "seed-*/config.json")
 
 
 def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,14 +109,14 @@ def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypa
 
 
 def test_many_damages_are_counted() -> None:
-    assert in_short(["a is missing"]) == "a is missing"
+    assert format_examples(["a is missing"]) == "a is missing"
     many = [f"{name} is missing" for name in "abcde"]
-    assert in_short(many) == "a is missing, b is missing, c is missing and 2 more"
+    assert format_examples(many) == "a is missing, b is missing, c is missing and 2 more"
 
 
 def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
     (folder / MANIFEST).write_text('{"start_url": "mine"}')
-    check_sealed(folder, "*")
+    check_outputs_unchanged(folder, "*")
     with pytest.raises(DomainbertError, match="expected a manifest of domainbert"):
         read_manifest(folder)
 
@@ -185,7 +185,7 @@ def read_model(folder: Path) -> None:
 
 
 def read_tagger(folder: Path) -> None:
-    from domainbert.serving.by_name import load_tagger
+    from domainbert.serving.loaders import load_tagger
 
     load_tagger(folder, "32-true")
 

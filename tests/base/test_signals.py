@@ -8,35 +8,35 @@ import sys
 import pytest
 
 from domainbert.base.errors import TrainingStopped
-from domainbert.base.signals import StopSignals, noting_signals, stop_if_asked
+from domainbert.base.signals import StopSignals, raise_if_stopped, record_signals
 
 
 def test_a_signal_that_no_step_was_left_for_stops_before_the_next_stage() -> None:
     StopSignals.received = signal.SIGTERM
     entered = []
-    with pytest.raises(TrainingStopped, match="stopped by SIGTERM"), noting_signals():
+    with pytest.raises(TrainingStopped, match="stopped by SIGTERM"), record_signals():
         entered.append(1)
-    with noting_signals():
+    with record_signals():
         entered.append(2)
     assert entered == [2] and not StopSignals.received
 
 
 def test_a_signal_is_obeyed_at_the_end_of_an_item_and_raises_nowhere_else() -> None:
     items = []
-    with pytest.raises(TrainingStopped, match="stopped by SIGTERM"), noting_signals():
+    with pytest.raises(TrainingStopped, match="stopped by SIGTERM"), record_signals():
         for item in range(3):
             os.kill(os.getpid(), signal.SIGTERM)
             items.append(item)  # an import, or code of a library
-            stop_if_asked()
+            raise_if_stopped()
     assert items == [0] and not StopSignals.received
 
 
 def test_a_training_obeys_at_the_end_of_its_step() -> None:
-    with noting_signals():
+    with record_signals():
         signals = StopSignals()
         signals.install()
         os.kill(os.getpid(), signal.SIGTERM)
-        stop_if_asked()
+        raise_if_stopped()
         assert signals.received == signal.SIGTERM
         signals.obey()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,6 +45,6 @@ def test_a_training_obeys_at_the_end_of_its_step() -> None:
 def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_requeues() -> None:
     code = (
         "import os, signal, time; from domainbert.base import signals; signals._MOST_SECONDS = 0.5\n"
-        "with signals.noting_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
+        "with signals.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 75

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs/reference/checks.md"
-TABLES = {"labelled": "domainbert.checks.rules:OF_LABELLED_SETS", "corpus": "domainbert.checks.corpus_rules:RULES"}
+TABLES = {"labelled": "domainbert.checks.rules:LABELLED_SET_RULES", "corpus": "domainbert.checks.corpus_rules:RULES"}
 _PAIR = re.compile(r"-in-(train|validation)-and-(validation|test)$")
 
 

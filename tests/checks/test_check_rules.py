@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.rules import OF_LABELLED_SETS
+from domainbert.checks.rules import LABELLED_SET_RULES
 from domainbert.stages.check import check
 
 _SPEC = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
@@ -207,8 +207,8 @@ def test_the_tables_of_the_page_are_those_of_the_rules() -> None:
     spec.loader.exec_module(rules_table)
     page, made = rules_table.PAGE.read_text(encoding="utf-8"), rules_table.tables()
     assert {name: rules_table.stored(name, page) for name in made} == made, f"python {import_path} writes them"
-    assert all(one.meaning.endswith(".") and one.advice.endswith(".") for one in OF_LABELLED_SETS)
-    assert len({one.name for one in OF_LABELLED_SETS}) == len(OF_LABELLED_SETS) == 26
+    assert all(one.meaning.endswith(".") and one.advice.endswith(".") for one in LABELLED_SET_RULES)
+    assert len({one.name for one in LABELLED_SET_RULES}) == len(LABELLED_SET_RULES) == 26
 
 
 def test_an_empty_file_is_told_with_its_name_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

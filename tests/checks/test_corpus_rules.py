@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.checks.checked_corpus import corpus_facts, look_at_corpus
+from domainbert.checks.checked_corpus import corpus_facts, scan_corpus
 from domainbert.checks.corpus_rules import RULES, corpus_findings
 from domainbert.checks.finding import Finding
 from domainbert.checks.labelled_set import CheckedSet
@@ -15,7 +15,7 @@ from domainbert.checks.overlap import Overlap
 from domainbert.checks.reading import read_checked
 from domainbert.checks.repeated_lines import RepeatedLines
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.corpus.ngrams import hash_words, words_of
+from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.tasks.classification.config import Classification
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -74,7 +74,7 @@ def labelled(folder: Path, rows: list[str]) -> CheckedSet:
 def found(
     config: CorpusConfig, tests: list[CheckedSet] | None = None, reader: DomainTokenizer | None = None
 ) -> list[Finding]:
-    return list(corpus_findings(look_at_corpus(config, tests or [], reader)))
+    return list(corpus_findings(scan_corpus(config, tests or [], reader)))
 
 
 UNSEEN = ["A text of thirteen words or more that does not stand in the corpus anywhere.", "Rates rose."]
@@ -147,9 +147,9 @@ def overlaps_by_sets(corpus: list[str], rows: list[str]) -> list[int]:
 
     met = []
     for number, row in enumerate(rows):
-        words = words_of(row)
+        words = words_of_text(row)
         size = min(13, len(words))
-        if size >= 8 and any(runs(words, size) & runs(words_of(text), size) for text in corpus):
+        if size >= 8 and any(runs(words, size) & runs(words_of_text(text), size) for text in corpus):
             met.append(number)
     return met
 
@@ -158,7 +158,7 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
     draw, corpus = random.Random(3), texts(60)
     rows = []
     for _ in range(150):
-        words = words_of(draw.choice(corpus))
+        words = words_of_text(draw.choice(corpus))
         start, size = draw.randrange(20), draw.randrange(5, 20)
         changed = words[start : start + size]
         if draw.random() < 0.4:
@@ -169,9 +169,9 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
     test = labelled(tmp_path, rows)
     overlap = Overlap(test)
     for text in corpus:
-        overlap.look("0:x:1", hash_words(words_of(text)))
+        overlap.look("0:x:1", hash_words(words_of_text(text)))
     assert sorted(overlap.met) == expected
-    assert overlap.looked_for == sum(len(words_of(row)) >= 8 for row in rows)
+    assert overlap.looked_for == sum(len(words_of_text(row)) >= 8 for row in rows)
     (one,) = found(written(tmp_path, corpus), [test])
     assert one.rule == "labelled-text-in-corpus" and one.count == len(expected)
     assert one.message.startswith(f"{len(expected)} of {overlap.looked_for} texts of test with 8 words or more")
@@ -192,7 +192,7 @@ def test_words_in_many_pieces(tmp_path: Path) -> None:
 
 
 def test_thresholds_of_the_user_take_the_place_of_ours(tmp_path: Path) -> None:
-    corpus = look_at_corpus(written(tmp_path, with_part("prÃ©vu", 40)))
+    corpus = scan_corpus(written(tmp_path, with_part("prÃ©vu", 40)))
     assert list(corpus_findings(corpus, {"broken-characters-in-corpus": 0.03})) == []
     (one,) = corpus_findings(corpus, {"broken-characters-in-corpus": 0.02})
     assert one.threshold == 0.02
@@ -200,9 +200,9 @@ def test_thresholds_of_the_user_take_the_place_of_ours(tmp_path: Path) -> None:
 
 def test_facts_are_counts(tmp_path: Path) -> None:
     config = written(tmp_path, [*texts(50), "short", texts()[0]], ["Прогноз инфляции на следующий год"])
-    facts = corpus_facts(look_at_corpus(config))
+    facts = corpus_facts(scan_corpus(config))
     assert facts["documents"] == 51
-    assert facts["words"] == sum(len(words_of(text)) for text in texts(50)) + 5
+    assert facts["words"] == sum(len(words_of_text(text)) for text in texts(50)) + 5
     assert facts["dropped"] == {"exact duplicates": 1, "shorter than 20 characters": 1}
     assert [one["documents"] for one in facts["sources"]] == [50, 1]
     assert facts["characters"] == sum(map(len, texts(50))) + 33
@@ -238,10 +238,10 @@ def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> 
 
 def test_an_excerpt_is_bounded_and_counts_what_it_leaves(tmp_path: Path) -> None:
     config = written(tmp_path, texts(200), texts(100))
-    whole = look_at_corpus(config)
+    whole = scan_corpus(config)
     size = sum(source.read_characters for source in whole.report.sources)
-    part = look_at_corpus(config, most_characters=size // 10)
+    part = scan_corpus(config, most_characters=size // 10)
     read = [source.read_characters for source in part.report.sources]
     assert all(read) and size // 20 < sum(read) <= size // 10 + 400
     assert [source.files_cut for source in part.report.sources] == [1, 1]
-    assert corpus_facts(look_at_corpus(config, most_characters=10 * size)) == corpus_facts(whole)
+    assert corpus_facts(scan_corpus(config, most_characters=10 * size)) == corpus_facts(whole)

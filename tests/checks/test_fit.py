@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.fit import fit, fit_lines, sample_documents
+from domainbert.checks.corpus_fit import compare_corpora, fit_lines, sample_documents
 from domainbert.checks.word_model import WordModel, discount_of
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import read_documents
-from domainbert.corpus.ngrams import words_of
+from domainbert.corpus.ngrams import words_of_text
 
 ABSTRACTS = [
     "Der Effekt der Therapie war klein: n = 12.",
@@ -77,7 +77,7 @@ def test_bits_are_those_of_the_definition(seed: int) -> None:
 
 def test_probabilities_of_all_words_sum_to_one() -> None:
     """Of the corpus' words, and of the million that an unknown one is among."""
-    documents = [words_of(text) for text in ABSTRACTS]
+    documents = [words_of_text(text) for text in ABSTRACTS]
     model, known = WordModel(documents), sorted({word for words in documents for word in words})
 
     def likely(before: list[str], word: str) -> float:
@@ -112,10 +112,10 @@ def test_a_fit_is_that_of_as_many_words_of_each_corpus(tmp_path: Path) -> None:
     speeches = [f"Rates rose {number} times, said the bank." for number in range(40)]
     corpora = {"near": corpus(tmp_path, "a", texts), "far": corpus(tmp_path, "b", speeches)}
     task = ["The effect on pain was cle\u0301ar.", "…", "Aspirin, twice", "Ibuprofène"]
-    found = fit(corpora, task)
-    cut = [words_of(text) for text in ("The effect on pain was cléar.", "Aspirin, twice", "Ibuprofène")]
+    found = compare_corpora(corpora, task)
+    cut = [words_of_text(text) for text in ("The effect on pain was cléar.", "Aspirin, twice", "Ibuprofène")]
     train = [document.text for document in read_documents(corpora["far"]) if document.split == "train"]
-    assert found["words"] == sum(len(words_of(text)) for text in train)
+    assert found["words"] == sum(len(words_of_text(text)) for text in train)
     assert (found["task_words"], found["task_texts"]) == (9, 3)
     assert list(found["corpora"]) == ["near", "far"] and found["corpora"]["near"]["above_nearest"] is None
 
@@ -123,7 +123,7 @@ def test_a_fit_is_that_of_as_many_words_of_each_corpus(tmp_path: Path) -> None:
     for name, config in corpora.items():
         left, documents = found["words"], []
         for text in sample_documents(config, 10**6, name):
-            documents.append(words_of(text)[:left])
+            documents.append(words_of_text(text)[:left])
             left -= len(documents[-1])
         model, facts = ByHand(documents), found["corpora"][name]
         bits[name] = [model.bits(words) for words in cut]
@@ -167,9 +167,9 @@ def test_a_sample_is_of_the_documents_whose_hashes_come_first(tmp_path: Path) ->
     for most in (1, 50, 500):
         sample = sample_documents(forward, most, "a")
         assert sample == sample_documents(backward, most, "b") == whole[: len(sample)]
-        sizes = [len(words_of(text)) for text in sample]
+        sizes = [len(words_of_text(text)) for text in sample]
         assert sum(sizes) >= most > sum(sizes[:-1])
-    found = fit({"a": forward, "b": backward}, ["words of text"], most_words=300)
+    found = compare_corpora({"a": forward, "b": backward}, ["words of text"], most_words=300)
     assert found["words"] == 300 and found["corpora"]["a"]["bits_per_word"] == found["corpora"]["b"]["bits_per_word"]
 
 
@@ -178,16 +178,18 @@ def test_a_selected_corpus_fits_better(tmp_path: Path) -> None:
     whole = corpus(tmp_path, "a", texts)
     (tmp_path / "task.txt").write_text("The effect of aspirin on pain.")
     wanted = Select([Source(str(tmp_path / "task.txt"))], 0.3)
-    found = fit({"whole": whole, "part": corpus(tmp_path, "a", texts, select=wanted)}, ["effect of aspirin on fever"])
+    found = compare_corpora(
+        {"whole": whole, "part": corpus(tmp_path, "a", texts, select=wanted)}, ["effect of aspirin on fever"]
+    )
     assert list(found["corpora"]) == ["part", "whole"]
 
 
 def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     fine, empty = corpus(tmp_path, "a", ["Some words."] * 50, deduplicate=False), corpus(tmp_path, "b", ["…!"] * 3)
     with pytest.raises(DomainbertError, match="fit: the text of the task has no words; expected at least one"):
-        fit({"a": fine}, ["", "…"])
+        compare_corpora({"a": fine}, ["", "…"])
     with pytest.raises(DomainbertError, match="fit: the training documents of empty have no words; expected"):
-        fit({"a": fine, "empty": empty}, ["text"])
+        compare_corpora({"a": fine, "empty": empty}, ["text"])
 
 
 def test_speeches_of_the_federal_reserve_are_further_from_economics_papers_than_biomedical_abstracts(
@@ -199,7 +201,7 @@ def test_speeches_of_the_federal_reserve_are_further_from_economics_papers_than_
         "trials": CorpusConfig([Source(str(bio_data / "pico/train.conll"))]),
     }
     task = [document.text for document in read_documents(CorpusConfig([Source(str(econ_data / "ner/train.conll"))]))]
-    found = fit(corpora, task)
+    found = compare_corpora(corpora, task)
     assert list(found["corpora"]) == ["trials", "biomedical", "speeches"]
     bits = {name: round(facts["bits_per_word"], 2) for name, facts in found["corpora"].items()}
     assert (bits, found["words"]) == ({"trials": 11.22, "biomedical": 11.95, "speeches": 12.04}, 199_739)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.checked_corpus import look_at_corpus
+from domainbert.checks.checked_corpus import scan_corpus
 from domainbert.checks.corpus_rules import corpus_findings
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import Document, read_documents
 from domainbert.corpus.known_texts import KnownTexts
-from domainbert.corpus.ngrams import words_of
+from domainbert.corpus.ngrams import words_of_text
 from domainbert.corpus.readers import read_conll
 from domainbert.corpus.report import CorpusReport
 from domainbert.corpus.sentences import cut_sentences, split_sentences
@@ -42,10 +42,10 @@ def read(config: CorpusConfig) -> tuple[list[Document], CorpusReport]:
 
 def touched(parts: list[str], known: list[str]) -> set[int]:
     """The parts of a text that hold a word of a run of a known one, by comparing lists of words."""
-    words = [(word, number) for number, one in enumerate(parts) for word in words_of(one)]
+    words = [(word, number) for number, one in enumerate(parts) for word in words_of_text(one)]
     found = set()
     for other in known:
-        wanted = words_of(other)
+        wanted = words_of_text(other)
         size = min(len(wanted), 13)
         runs = {tuple(wanted[start : start + size]) for start in range(len(wanted) - size + 1)}
         for start in range(len(words) - size + 1 if size >= 8 else 0):
@@ -60,7 +60,7 @@ def test_sentences_are_found_as_by_lists_of_words() -> None:
     texts = [" \n".join(line(draw) for _ in range(6)) for _ in range(80)]
     known = [line(draw, 5, 30) for _ in range(40)]
     for text in texts[:60]:  # from within a sentence, and across the end of one
-        words = words_of(text)
+        words = words_of_text(text)
         start = draw.randrange(max(len(words) - 8, 1))
         known.append(" ".join(words[start : start + draw.randint(6, 20)]).upper() + "!")
     found = KnownTexts(known)
@@ -69,7 +69,7 @@ def test_sentences_are_found_as_by_lists_of_words() -> None:
     wanted = [touched(one, known) for one in parts]
     assert [found.touched(one) for one in parts] == wanted
     assert 30 < sum(map(bool, wanted)) < 70 and max(map(len, wanted)) > 1
-    assert found.looked_for == sum(len(words_of(one)) >= 8 for one in known)
+    assert found.looked_for == sum(len(words_of_text(one)) >= 8 for one in known)
 
 
 def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> Non
     assert report.sources[0].as_dict()["excluded_sentences"] == 62
     checked = CheckedSet("test", Classification().read(test))
     rules = [
-        {one.rule for one in corpus_findings(look_at_corpus(CorpusConfig([corpus], exclude=exclude), [checked]))}
+        {one.rule for one in corpus_findings(scan_corpus(CorpusConfig([corpus], exclude=exclude), [checked]))}
         for exclude in (None, [Source(str(test))])
     ]
     assert ["labelled-text-in-corpus" in one for one in rules] == [True, False]

@@ -6,7 +6,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.corpus.file_kind import first_lines, look, tell_kind
+from domainbert.corpus.file_kind import detect_kind, first_lines, read_first_lines
 from domainbert.corpus.report import SourceReport
 from domainbert.corpus.sources import read_source
 
@@ -53,7 +53,7 @@ ROW = '{"text": "a"}\n'
     ],
 )
 def test_what_a_file_is_read_as(name, content, expected, said):
-    assert str(tell_kind(Path(name), content.splitlines(), expected, "format")) == said
+    assert str(detect_kind(Path(name), content.splitlines(), expected, "format")) == said
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_a_file_is_read_as(name, content, expected, said):
 )
 def test_doubt_is_an_error(name, content, expected, message):
     with pytest.raises(DomainbertError) as error:
-        tell_kind(Path(name), content.splitlines(), expected, "format")
+        detect_kind(Path(name), content.splitlines(), expected, "format")
     assert message in str(error.value) and "`format` to set" in str(error.value)
 
 
@@ -79,7 +79,7 @@ def test_doubt_is_an_error(name, content, expected, message):
 def test_no_more_lines_are_read_than_needed(tmp_path, content, read):
     """Of a stream, those that are read are waited for."""
     (tmp_path / "a.txt").write_text("\n" + content)
-    assert len(look(tmp_path / "a.txt")) == 1 + read
+    assert len(read_first_lines(tmp_path / "a.txt")) == 1 + read
     blank = iter([(number, "") for number in range(10_000)])
     assert len(first_lines(blank)) == 500
     long = iter([(number, "O " * 300_000) for number in range(100)])

@@ -13,7 +13,7 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import Document, read_documents
-from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of
+from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of_text
 from domainbert.corpus.report import CorpusReport
 from domainbert.corpus.selection import BUCKETS, select
 
@@ -61,7 +61,7 @@ def weights_by_hand(like: list[str], texts: list[str]) -> list[float]:
 
 
 def test_hashes_of_ngrams_are_those_of_their_definition() -> None:
-    words = words_of("Été d'été: x_1, 2,5 %  ÉTÉ")
+    words = words_of_text("Été d'été: x_1, 2,5 %  ÉTÉ")
     assert words == ["été", "d", "été", "x_1", "2", "5", "été"]
     for size in (2, 3, 7):
         expected = [hashed(words[at : at + size]) for at in range(len(words) - size + 1)]

@@ -9,7 +9,7 @@ import pytest
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example, text_example, word_example
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
@@ -33,7 +33,7 @@ def rows_with_labels(batch):
     ids, segments, positions = batch["input_ids"], batch["segment_ids"], batch["position_ids"]
     places, labels = batch["positions"].reshape(len(ids), -1), batch["targets"].reshape(len(ids), -1)
     places = places - np.arange(len(ids))[:, None] * ids.shape[1]
-    used = labels != IGNORED
+    used = labels != IGNORE_INDEX
     hidden = [
         tuple(zip(p[u].tolist(), t[u].tolist(), strict=True)) for p, t, u in zip(places, labels, used, strict=True)
     ]
@@ -72,7 +72,7 @@ def test_shares_add_up_to_the_global_batch(readers, world_size, accumulation):
         parts = micro_batches(make, world_size, accumulation, step)
         assert {len(part["input_ids"]) for part in parts} == {16 // world_size // accumulation}
         assert Counter(row for part in parts for row in rows_with_labels(part)) == Counter(rows_with_labels(whole))
-        held = sum(int((part["targets"] != IGNORED).sum()) for part in parts)
+        held = sum(int((part["targets"] != IGNORE_INDEX).sum()) for part in parts)
         assert {part["num_targets"] for part in parts} == {whole["num_targets"]} == {held}
         text = sum(
             int((part["segment_ids"] > 0).sum()) - 2 * int(part["segment_ids"].max(axis=1).sum()) for part in parts
@@ -86,7 +86,7 @@ def test_rows_hold_the_corpus(readers, toy_corpus, toy_tokenizer):
     rows = np.arange(reader.plan.num_rows)
     batch = reader.batch(Key(1, 0, np.zeros_like(rows), rows))
     ids = batch["input_ids"].copy()
-    used = batch["targets"] != IGNORED
+    used = batch["targets"] != IGNORE_INDEX
     np.put(ids, batch["positions"][used], batch["targets"][used])
     found = Counter(
         ids[(batch["segment_ids"] > 0) & ~np.isin(ids, [toy_tokenizer.cls_id, toy_tokenizer.sep_id])].tolist()
@@ -142,7 +142,7 @@ def test_shares_of_labelled_batches_add_up(examples, toy_tokenizer, world_size, 
         parts = micro_batches(make, world_size, accumulation, step)
         assert sum((positions_of_item(part) for part in parts), Counter()) == positions_of_item(whole)
         assert sorted(i for part in parts for i in part["items"].tolist()) == sorted(order.batch(step)[1].tolist())
-        held = sum(int((part["targets"] != IGNORED).sum()) for part in parts)
+        held = sum(int((part["targets"] != IGNORE_INDEX).sum()) for part in parts)
         assert {part["num_targets"] for part in parts} == {held}
         assert {part["num_examples"] for part in parts} == {16}
 

@@ -15,7 +15,7 @@ from domainbert.data.examples import (
     window_bounds,
     word_example,
 )
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.tokenization.align import AlignedWords, align_text, align_words
 
 
@@ -84,7 +84,7 @@ def test_every_word_is_decided_once_by_its_first_piece(case):
     assert outputs == list(range(len(sizes)))
     assert read == [piece for piece, starts in enumerate(words.starts_pretoken) if starts]
     unlabelled = word_example(words, None, inside, room + 2)
-    assert all((window.targets == IGNORED).all() for window in unlabelled.windows)
+    assert all((window.targets == IGNORE_INDEX).all() for window in unlabelled.windows)
     assert [window.outputs.tolist() for window in unlabelled.windows] == [w.outputs.tolist() for w in example.windows]
 
 

@@ -476,7 +476,7 @@ def test_other_rows_are_refused(merged: Path) -> None:
     with pytest.raises(DomainbertError, match="max_length: found 20; expected one of the row_lengths of the prepared"):
         reader(corpus, 20)
     with pytest.raises(DomainbertError, match="the objective cannot read a corpus in parts"):
-        SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).lay_out(corpus.train, 16)
+        SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).layout_rows(corpus.train, 16)
 
 
 def test_a_held_out_text_that_cannot_be_laid_out_is_named(

@@ -18,7 +18,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
 from domainbert.data import parallel_encoding, prepared_writer
-from domainbert.data.parallel_encoding import encode_documents, split_text, token_type
+from domainbert.data.parallel_encoding import encode_documents, split_text, token_dtype
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedSplit
@@ -131,7 +131,7 @@ def test_a_pickled_split_maps_its_files_again(tmp_path: Path, tokenizer: Path) -
 
 
 def test_wide_ids_for_a_large_vocabulary(tmp_path: Path) -> None:
-    assert [token_type(size).name for size in (100, 65_536, 65_537)] == ["uint16", "uint16", "uint32"]
+    assert [token_dtype(size).name for size in (100, 65_536, 65_537)] == ["uint16", "uint16", "uint32"]
     wide = make_tokenizer(tmp_path / "tokenizer", [*(f"unused{number}" for number in range(65_600)), *WORDS])
     split = open_prepared([write(tmp_path / "a", make_documents(20), wide)]).train
     assert split.take(0, 2).dtype == np.uint32 and split.take(0, 2).min() > 65_535

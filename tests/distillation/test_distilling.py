@@ -9,12 +9,12 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.distillation.attention_config import AttentionMSE
 from domainbert.distillation.batches import CountedRows, batch_counts
-from domainbert.distillation.distilling import frozen_parameters
 from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
 from domainbert.distillation.losses import Outputs
+from domainbert.distillation.module import frozen_parameters
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs
 from domainbert.encoders.layers import Dropout
@@ -94,7 +94,7 @@ def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
                 module.validation_step(batch, index)
             module.on_validation_epoch_end()
             parts = [module._sums(batch) for batch in chosen]
-        targets = sum(int((batch["targets"] != IGNORED).sum()) for batch in chosen)
+        targets = sum(int((batch["targets"] != IGNORE_INDEX).sum()) for batch in chosen)
         tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in chosen)
         segments = sum(int(row.max()) for batch in chosen for row in batch["segment_ids"])
         sizes = [torch.bincount(row)[1:] for batch in chosen for row in batch["segment_ids"]]

@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.distillation.attention_config import AttentionKL, AttentionMSE, Relations
 from domainbert.distillation.config import LossConfig, Sizes, uniform_pairs
 from domainbert.distillation.hidden_config import HiddenCosine, HiddenMSE, PatientCLS
-from domainbert.distillation.losses import DistillationLoss, Outputs, Places
+from domainbert.distillation.losses import DistillationLoss, Outputs, TokenPositions
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.encoders.recording import Projections
 
@@ -74,7 +74,7 @@ def fill(texts: list[np.ndarray], rows: tuple[tuple[int, ...], ...], seed: int) 
     return filled
 
 
-def places(rows: tuple[tuple[int, ...], ...]) -> Places:
+def places(rows: tuple[tuple[int, ...], ...]) -> TokenPositions:
     length = max(sum(max(size, 1) for size in row) for row in rows)
     segments, positions = torch.zeros(len(rows), length, dtype=torch.int64), torch.zeros(len(rows), length).long()
     for row, sizes in enumerate(rows):
@@ -83,7 +83,7 @@ def places(rows: tuple[tuple[int, ...], ...]) -> Places:
             segments[row, place : place + size] = number
             positions[row, place : place + size] = torch.arange(size)
             place += size
-    return Places(positions, segments)
+    return TokenPositions(positions, segments)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

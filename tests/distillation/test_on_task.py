@@ -11,7 +11,7 @@ import torch
 
 from domainbert.data.examples import encode_words, text_example
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
@@ -42,7 +42,7 @@ def case(request, tokenizer):
     if request.param == "sequence":
         task = ClassificationTask(CLASSES)
         items = [LabelledText(" ".join(words), CLASSES[n % 3], n) for n, words in enumerate(texts)]
-        unlabelled = [text_example(words, IGNORED, 10) for words in aligned]
+        unlabelled = [text_example(words, IGNORE_INDEX, 10) for words in aligned]
     else:
         task = NerTask(TAGS)
         tags = [[TAGS[min(n % 4, 2)] if n % 4 else "O" for n in range(len(words))] for words in texts]
@@ -91,8 +91,8 @@ def test_labelled_and_unlabelled_text_come_in_their_own_order(case, tokenizer):
         assert told[:, 1].tolist() == batch["outputs"][decides].tolist()
         assert set(batch["output_index"][decides].tolist()) == set(range(len(batch["teacher_logits"])))
         assert batch["num_outputs_here"] == len(batch["teacher_logits"])
-        assert (batch["targets"][owners >= case.count] == IGNORED).all()
-        assert (batch["targets"][owners < case.count] != IGNORED).all()
+        assert (batch["targets"][owners >= case.count] == IGNORE_INDEX).all()
+        assert (batch["targets"][owners < case.count] != IGNORE_INDEX).all()
     for part, size in ((slice(0, 4), len(LABELLED)), (slice(4, 10), len(UNLABELLED))):
         drawn = [item for items in seen for item in items[part]]
         passes = [drawn[start : start + size] for start in range(0, len(drawn) - size, size)]
@@ -181,7 +181,7 @@ def test_the_losses_are_the_formulas_over_all_ranks_and_micro_batches(case, toke
 
 def hard(case, module, whole, own):
     """Cross-entropy of labelled texts over their number; of labelled words and further pieces, over theirs."""
-    known = whole["targets"] != IGNORED
+    known = whole["targets"] != IGNORE_INDEX
     if case.head == "sequence":
         gold = {}
         for example, target in zip(whole["example"][known].tolist(), whole["targets"][known].tolist(), strict=True):

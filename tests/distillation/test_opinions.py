@@ -26,7 +26,7 @@ from domainbert.tasks.relations.config import RelationFormat
 from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import find_markers
 from domainbert.tasks.relations.outputs import outputs_at_starts
-from domainbert.tasks.relations.reading import Reading
+from domainbert.tasks.relations.reading import MarkerReading
 from domainbert.tasks.relations.task import StartsRelationsTask
 from domainbert.tasks.task import Task
 from tests.ready_made import task_distillation
@@ -76,7 +76,7 @@ def trained(task: Task[Any, Any], models: list[EncoderWithHead], batch: dict[str
     module.trainer = type("One", (), {"world_size": 1, "accumulate_grad_batches": 1})()
     module.training_step(batch, 0).backward()
     moved = {name: float(value.grad.abs().sum()) for name, value in student.head.named_parameters()}
-    if task.teaching.softmax_over == "examples":
+    if task.distillation_targets.softmax_over == "examples":
         assert moved.pop("classifier.bias") < 1e-6
     assert min(moved.values()) > 1e-6, moved
     assert all(parameter.grad is None for parameter in teacher.parameters())
@@ -146,8 +146,8 @@ def test_sentences_without_a_word_teach_nothing(tokenizer: Any, make_model: Make
     (model, _) = two_models(make_model, "biaffine", len(LABELS))
     wordless = {"example": batch["example"][:0], "outputs": batch["outputs"][:0]}
     logits = model(Packed.of(batch), batch["positions"][:0])
-    found = task.teaching.teacher_logits(task, model.head, logits, wordless)
-    loss = task.teaching.divergence(found.detach(), found, batch["example"][:0]).sum()
+    found = task.distillation_targets.teacher_logits(task, model.head, logits, wordless)
+    loss = task.distillation_targets.divergence(found.detach(), found, batch["example"][:0]).sum()
     loss.backward()
     assert float(loss.detach()) == 0
 
@@ -161,7 +161,9 @@ def test_answers_are_compared_by_where_they_start_and_end(tokenizer: Any, make_m
         for number, context in enumerate(contexts)
     ]
     examples = task.encode(items, tokenizer, 12)
-    assert task.teaching.facts(task) == {"max_question_length": 2}, "a cache of longer questions is another one"
+    assert task.distillation_targets.facts(task) == {"max_question_length": 2}, (
+        "a cache of longer questions is another one"
+    )
     assert [len(example.windows) > 1 for example in examples] == [True, False, True]
     models, batch = two_models(make_model, "span", 2), batch_of(examples, 3, tokenizer)
     own, source = (of_contexts(model, batch) for model in models)
@@ -186,7 +188,7 @@ def test_a_piece_that_no_window_reads_is_in_no_distribution() -> None:
     task, generator = QuestionAnsweringTask(QuestionAnswering()), np.random.default_rng(0)
     teacher, student = generator.normal(size=(2, 6, 2))
     example = np.array([0, -1, 0, 0, 1, 1])
-    found = task.teaching.divergence(*(torch.from_numpy(one) for one in (teacher, student, example)))
+    found = task.distillation_targets.divergence(*(torch.from_numpy(one) for one in (teacher, student, example)))
     wanted = [
         divergence(TEMPERATURE * teacher[some, kind], TEMPERATURE * student[some, kind]) / TEMPERATURE**2
         for some in ([0, 2, 3], [4, 5])
@@ -198,7 +200,7 @@ def test_a_piece_that_no_window_reads_is_in_no_distribution() -> None:
 def test_relations_at_markers_are_compared_as_classes(tokenizer: Any, make_model: Make) -> None:
     """Half of the outputs is read at either marker, and what they say of a text is one distribution."""
     classes, format = ("none", "part-of"), RelationFormat(head_markers=("d", "e"), tail_markers=("f", "g"))
-    task = StartsRelationsTask(outputs_at_starts(classes), Reading("text", format))
+    task = StartsRelationsTask(outputs_at_starts(classes), MarkerReading("text", format))
     texts = ["d a e b f c g", "a b f a g men's d c e a", "d b e f b g"]
     items = [
         RelatedEntities(find_markers(text, format.markers), classes[number % 2], number)
@@ -206,7 +208,7 @@ def test_relations_at_markers_are_compared_as_classes(tokenizer: Any, make_model
     ]
     examples = task.encode(items, tokenizer, 16)
     models, batch = two_models(make_model, "tokens", 4), batch_of(examples, 3, tokenizer)
-    assert task.teaching.num_outputs(task) == 2 and int(batch["num_outputs"]) == 3
+    assert task.distillation_targets.num_outputs(task) == 2 and int(batch["num_outputs"]) == 3
     found = []
     for model in models:
         places = at_positions(model, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from domainbert.distillation.distilling import frozen_parameters
+from domainbert.distillation.module import frozen_parameters
 from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig

@@ -122,4 +122,4 @@ def test_sentences_are_found_in_any_order():
     values = torch.arange(6.0)
     filled = sentences.fill(values)
     assert filled.tolist() == [[4.0, 2.0], [3.0, 0.0]]
-    assert sentences.put_back(filled * 10, values).tolist() == [0.0, 1.0, 20.0, 30.0, 40.0, 5.0]
+    assert sentences.scatter(filled * 10, values).tolist() == [0.0, 1.0, 20.0, 30.0, 40.0, 5.0]

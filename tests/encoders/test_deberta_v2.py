@@ -316,7 +316,7 @@ def test_a_folder_with_microsofts_names_of_the_head_keeps_them(tmp_path):
     theirs.save_pretrained(tmp_path / "a")
     model, folder, made = load_model(tmp_path / "a", "masked_lm")
     assert made == [] and not folder.config.legacy
-    assert family(folder.config).per_entry(folder.config)[1] == "lm_predictions.lm_head.bias"
+    assert family(folder.config).vocabulary_tensors(folder.config)[1] == "lm_predictions.lm_head.bias"
     vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))])}
     save_model(tmp_path / "b", model, folder.config, DomainTokenizer(bert_backend(vocab, {})), "masked_lm", "card")
     assert load_file(tmp_path / "b/model.safetensors").keys() == load_file(tmp_path / "a/model.safetensors").keys()

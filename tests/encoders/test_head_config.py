@@ -61,6 +61,6 @@ def test_a_task_asks_for_the_pooling_of_its_settings() -> None:
     texts = [LabelledText("a", label="x", line=1), LabelledText("b", label="y", line=2)]
     train = Labelled(Path("train.jsonl"), texts, "jsonl")
     for pooling in (None, "mean"):
-        task = ClassificationTask.of_training(Classification(pooling=pooling), train)
+        task = ClassificationTask.from_training_set(Classification(pooling=pooling), train)
         assert task.head_config == HeadConfig("sequence", pooling=pooling)
     assert HeadConfig("sequence").to_json() == {} == HeadConfig("tokens").to_json()

@@ -263,7 +263,7 @@ def test_another_vocabulary_has_its_embeddings_and_its_output_biases(tmp_path):
     save_model(tmp_path / "old", model, CONFIG, old, "masked_lm", "card")
     folder = open_model(tmp_path / "old")
     tensors = load_tensors(folder.path, folder.config)
-    tensors |= {name: tensors[name][:30] for name in family(CONFIG).per_entry(CONFIG)}
+    tensors |= {name: tensors[name][:30] for name in family(CONFIG).vocabulary_tensors(CONFIG)}
     save_with_vocabulary(tmp_path / "new", folder, tensors, new, "card")
     theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new", output_loading_info=True)
     assert not any(info.values()) and theirs.config.vocab_size == 30

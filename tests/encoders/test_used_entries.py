@@ -54,7 +54,7 @@ def test_training_on_the_used_entries_is_training_on_all(name):
     entries = UsedEntries(compact, USED.repeat(3).flip(0).view(3, -1))
     assert compact.encoder.input_embeddings.weight.shape == (len(USED), 16)
     assert train(compact, entries.row, optim) == pytest.approx(norms, rel=1e-4)
-    weights = entries.put_back(compact.state_dict())
+    weights = entries.restore_weights(compact.state_dict())
     wanted = everything.state_dict()
     assert list(weights) == list(wanted)
     for parameter, tensor in wanted.items():
@@ -70,6 +70,6 @@ def test_rows_are_those_of_the_entries():
     entries = UsedEntries(model, USED)
     assert torch.equal(model.encoder.input_embeddings(entries.row[USED]), whole[USED])
     assert sorted(set(range(VOCAB_SIZE)) - set(USED.tolist())) == (entries.row == -1).nonzero().flatten().tolist()
-    assert torch.equal(entries.put_back(model.state_dict())["encoder.embeddings.word.weight"], whole)
+    assert torch.equal(entries.restore_weights(model.state_dict())["encoder.embeddings.word.weight"], whole)
     with pytest.raises(IndexError):
         model.encoder.input_embeddings(entries.row[torch.tensor([1])])

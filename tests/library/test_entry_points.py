@@ -49,12 +49,12 @@ from domainbert.encoders.families import family_names
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.tasks.config import TaskConfig, task_kind
 from domainbert.tokenization.config import TokenizerKindConfig
-from domainbert.tokenization.kind import known_kinds
+from domainbert.tokenization.kind import registered_kinds
 
 assert find_choice(TaskConfig, "grade").__module__ == "mine.grade.config"
 assert task_kind(None, {"domainbert_task": "grade"}).__name__ == "Grade"
 assert "pre_norm" in [name.replace("-", "_") for name in family_names()]
-assert find_choice(TokenizerKindConfig, "WholeWords")().build().name in [kind.name for kind in known_kinds()]
+assert find_choice(TokenizerKindConfig, "WholeWords")().build().name in [kind.name for kind in registered_kinds()]
 # a class that is called like ours goes by its class path
 assert find_choice(ObjectiveConfig, "ReplacedTokens").__module__.startswith("domainbert.")
 assert find_choice(ObjectiveConfig, "mine.replaced_tokens.config.ReplacedTokens").__module__.startswith("mine.")

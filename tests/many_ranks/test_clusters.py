@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.base.ranks import laid_out, launch_id, launched_here, process_rank, started_together
+from domainbert.base.ranks import (
+    launch_id,
+    launched_by_domainbert,
+    launched_externally,
+    launched_world_size,
+    process_rank,
+)
 from domainbert.cli import main
 from domainbert.training.trainer import _processes_of_launcher
 
@@ -38,12 +44,16 @@ CHILD = {"DOMAINBERT_LAUNCH": "b", "LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_S
     ],
 )
 def test_rank_and_who_started_the_processes(environment, rank, together, here):
-    assert (process_rank(environment), laid_out(environment), launched_here(environment)) == (rank, together, here)
+    assert (process_rank(environment), launched_externally(environment), launched_by_domainbert(environment)) == (
+        rank,
+        together,
+        here,
+    )
 
 
 def test_how_many_were_started_together():
     environments = ({}, CHILD, SHELL, SRUN, TORCHRUN, TORCHRUN | SRUN, SRUN | {"SLURM_NTASKS": "1"})
-    assert [started_together(environment) for environment in environments] == [1, 1, 1, 8, 8, 8, 1]
+    assert [launched_world_size(environment) for environment in environments] == [1, 1, 1, 8, 8, 8, 1]
 
 
 def test_force_is_refused_before_anything_is_removed(tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ from domainbert.models.static_embeddings import (
     WINDOW,
     Cooccurrences,
     count_contexts,
-    put_in,
+    initialise_table,
     static_embeddings,
 )
 
@@ -100,7 +100,7 @@ def test_rows_start_from_embeddings_as_long_as_random_ones(width: int) -> None:
     embeddings[[2, 5]] = 0  # have none
     table = torch.randn(9, width, generator=generator) * 0.05
     started = table.clone()
-    put_in(started, embeddings)
+    initialise_table(started, embeddings)
     kept, known = min(width, 4), [0, 1, 3, 4, 6, 7, 8]
     deviation = np.std([float(table[row, column]) for row in known for column in range(kept)])
     mean = sum(embeddings[row, :kept] for row in known) / len(known)
@@ -117,7 +117,7 @@ def test_a_table_stays_as_it_is_where_nothing_has_an_embedding() -> None:
     before = table.clone()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        put_in(table, static_embeddings(count_contexts(4, []), torch.Generator()))
+        initialise_table(table, static_embeddings(count_contexts(4, []), torch.Generator()))
     assert torch.equal(table, before)
 
 

@@ -39,7 +39,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "corpus/ngrams.py": (("tests/corpus/test_selection.py", "tests/checks/test_corpus_rules.py"), ()),
     "corpus/selection.py": (("tests/corpus/test_selection.py",), ("tests/stages/test_prepare.py",)),
     "checks/word_model.py": (("tests/checks/test_fit.py",), ()),
-    "checks/fit.py": (("tests/checks/test_fit.py",), ("tests/stages/test_check_corpus.py",)),
+    "checks/corpus_fit.py": (("tests/checks/test_fit.py",), ("tests/stages/test_check_corpus.py",)),
     "checks/overlap.py": (("tests/checks/test_corpus_rules.py",), ()),
     "base/counter_random.py": (("tests/base/test_counter_random.py",), (_GOLDEN, *_STAGES)),
     "data/batches.py": (
@@ -71,7 +71,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "metrics/lengths.py": (("tests/metrics/test_lengths.py",), ()),
     "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
-    "metrics/meaningful.py": (("tests/tasks/test_token_labels.py", "tests/tasks/test_relations.py"), ()),
+    "metrics/null_class.py": (("tests/tasks/test_token_labels.py", "tests/tasks/test_relations.py"), ()),
     "metrics/reliability.py": (("tests/metrics/test_reliability.py",), ("tests/tasks/test_mistakes.py",)),
     "metrics/slices.py": (("tests/metrics/test_slices_of_sets.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
@@ -172,7 +172,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/training/test_module.py", "tests/training/test_dropout.py", "tests/training/test_numbers.py"),
         (_GOLDEN, *_STAGES),
     ),
-    "distillation/distilling.py": (
+    "distillation/module.py": (
         ("tests/distillation", "tests/training/test_module.py"),
         ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py"),
     ),

@@ -10,7 +10,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
@@ -35,7 +35,7 @@ def test_sets_of_tokens_come_as_often_as_drawing_one_after_the_other_says(power:
     rows = np.tile([SEP, 5, 6, 7, 8, 9, SEP], (40_000, 1))
     key = Key(0, 0, np.zeros(40_000, np.int64), np.arange(40_000))
     masked = masker(power, 0.4).mask(rows, np.ones_like(rows, dtype=bool), key)
-    assert (masked.labels[:, :2] != IGNORED).all() and (masked.labels[:, 2:] == IGNORED).all()
+    assert (masked.labels[:, :2] != IGNORE_INDEX).all() and (masked.labels[:, 2:] == IGNORE_INDEX).all()
     weights = {token: max(int(COUNTS[token]), 1) ** -power for token in range(5, 10)}
     total, checked = sum(weights.values()), 0
     for one, other in permutations(weights, 2):
@@ -68,7 +68,7 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     rows = np.arange(train.plan.num_rows)
     batch = train.batch(Key(0, 0, np.zeros_like(rows), rows))
     counts = train.objective.counts(train.plan, Key(0, 0, np.zeros_like(rows), rows))
-    assert counts == {"num_targets": (batch["targets"] != IGNORED).sum()}
+    assert counts == {"num_targets": (batch["targets"] != IGNORE_INDEX).sum()}
     assert validation.objective.masker.weights is None
     plain = MaskedLM().build(toy_tokenizer)
     assert plain.for_training(toy_corpus) is plain

@@ -202,6 +202,6 @@ def test_an_objective_that_mixes_languages_in_a_row_is_refused(readers: list[Pac
     split, objective = readers[0].split, readers[0].objective
     mixed = type(split)(split.files, split.sampling)
     mixed.languages = None
-    plan = objective.lay_out(mixed, LENGTH)
+    plan = objective.layout_rows(mixed, LENGTH)
     with pytest.raises(DomainbertError, match="with languages, but this objective mixes languages in a row"):
         RowLanguages.of(split, plan)

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.families import name_map
 from domainbert.encoders.names import to_hugging_face
@@ -102,11 +102,11 @@ def test_loss_and_gradient_are_those_of_transformers(reader, make_model):
     batch = tensors(global_batch(reader))
     # one text a row, as transformers has them
     single = (batch["segment_ids"] == 1).long()
-    labels = torch.full(single.shape, IGNORED).flatten()
+    labels = torch.full(single.shape, IGNORE_INDEX).flatten()
     labels[batch["positions"]] = batch["targets"]
-    labels = labels.view_as(single).masked_fill(single == 0, IGNORED)
+    labels = labels.view_as(single).masked_fill(single == 0, IGNORE_INDEX)
     wanted = theirs(batch["input_ids"], attention_mask=single, labels=labels).loss
-    positions = (labels.flatten() != IGNORED).nonzero().flatten()
+    positions = (labels.flatten() != IGNORE_INDEX).nonzero().flatten()
     targets = labels.flatten()[positions]
     alone = {**batch, "segment_ids": single, "positions": positions, "targets": targets}
     found = masked_lm_loss(model, alone) / len(positions)
@@ -120,7 +120,7 @@ def test_loss_and_gradient_are_those_of_transformers(reader, make_model):
 
 def test_unused_slots_count_nothing(reader, make_model):
     model, batch = make_model("masked_lm"), tensors(global_batch(reader))
-    used = batch["targets"] != IGNORED
+    used = batch["targets"] != IGNORE_INDEX
     assert (~used).any()
     trimmed = batch | {"positions": batch["positions"][used], "targets": batch["targets"][used]}
     one, other = (masked_lm_loss(model, one) for one in (batch, trimmed))
@@ -146,7 +146,7 @@ def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_mod
         logits = module.model(Packed.of(whole), whole["positions"]).detach()
         log_probabilities = logits.log_softmax(dim=-1).numpy()
         targets = whole["targets"].numpy()
-        losses = -np.where(targets != IGNORED, log_probabilities[np.arange(len(targets)), targets.clip(0)], np.nan)
+        losses = -np.where(targets != IGNORE_INDEX, log_probabilities[np.arange(len(targets)), targets.clip(0)], np.nan)
         of_row = losses.reshape(len(whole["input_ids"]), -1)
         for name, indices in chosen.items():
             wanted = np.nanmean(np.concatenate([of_row[7 * index : 7 * index + 7] for index in indices]))

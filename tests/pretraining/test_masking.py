@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import Key
@@ -56,7 +56,7 @@ def test_counts_are_exact_where_random_numbers_are_equal(monkeypatch):
     monkeypatch.setattr("domainbert.pretraining.masking.uniform", lambda bits: np.full(bits.shape, 0.25))
     masked = mask(make_masker(mlm_probability=0.4), np.asarray([[CLS, 5, 6, 7, 8, 9, 10, SEP], [CLS, SEP, *[PAD] * 6]]))
     assert masked.positions.tolist() == [[1, 2, 0], [0, 0, 0]]
-    assert masked.labels.tolist() == [[5, 6, IGNORED], [IGNORED] * 3]
+    assert masked.labels.tolist() == [[5, 6, IGNORE_INDEX], [IGNORE_INDEX] * 3]
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.01, 0.15, 0.4, 0.9]), st.booleans())
@@ -69,7 +69,7 @@ def test_exact_counts_and_only_text_is_hidden(seed, rate, whole_word):
     assert np.array_equal(rows, before), "the input is left alone"
     assert masked.positions.shape == masked.labels.shape == (12, max(1, round(rate * 30)))
     for row, hidden, positions, labels in zip(rows, masked.input_ids, masked.positions, masked.labels, strict=True):
-        used = labels != IGNORED
+        used = labels != IGNORE_INDEX
         maskable = int((row >= 5).sum())
         assert used.sum() == (max(1, round(rate * maskable)) if maskable else 0)
         assert used[: used.sum()].all() and (positions[~used] == 0).all()
@@ -88,7 +88,7 @@ def test_words_are_hidden_whole_unless_none_fits_in_what_is_left(seed, rate):
     rows = make_rows(12, 30, seed)
     masked = mask(masker, rows, seed=seed)
     for row, positions, labels in zip(rows, masked.positions, masked.labels, strict=True):
-        chosen = set(positions[labels != IGNORED].tolist())
+        chosen = set(positions[labels != IGNORE_INDEX].tolist())
         split = [word for word in words_of(row) if chosen & set(word) and not chosen >= set(word)]
         untouched = [word for word in words_of(row) if not chosen & set(word)]
         left = sum(len(chosen & set(word)) for word in split)
@@ -101,7 +101,7 @@ def test_the_80_10_10_split_and_uniform_choice():
     rows[:, 1:101] = np.random.default_rng(0).integers(5, VOCAB_SIZE, (4_000, 100))
     masked = mask(make_masker(), rows)
     row = np.arange(4_000)[:, None]
-    assert masked.labels.shape == (4_000, 15) and (masked.labels != IGNORED).all()
+    assert masked.labels.shape == (4_000, 15) and (masked.labels != IGNORE_INDEX).all()
     new, n = masked.input_ids[row, masked.positions], 60_000
     assert not (masked.input_ids[rows >= 5] < MASK).any(), "no other special token stands in for a hidden one"
 

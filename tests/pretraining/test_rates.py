@@ -11,7 +11,7 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.distillation.batches import CountedRows
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
@@ -46,7 +46,7 @@ def test_each_step_has_its_share_to_the_token(toy_corpus: Any, toy_tokenizer: An
         maskable = train.plan.maskable_tokens[batches.order.batch(step)[1]]
         batch = batches[step]
         assert batch["targets"].shape == (slots,)
-        assert batch[count] == (batch["targets"] != IGNORED).sum() == np.maximum(np.rint(rate * maskable), 1).sum()
+        assert batch[count] == (batch["targets"] != IGNORE_INDEX).sum() == np.maximum(np.rint(rate * maskable), 1).sum()
     assert validation.objective.config.masking.mlm_probabilities == (0.15, 0.15)
     assert validation.objective.config.masking.spans is None
 
@@ -70,7 +70,7 @@ def test_the_rest_of_a_run_and_its_shares_are_the_same(toy_corpus: Any, toy_toke
             batch, ids = whole[step], np.zeros((BATCH, LENGTH), np.int64)
             found = np.zeros((BATCH, LENGTH), np.int64)  # the targets, where they stand
             wanted = found.copy()
-            used = batch["targets"] != IGNORED
+            used = batch["targets"] != IGNORE_INDEX
             wanted.ravel()[batch["positions"][used]] = batch["targets"][used]
             assert np.array_equal(rest[step - 6]["input_ids"], batch["input_ids"])
             for rank in range(world_size):

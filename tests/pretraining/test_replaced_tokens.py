@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
@@ -29,7 +29,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
-from domainbert.models.static_embeddings import put_in
+from domainbert.models.static_embeddings import initialise_table
 from domainbert.pretraining.base_rate import entropy
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.module import Pretraining
@@ -37,12 +37,12 @@ from domainbert.pretraining.objective import Key, ValidationText
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
 from domainbert.pretraining.objectives.replaced_tokens.objective import (
     ReplacedTokensObjective,
-    replaced,
+    replace_tokens,
     sampled,
     warnings,
 )
 from domainbert.pretraining.objectives.replaced_tokens.sharing import DeltaEmbedding
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.training.config import Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.throughput import flops_per_token
@@ -91,7 +91,7 @@ def made(toy_corpus: Any, toy_tokenizer: Any) -> Any:
         objective = settings.build(toy_tokenizer)
         train, _ = rows_of_corpus(toy_corpus, objective, LENGTH)
         torch.manual_seed(0)
-        built = objective.build(Start(toy_tokenizer, encoder, None))
+        built = objective.build(InitialModels(toy_tokenizer, encoder, None))
         return train, {name: one.model for name, one in built.items()}
 
     return make
@@ -113,7 +113,7 @@ def test_masked_tokens_are_exact_and_most_of_them_hidden(made: Any, toy_tokenize
     reader, _ = made(AS_ELECTRA, ELECTRA)
     count = reader.plan.num_rows
     batch = batch_of(reader, count)
-    used = batch["targets"] != IGNORED
+    used = batch["targets"] != IGNORE_INDEX
     wanted = np.maximum(np.rint(0.15 * reader.plan.maskable_tokens), 1)
     assert used.reshape(count, -1).sum(axis=1).tolist() == wanted.tolist()
     places = batch["masked"][used]
@@ -164,8 +164,8 @@ def test_a_number_falls_where_the_sums_say() -> None:
 
 def test_unused_slots_replace_nothing() -> None:
     text = torch.tensor([[1, 7, 8, 2], [1, 9, 2, 0]])
-    masked, targets = torch.tensor([1, 2, 5, 4]), torch.tensor([7, 8, 9, IGNORED])
-    found = replaced(text, masked, targets, torch.tensor([7, 5, 6, 3]))
+    masked, targets = torch.tensor([1, 2, 5, 4]), torch.tensor([7, 8, 9, IGNORE_INDEX])
+    found = replace_tokens(text, masked, targets, torch.tensor([7, 5, 6, 3]))
     assert found.tolist() == [[1, 7, 5, 2], [1, 6, 2, 0]] and text[0, 2] == 8
 
 
@@ -190,7 +190,7 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, toy_tokenizer: A
     batch = tensors(batch_of(reader))
     size, generator = batch["input_ids"].numel(), torch.Generator().manual_seed(1)
     said = torch.randn(size, toy_tokenizer.vocab_size, generator=generator)
-    certain = batch["masked"][batch["targets"] != IGNORED][::3]  # here the generator samples the text's own token
+    certain = batch["masked"][batch["targets"] != IGNORE_INDEX][::3]  # here the generator samples the text's own token
     said[certain, batch["input_ids"].flatten()[certain]] = 100.0
     judged = torch.randn(size, outputs, generator=generator)
     models = {"model": Said(judged), "generator": Said(said)}
@@ -200,7 +200,7 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, toy_tokenizer: A
     corrupted, generator_loss = list(ids), 0.0
     slots = zip(batch["masked"].tolist(), batch["targets"].tolist(), batch["uniforms"].tolist(), strict=True)
     for place, target, number in slots:
-        if target == IGNORED:
+        if target == IGNORE_INDEX:
             continue
         odds = np.exp(said[place].double().numpy())
         sums = np.cumsum(odds / odds.sum())
@@ -215,7 +215,7 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, toy_tokenizer: A
     said_so = [z > 0 for z in logit]
     wanted = {
         "generator": generator_loss,
-        "masked": int((batch["targets"] != IGNORED).sum()),
+        "masked": int((batch["targets"] != IGNORE_INDEX).sum()),
         "discriminator": sum(loss for loss, counted in zip(each, real, strict=True) if counted),
         "read": sum(real),
         "replaced": sum(labels),
@@ -410,11 +410,11 @@ def test_each_model_learns_its_own_part_of_disentangled_embeddings(made: Any) ->
 @pytest.mark.parametrize(("encoder", "count"), [(DEBERTA, 1), (BERT, 2)])
 def test_the_folder_gets_the_sum(toy_tokenizer: Any, encoder: EncoderConfig, count: int) -> None:
     torch.manual_seed(0)
-    built = AS_DEBERTA.build(toy_tokenizer).build(Start(toy_tokenizer, encoder, None))
+    built = AS_DEBERTA.build(toy_tokenizer).build(InitialModels(toy_tokenizer, encoder, None))
     model = built["model"].model.eval()
     word, base = model.encoder.input_embeddings, built["generator"].model.encoder.input_embeddings
     differences = [part for part in model.modules() if isinstance(part, DeltaEmbedding)]
-    assert len(differences) == len(model.borrowed) == count
+    assert len(differences) == len(model.shared_parameters) == count
     with torch.no_grad():
         for parameter in {*model.parameters(), *built["generator"].model.parameters()}:
             parameter.normal_(0, 0.2)
@@ -443,7 +443,7 @@ def test_of_two_families_the_words_are_shared_alone(made: Any) -> None:
     for sharing in ("es", "gdes"):
         _, models = made(ReplacedTokens(GeneratorConfig(encoder=own), sharing), BERT)
         ours, theirs = (models[name].encoder.embeddings for name in ("model", "generator"))
-        assert (ours.word.weight is theirs.word.weight) == (sharing == "es") == (not models["model"].borrowed)
+        assert (ours.word.weight is theirs.word.weight) == (sharing == "es") == (not models["model"].shared_parameters)
         assert ours.position.weight is not theirs.position.weight and type(ours.position) is nn.Embedding
 
 
@@ -478,7 +478,7 @@ def test_what_cannot_be_shared_or_is_said_twice_is_an_error(toy_tokenizer: Any) 
     with pytest.raises(DomainbertError, match=expected):
         narrow.check(BERT)
     with pytest.raises(DomainbertError, match=expected):
-        narrow.build(toy_tokenizer).build(Start(toy_tokenizer, BERT, None))
+        narrow.build(toy_tokenizer).build(InitialModels(toy_tokenizer, BERT, None))
     dataclasses.replace(narrow, sharing="none").check(BERT)
     with pytest.raises(DomainbertError, match="generator: found encoder with size or layers; expected only"):
         GeneratorConfig(size=0.5, encoder=BERT)
@@ -511,15 +511,15 @@ def test_a_step_has_the_losses_and_gradients_of_transformers(made: Any, toy_toke
     batch = tensors(batch_of(reader))
     single = (batch["segment_ids"] == 1).long()
     first = single.flatten()[batch["masked"]] == 1
-    alone = batch | {"segment_ids": single, "targets": batch["targets"].masked_fill(~first, IGNORED)}
+    alone = batch | {"segment_ids": single, "targets": batch["targets"].masked_fill(~first, IGNORE_INDEX)}
     found = reader.objective.measure(models, alone)
 
-    used = alone["targets"] != IGNORED
-    labels = torch.full((single.numel(),), IGNORED).scatter(0, batch["masked"][used], alone["targets"][used])
+    used = alone["targets"] != IGNORE_INDEX
+    labels = torch.full((single.numel(),), IGNORE_INDEX).scatter(0, batch["masked"][used], alone["targets"][used])
     guessed = theirs["generator"](batch["masked_ids"], attention_mask=single, labels=labels.view_as(single))
     torch.testing.assert_close(found["generator"] / found["masked"], guessed.loss, atol=2e-6, rtol=0)
     drawn = sampled(guessed.logits.flatten(0, 1)[batch["masked"]].detach(), batch["uniforms"], 1.0)
-    corrupted = replaced(batch["input_ids"], batch["masked"], alone["targets"], drawn)
+    corrupted = replace_tokens(batch["input_ids"], batch["masked"], alone["targets"], drawn)
     changed = (corrupted != batch["input_ids"]).long()
     judged = theirs["model"](corrupted, attention_mask=single, labels=changed)
     torch.testing.assert_close(found["discriminator"] / found["read"], judged.loss, atol=2e-6, rtol=0)
@@ -569,11 +569,13 @@ def test_both_models_start_from_the_same_static_embeddings(
     tables = {}
     for static in (None, vectors):
         torch.manual_seed(0)
-        built = settings.build(toy_tokenizer).build(Start(toy_tokenizer, encoder, None, static_embeddings=static))
+        built = settings.build(toy_tokenizer).build(
+            InitialModels(toy_tokenizer, encoder, None, static_embeddings=static)
+        )
         ids = torch.arange(toy_tokenizer.vocab_size)
         tables[static is not None] = [one.model.encoder.input_embeddings(ids) for one in built.values()]
     wanted = tables[False][0].detach().clone()
-    put_in(wanted, vectors)
+    initialise_table(wanted, vectors)
     assert (wanted != tables[False][0])[1].any()
     for found in tables[True]:
         torch.testing.assert_close(found, wanted)

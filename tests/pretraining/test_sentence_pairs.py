@@ -24,7 +24,7 @@ from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
@@ -45,7 +45,7 @@ from domainbert.pretraining.objectives.sentence_pairs.config import SentencePair
 from domainbert.pretraining.objectives.sentence_pairs.objective import warnings
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan
 from domainbert.pretraining.objectives.sentence_pairs.sentences import SentenceMarks
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import Runtime
@@ -104,7 +104,7 @@ def made(corpus: PreparedCorpus, tokenizer: DomainTokenizer) -> Any:
         objective = settings.build(tokenizer)
         train, _ = rows_of_corpus(corpus, objective, LENGTH)
         torch.manual_seed(0)
-        return train, objective.build(Start(tokenizer, encoder, None))["model"].model
+        return train, objective.build(InitialModels(tokenizer, encoder, None))["model"].model
 
     return make
 
@@ -217,10 +217,10 @@ def test_half_of_the_pairs_are_swapped(made: Any) -> None:
     for epoch in range(20):
         texts = plan.texts(whole(plan, epoch))
         for (a, b), (c, d), label in zip(texts.first.tolist(), texts.second.tolist(), texts.labels, strict=True):
-            assert (label == IGNORED) == (c == d)
-            if label != IGNORED:
+            assert (label == IGNORE_INDEX) == (c == d)
+            if label != IGNORE_INDEX:
                 assert (b == c, d == a) == ((False, True) if label else (True, False)), "neighbours, in this order"
-        swapped, count = swapped + (texts.labels == 1).sum(), count + (texts.labels != IGNORED).sum()
+        swapped, count = swapped + (texts.labels == 1).sum(), count + (texts.labels != IGNORE_INDEX).sum()
     assert count == 20 * plan.num_pairs and swapped == 20 * (plan.num_pairs // 2)
     labels = np.stack([plan.halves(3, epoch).labels for epoch in range(20)])
     often = (labels == 1).sum(axis=0)[plan.num_cuts > 0]  # binomial, but for a little
@@ -240,7 +240,7 @@ def test_half_of_the_pairs_have_the_second_segment_of_another_document(made: Any
                 assert document[c] != document[a] and d > c and b > a
             elif label == 0:
                 assert b == c and document[d - 1] == document[a]
-        apart, count = apart + (texts.labels == 1).sum(), count + (texts.labels != IGNORED).sum()
+        apart, count = apart + (texts.labels == 1).sum(), count + (texts.labels != IGNORE_INDEX).sum()
         own = plan.starts + plan.lengths - halves.cuts
         exchanged = np.flatnonzero(halves.labels == 1)
         assert np.abs(own - own[halves.partners])[exchanged].mean() < 1, "of about the same length"
@@ -279,8 +279,8 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
     with pytest.raises(
         DomainbertError, match=r"texts that can be cut in two, in 1 documents; expected .* two documents"
     ):
-        NEXT.build(tokenizer).lay_out(Alone(), LENGTH)
-    plan = ORDER.build(tokenizer).lay_out(Alone(), LENGTH)
+        NEXT.build(tokenizer).layout_rows(Alone(), LENGTH)
+    plan = ORDER.build(tokenizer).layout_rows(Alone(), LENGTH)
     assert plan.num_pairs == 2 and plan.at_sentences == 0
 
 
@@ -322,7 +322,7 @@ def test_a_pair_is_one_text_with_two_types(
         assert rows.starts_word[row].tolist() == starts + [False] * rest
         free = reader.plan.most_pairs - len(begins)
         assert packed.pairs[row].tolist() == begins + [row * LENGTH] * free
-        assert packed.labels[row].tolist() == labels + [IGNORED] * free
+        assert packed.labels[row].tolist() == labels + [IGNORE_INDEX] * free
 
 
 @pytest.mark.parametrize("settings", [ORDER, SentencePairs(MaskingConfig(whole_word=True), relation="next")])
@@ -335,8 +335,8 @@ def test_counts_of_a_global_batch_are_exact_and_parts_make_it_up(made: Any, sett
     spanned = 0
     for step in range(2 * size // 16):
         batch = TrainRows(reader, order, Share(), range(step, step + 1))[0]
-        assert batch["num_targets"] == (batch["targets"] != IGNORED).sum() > 0
-        assert batch["num_pairs"] == (batch["labels"] != IGNORED).sum() > 0
+        assert batch["num_targets"] == (batch["targets"] != IGNORE_INDEX).sum() > 0
+        assert batch["num_pairs"] == (batch["labels"] != IGNORE_INDEX).sum() > 0
         spanned += len(np.unique(order.batch(step)[0])) - 1
         for ranks in (2, 4):
             parts = [TrainRows(again, order, Share(rank, ranks), range(step, step + 1))[0] for rank in range(ranks)]
@@ -358,7 +358,7 @@ def test_masks_are_those_of_masked_lm_on_the_same_rows(made: Any, tokenizer: Dom
     assert all(np.array_equal(found[name], value) for name, value in wanted.items())
     maskable = ~np.isin(rows.packed.input_ids, sorted(tokenizer.special_ids))
     wanted_counts = np.maximum(np.rint(0.15 * maskable.sum(axis=1)), np.minimum(maskable.sum(axis=1), 1))
-    assert np.array_equal((found["targets"] != IGNORED).reshape(len(maskable), -1).sum(axis=1), wanted_counts)
+    assert np.array_equal((found["targets"] != IGNORE_INDEX).reshape(len(maskable), -1).sum(axis=1), wanted_counts)
     assert (rows.packed.input_ids == tokenizer.unk_id).sum() > 50
 
 
@@ -396,8 +396,8 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, tokenizer: Domai
     pairs = torch.randn(size, 2, generator=generator)
     found = reader.objective.measure({"model": Said(entries, pairs)}, batch)
     odds, target = entries.double().log_softmax(-1), batch["targets"]
-    used = target != IGNORED
-    real = batch["labels"] != IGNORED
+    used = target != IGNORE_INDEX
+    real = batch["labels"] != IGNORE_INDEX
     label, answers = batch["labels"][real], pairs.double()[batch["pairs"][real]]
     wanted = {
         "masked_lm": -odds[batch["positions"][used], target[used]].sum(),
@@ -542,7 +542,7 @@ def test_encoders_that_cannot_tell_segments_apart_are_refused(
     with pytest.raises(DomainbertError, match=said):
         ORDER.check(encoder)
     with pytest.raises(DomainbertError, match=said):
-        NEXT.build(tokenizer).build(Start(tokenizer, encoder, None))
+        NEXT.build(tokenizer).build(InitialModels(tokenizer, encoder, None))
 
 
 @pytest.mark.parametrize(
@@ -572,17 +572,17 @@ def test_a_step_has_the_logits_and_gradients_of_transformers(
     single = (batch["segment_ids"] == 1).long()
     first = single.flatten()[batch["positions"]] == 1
     begins = batch["pairs"] % LENGTH == 0
-    judged = begins & (batch["labels"] != IGNORED)
+    judged = begins & (batch["labels"] != IGNORE_INDEX)
     alone = batch | {
         "segment_ids": single,
-        "targets": batch["targets"].masked_fill(~first, IGNORED),
-        "labels": batch["labels"].masked_fill(~judged, IGNORED),
+        "targets": batch["targets"].masked_fill(~first, IGNORE_INDEX),
+        "labels": batch["labels"].masked_fill(~judged, IGNORE_INDEX),
     }
     found = reader.objective.losses({"model": model}, alone)
-    used = alone["targets"] != IGNORED
-    labels = torch.full((single.numel(),), IGNORED).scatter(0, batch["positions"][used], alone["targets"][used])
+    used = alone["targets"] != IGNORE_INDEX
+    labels = torch.full((single.numel(),), IGNORE_INDEX).scatter(0, batch["positions"][used], alone["targets"][used])
     rows = (batch["pairs"] // LENGTH)[judged]
-    answers = torch.full((len(single),), IGNORED).scatter(0, rows, batch["labels"][judged])
+    answers = torch.full((len(single),), IGNORE_INDEX).scatter(0, rows, batch["labels"][judged])
     assert len(set(rows.tolist())) == len(rows) > 4 and set(batch["labels"][judged].tolist()) == {0, 1}
     said = theirs(batch["input_ids"], attention_mask=single, token_type_ids=batch["token_type_ids"])
     cross_entropy = nn.CrossEntropyLoss(reduction="sum")
@@ -631,6 +631,11 @@ def test_the_folder_is_theirs_and_comes_back(
 
 def test_dropout_before_the_answer_is_albert_s_and_differs_from_pair_to_pair(tokenizer: DomainTokenizer) -> None:
     encoder = dataclasses.replace(ALBERT, classifier_dropout_prob=0.4)
-    assert ORDER.build(tokenizer).build(Start(tokenizer, encoder, None))["model"].model.head.pair_dropout.rate == 0.4
+    assert (
+        ORDER.build(tokenizer).build(InitialModels(tokenizer, encoder, None))["model"].model.head.pair_dropout.rate
+        == 0.4
+    )
     noisy = dataclasses.replace(BERT, hidden_dropout_prob=0.3)
-    assert ORDER.build(tokenizer).build(Start(tokenizer, noisy, None))["model"].model.head.pair_dropout.rate == 0
+    assert (
+        ORDER.build(tokenizer).build(InitialModels(tokenizer, noisy, None))["model"].model.head.pair_dropout.rate == 0
+    )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
@@ -79,7 +79,7 @@ def test_masks_are_those_of_a_loop_over_spans(kind, seed, rate):
         maskable = int((row >= 5).sum())
         wanted = max(1, round(rate * maskable)) if maskable else 0
         places, read = plainly(row, kind, wanted, (seed, 2, 9 + number))
-        used = masked.labels[number] != IGNORED
+        used = masked.labels[number] != IGNORE_INDEX
         assert len(places) == wanted == used.sum()
         assert masked.positions[number, used].tolist() == places
         assert masked.labels[number, used].tolist() == row[places].tolist()
@@ -100,7 +100,7 @@ def test_each_span_is_hidden_replaced_or_kept_as_a_whole():
     whole = {}
     for kind in ("geometric", "ngram"):
         masked = mask(make_masker(spans=kind, mlm_probability=0.02), rows)  # next to no span touches another
-        used = masked.labels != IGNORED
+        used = masked.labels != IGNORE_INDEX
         read = np.take_along_axis(masked.input_ids, masked.positions, axis=1)
         done = np.where(read == MASK, 0, np.where(read == masked.labels, 2, 1))
         spans = [
@@ -125,7 +125,7 @@ def test_what_is_hidden_begins_and_ends_with_a_word_but_for_one_cut():
     masked = mask(make_masker(spans="geometric"), rows)
     assert masked.positions.shape == (50, 77)
     for row, places, labels in zip(rows, masked.positions, masked.labels, strict=True):
-        places = places[labels != IGNORED]
+        places = places[labels != IGNORE_INDEX]
         assert len(places) == 76
         words = words_of(row)
         parts = [word for word in words if set(word) & set(places.tolist())]
@@ -146,7 +146,7 @@ def test_rows_without_text_and_rows_without_a_wall_at_the_end():
     rows = np.asarray([[0, 0, 0, 0], [5, 25, 6, 7], [1, 1, 5, 8]])
     key = Key(0, 0, np.zeros(3, np.int64), np.arange(3))
     masked = make_masker(spans="ngram", mlm_probability=0.99).mask(rows, ~CONTINUATION[rows], key)
-    assert (masked.labels != IGNORED).sum(axis=1).tolist() == [0, 4, 2]
+    assert (masked.labels != IGNORE_INDEX).sum(axis=1).tolist() == [0, 4, 2]
 
 
 @pytest.mark.parametrize("settings_of", [MaskingConfig, ReplacedTokens])

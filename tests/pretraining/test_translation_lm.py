@@ -101,7 +101,7 @@ def test_sentence_pairs_cut_no_text_from_its_translation(reader: PackedRowsReade
     """A segment that began with a separator would give away that it was swapped."""
     objective = SentencePairs(relation="order").build(reader.objective.tokenizer)
     with pytest.raises(DomainbertError, match="prepared: the corpus has pairs of a text and its translation"):
-        objective.lay_out(reader.split, LENGTH)
+        objective.layout_rows(reader.split, LENGTH)
 
 
 def test_tokens_of_both_sides_are_hidden_and_nothing_between_them(reader: PackedRowsReader) -> None:

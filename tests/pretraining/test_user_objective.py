@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from domainbert.base.choices import allow_imports
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens
@@ -90,7 +90,7 @@ def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: A
     for reader, step in ((train, 0), (train, 5), (train, 10), (train, 99), (validation, 99)):
         key = Key(3, step, np.zeros_like(rows), rows)
         batch, counts = reader.batch(key), reader.objective.counts(reader.plan, key)
-        hidden.append(int((batch["targets"] != IGNORED).sum()))
+        hidden.append(int((batch["targets"] != IGNORE_INDEX).sum()))
         assert counts == {"num_hidden": hidden[-1], "num_read": len(batch["positions"])}
     maskable = train.plan.maskable_tokens[:8]
     assert hidden[:4] == [int(np.rint(rate * maskable).sum()) for rate in (0.15, 0.3, 0.45, 0.45)]

@@ -15,7 +15,7 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
@@ -25,7 +25,7 @@ from domainbert.pretraining.objective import ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 from domainbert.pretraining.softmax import squared_normaliser
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.training.config import Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
@@ -51,7 +51,7 @@ def made(toy_corpus: Any, toy_tokenizer: Any) -> Callable[..., Made]:
         objective = settings.build(toy_tokenizer)
         train, validation = rows_of_corpus(toy_corpus, objective, LENGTH)
         torch.manual_seed(0)
-        built = objective.build(Start(toy_tokenizer, BERT, None))
+        built = objective.build(InitialModels(toy_tokenizer, BERT, None))
         return train, validation, {name: one.model for name, one in built.items()}
 
     return make
@@ -92,10 +92,10 @@ def trained(
 def test_z_loss_is_the_squared_logarithm_of_the_normaliser() -> None:
     """And its gradient is 2 log Z times the probabilities."""
     logits = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    targets = torch.tensor([3, IGNORED, 0, 6, IGNORED])
+    targets = torch.tensor([3, IGNORE_INDEX, 0, 6, IGNORE_INDEX])
     found = squared_normaliser(logits, targets)
     sums = np.exp(logits.detach().numpy()).sum(axis=1)
-    used = (targets != IGNORED).numpy()
+    used = (targets != IGNORE_INDEX).numpy()
     assert found.item() == pytest.approx(float((np.log(sums) ** 2)[used].sum()), rel=1e-6)
     found.backward()
     wanted = 2 * np.log(sums)[:, None] * np.exp(logits.detach().numpy()) / sums[:, None] * used[:, None]
@@ -121,7 +121,7 @@ def test_every_softmax_has_a_z_loss(
     logits = []
     models[model].register_forward_hook(lambda module, inputs, output: logits.append(output))
     plain.objective.losses(models, batch)
-    used = batch["targets"] != IGNORED
+    used = batch["targets"] != IGNORE_INDEX
     wanted = logits[0].double().exp().sum(dim=-1).log().square()[used].sum()
     assert other["z_loss"].item() == pytest.approx(wanted.item(), rel=1e-5)
 

@@ -16,7 +16,7 @@ import pytest
 
 from domainbert import cli
 from domainbert.base.errors import DomainbertError
-from domainbert.report.attending import attend, write_attention_page
+from domainbert.report.attention_page import write_attention_page, write_attention_report
 from domainbert.serving.attention_maps import attention_maps
 from domainbert.serving.attributions import attributions
 from tests.encoders.conftest import REFERENCES
@@ -77,7 +77,7 @@ def test_what_the_page_lacks_is_said_on_it(
     assert lacking == ["attributions: no trained task head; expected a model that finetune wrote"]
     assert lacking[0] in text and text.index("Attention maps") < text.index("Word attributions")
     make("parsing")
-    assert attend([str(tmp_path / "parsing")], CROOKED, str(tmp_path)).splitlines() == [
+    assert write_attention_report([str(tmp_path / "parsing")], CROOKED, str(tmp_path)).splitlines() == [
         "not on the page: attributions: the model is for parsing; expected a model that tags words or labels a text",
         f"report: {tmp_path / 'attention.html'}",
     ]
@@ -95,12 +95,12 @@ def test_a_page_of_nothing_is_not_written(make: Make, tmp_path: Path) -> None:  
         DomainbertError,
         match=r"no attributions and no attention maps\n  attributions: .* 63 pieces; expected at most 62",
     ) as error:
-        attend([folder], ", " * 63, str(path))
+        write_attention_report([folder], ", " * 63, str(path))
     assert "attention: the text has 65 pieces; expected at most 64" in str(error.value)
     with pytest.raises(DomainbertError, match="found an empty text; expected the text to explain"):
-        attend([folder], " \n", str(path))
+        write_attention_report([folder], " \n", str(path))
     with pytest.raises(DomainbertError, match="found 2 folders; expected one model folder"):
-        attend([folder, folder], CROOKED, str(path))
+        write_attention_report([folder, folder], CROOKED, str(path))
     assert not path.exists()
 
 

@@ -14,7 +14,7 @@ from domainbert.base.files import read_json
 from domainbert.base.freshness import write_record
 from domainbert.report.command import report, write_report
 from domainbert.report.page import MOST_BYTES
-from domainbert.settings.command_line import Typed, take_apart
+from domainbert.settings.command_line import ParsedArguments, parse_arguments
 from tests.report.hand_made import CROOKED, evaluated, mistake, put, stage, training, whole_run
 from tests.report.reading import Read
 
@@ -24,8 +24,8 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def typed(*words: str) -> Typed:
-    return take_apart(words, {"out": "one"})
+def typed(*words: str) -> ParsedArguments:
+    return parse_arguments(words, {"out": "one"})
 
 
 def page(*folders: Path | str) -> Read:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
-from domainbert.base.files import told_if_full
+from domainbert.base.files import report_full_disk
 from domainbert.cli import main
 from domainbert.runner import claim
 from tests.resuming import Work, pretraining
@@ -156,7 +156,7 @@ def test_other_errors_stay_what_they_are(tmp_path: Path, error: Exception) -> No
     raising: Callable[[], None]
 
     def raising() -> None:
-        with told_if_full(tmp_path):
+        with report_full_disk(tmp_path):
             raise error
 
     with pytest.raises(type(error)) as caught:

@@ -18,7 +18,7 @@ import pytest
 
 from domainbert.base.freshness import write_record
 from domainbert.cli import main
-from domainbert.runner.listing import Run, StageSeen, inspect_stage, list_runs
+from domainbert.runner.listing import Run, StageStatus, inspect_stage, list_runs
 from domainbert.runner.listing_table import table
 from domainbert.runner.results_table import SystemScore
 
@@ -325,9 +325,9 @@ def test_the_table_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
         SystemScore("Ökonomie", "error", 1.25, None, False, 1),
     ]
     stages = [
-        StageSeen("pretrain", "pretrain", "done", started=began, seconds=70),
-        StageSeen("tagger", "finetune", "failed", "no room left"),
-        StageSeen("ner", "evaluate", "done", started=began, seconds=5, scores=scores),
+        StageStatus("pretrain", "pretrain", "done", started=began, seconds=70),
+        StageStatus("tagger", "finetune", "failed", "no room left"),
+        StageStatus("ner", "evaluate", "done", started=began, seconds=5, scores=scores),
     ]
     assert table([Run(Path("runs/a"), stages), Run(Path("b"), stages[:1], alone=True)], Path("runs")) == [
         "started              time  run",

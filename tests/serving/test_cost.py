@@ -6,7 +6,7 @@ import pytest
 
 from domainbert.serving import cost
 from domainbert.serving.predictor import load_predictor
-from domainbert.tokenization.report import vocabulary_report, words_of
+from domainbert.tokenization.report import count_words_of_texts, vocabulary_report
 
 SENTENCES = [["Cash", "transfers", "raised", "attendance", "."], ["unaffordability"], ["(", "Prices", "fell"]]
 
@@ -20,7 +20,7 @@ def test_the_cost_of_a_model(runs, task):
     assert found.folder_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     words = [word for sentence in SENTENCES for word in sentence if word.isalpha()]
     assert found.pieces_per_word == sum(map(len, predictor.tokenizer.encode(words))) / 7
-    (told,) = vocabulary_report(predictor.tokenizer, None, {"test": words_of(map(" ".join, SENTENCES))})[
+    (told,) = vocabulary_report(predictor.tokenizer, None, {"test": count_words_of_texts(map(" ".join, SENTENCES))})[
         "texts"
     ].values()
     assert found.pieces_per_word == told["ours"]["pieces_per_word"]

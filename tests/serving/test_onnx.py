@@ -30,7 +30,7 @@ from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model
 from domainbert.models.saving import save_model
-from domainbert.serving.by_name import load_tagger
+from domainbert.serving.loaders import load_tagger
 from domainbert.serving.onnx.decoders import CrfDecoder
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, by_item, largest_difference, made_up_texts, whole_example

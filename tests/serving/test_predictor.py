@@ -15,13 +15,13 @@ import torch
 import domainbert
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate, text_example
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import read_conll
 from domainbert.labelled.tag_schemes import to_iob2
 from domainbert.models.folder import load_model
 from domainbert.serving import predictor
-from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.packed_logits import compute_in_parts
@@ -172,7 +172,7 @@ def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
     """In the encoder; the head computes in full precision."""
     predictor = load_predictor(runs / name, "bf16-mixed")
     aligned = align_text(predictor.tokenizer, natural)
-    examples = [text_example(words, IGNORED, predictor.max_length) for words in aligned]
+    examples = [text_example(words, IGNORE_INDEX, predictor.max_length) for words in aligned]
     model = load_model(runs / name, head)[0].eval()
     weights = [part.state_dict() for part in (model, predictor.model)]
     dense = [name for name, module in model.encoder.named_modules() if isinstance(module, torch.nn.Linear)]

@@ -13,8 +13,8 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.advice import ELSEWHERE, keys_below
 from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.suggestions import TRANSFORMERS_SETTINGS, keys_below
 from domainbert.settings.trainer_arguments import WORDS
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import dump_yaml
@@ -297,8 +297,8 @@ def test_the_names_of_other_libraries_lead_to_settings_that_there_are() -> None:
     for name in STAGES:
         hints = get_type_hints(load_stage(name).settings, include_extras=True)
         dotted |= {*hints, *keys_below(hints)}
-    assert {one for found in ELSEWHERE.values() for one in found} <= dotted
-    assert len(ELSEWHERE) >= 30 and not set(ELSEWHERE) & {"lr", "devices"}
+    assert {one for found in TRANSFORMERS_SETTINGS.values() for one in found} <= dotted
+    assert len(TRANSFORMERS_SETTINGS) >= 30 and not set(TRANSFORMERS_SETTINGS) & {"lr", "devices"}
 
 
 @pytest.mark.parametrize(

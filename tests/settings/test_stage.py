@@ -22,7 +22,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.schema import defaults_of, marked, settings_class
+from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
@@ -131,7 +131,11 @@ def test_settings_made_in_python_are_checked_too() -> None:
 def test_the_dataclass_says_all_of_its_settings() -> None:
     assert list(defaults_of(Learn)) == [*[one.name for one in fields(Learn)][2:], "seeds", "steps"]
     assert list(inspect.signature(learn).parameters) == ["out", *defaults_of(Learn)]
-    assert [marked(Learn, mark) for mark in (SPEED_ONLY, STREAM, PARTS)] == [["models"], ["files"], ["seeds"]]
+    assert [fields_with_metadata(Learn, mark) for mark in (SPEED_ONLY, STREAM, PARTS)] == [
+        ["models"],
+        ["files"],
+        ["seeds"],
+    ]
     assert settings_class(Learn) is settings_class(learn) is Learn
     assert Stage("learn", learn).parts == "seeds"
 

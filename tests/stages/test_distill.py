@@ -65,7 +65,7 @@ def test_a_student_learns_and_loads_in_transformers(runs):
 
 def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
     """Stopped by a signal, resumed: the weights are those of an undisturbed run, bit for bit; no teacher is saved."""
-    from domainbert.distillation.on_corpus import Distillation
+    from domainbert.distillation.corpus_distillation import Distillation
 
     losses = [SoftTargets(), HiddenMSE(), Relations(relation_heads=4), AttentionMSE(), AttentionKL(weight=0.1)]
     whole = run(runs, "distil-whole", losses, steps=8, checkpoint_every=100)

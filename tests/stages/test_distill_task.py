@@ -20,10 +20,10 @@ from domainbert.distillation.prediction_config import HardTargets, LogitMSE, Sof
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
-from domainbert.serving.by_name import load_tagger
+from domainbert.serving.loaders import load_tagger
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import _check_vocabularies, distill_task
-from domainbert.stages.early_checks import Given
+from domainbert.stages.early_checks import StageArguments
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.task import task_class
 from domainbert.training.optim_config import OptimConfig
@@ -216,7 +216,9 @@ def test_another_vocabulary_of_a_parser_is_told_before_anything_runs(runs, tmp_p
     tokenizer.write_text(tokenizer.read_text().replace('"##a"', '"##0a"', 1))
     folders = {"model": model and tmp_path / model, "teachers": [tmp_path / name for name in teachers]}
     for losses, wanted in (([SoftTargets()], problem), ([HardTargets()], None)):
-        given = Given({"task": Parsing(), "losses": losses, **folders}, {str(tmp_path / "missing"): Given({})})
+        given = StageArguments(
+            {"task": Parsing(), "losses": losses, **folders}, {str(tmp_path / "missing"): StageArguments({})}
+        )
         _check_vocabularies(given)
         assert len(given.problems) == (wanted is not None)
         for key, told in given.problems:
@@ -224,7 +226,7 @@ def test_another_vocabulary_of_a_parser_is_told_before_anything_runs(runs, tmp_p
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
-    from domainbert.distillation.on_task import TaskDistillation
+    from domainbert.distillation.task_distillation import TaskDistillation
 
     losses = [SoftTargets(), HardTargets(), HiddenMSE()]
     changes = {"unlabelled": runs.corpus, "checkpoint_every": 100}
@@ -338,7 +340,7 @@ def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_p
     from domainbert.distillation.teachers import TransferText, load_teachers
 
     file = runs.tasks[task].read(runs.labelled(task, "train"))
-    items, fitted = file.items, task_class(type(runs.tasks[task])).of_training(runs.tasks[task], file)
+    items, fitted = file.items, task_class(type(runs.tasks[task])).from_training_set(runs.tasks[task], file)
     words = ["cash", "raised", "school", "attendance", "while", "the", "central", "bank", "lowered", "rates"]
     sentences = [" ".join(words[n:] * (13 if n % 3 == 1 else 1)) for n in range(7)] + ["\x00"] * (task == "ner")
     text = TransferText(replace(file, items=items[:9]), sentences)

@@ -16,7 +16,7 @@ from domainbert.encoders.crf import crf_of
 from domainbert.labelled.entities import read_conll
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.models.saving import save_model
-from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.onnx.parity import TOLERANCE
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.export import _card, export

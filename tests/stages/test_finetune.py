@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.models.folder import load_model
-from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.training.optim_config import OptimConfig

@@ -20,7 +20,7 @@ from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
-from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.stages.distill_task import distill_task
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification
@@ -28,7 +28,7 @@ from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.task import task_class, task_of_folder
+from domainbert.tasks.task import task_class, task_from_model_folder
 from domainbert.training.optim_config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome
 
@@ -138,7 +138,7 @@ def test_the_loss_of_validation_is_that_of_all_pieces_of_words(runs: Any, monkey
     changes = {"max_epochs": 1, "seeds": (1,), "max_length": 16, "select_by": "loss"}
     folder = runs.finetune("tagger-by-loss", "ner", **changes)
     predictor, (row,) = load_tagger(folder, "32-true"), runs.results["tagger-by-loss"]["seeds"]
-    task = task_of_folder(open_model(folder / "seed-1"))
+    task = task_from_model_folder(open_model(folder / "seed-1"))
     examples = task.encode(Ner().read(runs.labelled("ner", "validation")).items, predictor.tokenizer, 16)
     batch = collate(examples, list(range(len(examples))), predictor.tokenizer)
     tensors = {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}

@@ -10,7 +10,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.labelled.tag_schemes import find_violations, labels_of_types, to_iob2
-from domainbert.serving.by_name import load_tagger
+from domainbert.serving.loaders import load_tagger
 from domainbert.stages.distill_task import distill_task
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict

@@ -17,7 +17,7 @@ from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.prepared import open_prepared
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.models.static_embeddings import count_contexts, put_in, static_embeddings
+from domainbert.models.static_embeddings import count_contexts, initialise_table, static_embeddings
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import Pretrain, _compiles, pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -108,7 +108,7 @@ def test_word_embeddings_start_from_the_contexts_of_the_corpus(runs, capsys):
         f"{int(known.sum()):,} of {len(known):,} word embeddings start from their contexts" in capsys.readouterr().out
     )
     wanted = random[table].clone()
-    put_in(wanted, vectors)
+    initialise_table(wanted, vectors)
     assert 100 < int(known.sum()) < len(known) and (wanted != random[table]).any(dim=1).equal(known)
     torch.testing.assert_close(started[table], wanted, atol=1e-6, rtol=0)
     for name in random.keys() - {table}:

@@ -13,13 +13,13 @@ import pytest
 from domainbert.cli import main
 from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.formatting import format_rows
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import RowPhase
-from domainbert.pretraining.showing import shown_rows
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.ner.files import read_ner
@@ -94,7 +94,7 @@ def test_rows_are_those_of_the_first_step(runs, objective):
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     reader = PackedRowsReader(corpus.train, objective.build(tokenizer), 32)
     order = GlobalOrder(reader.plan.num_rows, 4, 7)
-    lines = shown_rows([RowPhase(range(2), reader, order)], 6)
+    lines = format_rows([RowPhase(range(2), reader, order)], 6)
     heads = [number for number, line in enumerate(lines) if line.startswith("row ")]
     parts = [lines[first:last] for first, last in zip(heads, [*heads[1:], len(lines)], strict=True)]
     batches = TrainRows(reader, order, Share(), range(2))
@@ -115,7 +115,7 @@ def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
     """What is to be said of a row's tokens, by the batch that is trained on."""
     length = batch["input_ids"].shape[1]
     for place, target in zip(batch["positions"], batch["targets"], strict=True):
-        if target != IGNORED and place // length == row:
+        if target != IGNORE_INDEX and place // length == row:
             read = batch["input_ids"].ravel()[place]
             done = {tokenizer.mask_id: "hidden", target: "kept"}.get(read, "random")
             yield place - row * length, f"{done}; the target is {tokenizer.tokens[target]}"
@@ -187,13 +187,13 @@ def test_targets_of_texts_in_words(runs):
     of_numbers = RegressionTask([""])
     of_numbers.mean, of_numbers.deviation = 4.0, 2.0
     (example,) = of_numbers.encode(numbers[1:], tokenizer, 32)
-    assert of_numbers.showing.notes(of_numbers, numbers[1], example.windows[0]) == [
+    assert of_numbers.example_formatter.notes(of_numbers, numbers[1], example.windows[0]) == [
         ("the whole text", "6, standardised +1.000")
     ]
     several = [LabelledText("b", labels=("x", "z"), line=1), LabelledText("c", labels=(), line=2)]
     of_labels = MultiLabelTask(["x", "y", "z"])
     said = [
-        of_labels.showing.notes(of_labels, item, example.windows[0])[0][1]
+        of_labels.example_formatter.notes(of_labels, item, example.windows[0])[0][1]
         for item, example in zip(several, of_labels.encode(several, tokenizer, 32), strict=True)
     ]
     assert said == ["x, z", "no label"]

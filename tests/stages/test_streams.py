@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.labelled.formats import NerFormat
-from domainbert.serving.texts import as_they_come
+from domainbert.serving.texts import iterate_available
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.files import read_ner
@@ -156,7 +156,7 @@ def test_what_has_come_is_predicted_together():
             yield {"text": str(number)}, None
         raise DomainbertError("broken")
 
-    chunks = as_they_come(items(), 3)
+    chunks = iterate_available(items(), 3)
     first = [row["text"] for row, _ in next(chunks)]
     first += [row["text"] for row, _ in next(chunks)] if len(first) < 2 else []
     assert first == ["0", "1"]

@@ -32,9 +32,9 @@ def scores(gold: list[str], predicted: list[str]) -> dict[str, float]:
 def test_whatever_one_class_is_always_given_it_is_told(gold: str) -> None:
     items = [LabelledText("text", label, 1) for label in gold]
     for label in sorted(set(gold)):
-        (warning,) = TASK.fitting.warnings(TASK, items, scores(list(gold), [label] * len(gold)))
+        (warning,) = TASK.training_hooks.warnings(TASK, items, scores(list(gold), [label] * len(gold)))
         assert "one class for every text gets" in warning and "optim.lr" in warning
-    assert TASK.fitting.warnings(TASK, items, scores(list(gold), list(gold))) == []
+    assert TASK.training_hooks.warnings(TASK, items, scores(list(gold), list(gold))) == []
 
 
 def test_a_classifier_that_has_learnt_something_is_left_alone() -> None:
@@ -43,18 +43,22 @@ def test_a_classifier_that_has_learnt_something_is_left_alone() -> None:
     predicted = ["a"] * 89 + ["b"] * 6 + ["b"] * 4 + ["a"]
     items = [LabelledText("text", label, 1) for label in gold]
     assert scores(gold, predicted)["accuracy"] < 0.95
-    assert TASK.fitting.warnings(TASK, items, scores(gold, predicted)) == []
+    assert TASK.training_hooks.warnings(TASK, items, scores(gold, predicted)) == []
     nearly = ["a"] * 90 + ["b"] * 6 + ["a"] * 4
-    assert len(TASK.fitting.warnings(TASK, items, scores(gold, nearly))) == 1
-    assert TASK.fitting.warnings(TASK, items[:95], scores(gold[:95], gold[:95])) == [], "there is one class only"
+    assert len(TASK.training_hooks.warnings(TASK, items, scores(gold, nearly))) == 1
+    assert TASK.training_hooks.warnings(TASK, items[:95], scores(gold[:95], gold[:95])) == [], "there is one class only"
 
 
 def test_a_tagger_that_finds_nothing() -> None:
     items = [Sentence(["A", "loan"], ["O", "B-x"], 1, 0), Sentence(["no"], ["O"], 4, 1)]
     task = NerTask(["O", "B-x", "I-x"])
-    (warning,) = task.fitting.warnings(task, items, {"f1": 0.0, "precision": 0.0})
+    (warning,) = task.training_hooks.warnings(task, items, {"f1": 0.0, "precision": 0.0})
     assert warning.startswith("finds none of the 1 entities of the validation set; try another optim.lr")
-    assert task.fitting.warnings(task, items, {"f1": 0.1}) == [] == task.fitting.warnings(task, items[1:], {"f1": 0.0})
+    assert (
+        task.training_hooks.warnings(task, items, {"f1": 0.1})
+        == []
+        == task.training_hooks.warnings(task, items[1:], {"f1": 0.0})
+    )
 
 
 @pytest.mark.parametrize("masking", MASKINGS)

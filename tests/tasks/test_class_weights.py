@@ -40,7 +40,7 @@ WEIGHTS = {"hawk": 3.0, "neutral": 0.5}
 
 
 def task_with(**settings: Any) -> ClassificationTask:
-    return ClassificationTask.of_training(Classification(**settings), FILE)
+    return ClassificationTask.from_training_set(Classification(**settings), FILE)
 
 
 def whole_batch(task: Any, texts: Any, tokenizer: Any) -> dict[str, torch.Tensor]:
@@ -79,7 +79,7 @@ def test_micro_batches_and_ranks_change_nothing(tokenizer: Any, make_model: Call
     model = make_model("sequence", 3).eval()
     task = task_with(class_weights="balanced", label_smoothing=0.1)
     examples = task.encode(TEXTS, tokenizer, 10)
-    order = task.fitting.order(task, TEXTS, 24, 0)
+    order = task.training_hooks.order(task, TEXTS, 24, 0)
 
     def gradient(world_size: int, accumulation: int) -> torch.Tensor:
         model.zero_grad()
@@ -88,7 +88,7 @@ def test_micro_batches_and_ranks_change_nothing(tokenizer: Any, make_model: Call
             for index in range(accumulation):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 logits = model(Packed.of(batch), batch["positions"])
-                (task.loss(logits, batch) / batch[task.counted]).backward()
+                (task.loss(logits, batch) / batch[task.loss_divisor]).backward()
         found = model.head.classifier.weight.grad
         assert found is not None
         return found.clone()
@@ -112,14 +112,14 @@ def test_texts_without_a_class_have_no_loss(tokenizer: Any) -> None:
 
 def test_drawn_classes() -> None:
     task = task_with(balanced_sampling=True)
-    order = task.fitting.order(task, TEXTS, 8, 0)
+    order = task.training_hooks.order(task, TEXTS, 8, 0)
     assert isinstance(order, BalancedOrder)
     items = np.concatenate([order.batch(step)[1] for step in range(3)])
     assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [8, 8, 8]
-    order = ClassificationTask.fitting.order(task_with(balanced_sampling=0.5), TEXTS, 8, 0)
+    order = ClassificationTask.training_hooks.order(task_with(balanced_sampling=0.5), TEXTS, 8, 0)
     items = np.concatenate([order.batch(step)[1] for step in range(3)])
     assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [11, 8, 5]
-    assert not isinstance(ClassificationTask.fitting.order(task_with(), TEXTS, 8, 0), BalancedOrder)
+    assert not isinstance(ClassificationTask.training_hooks.order(task_with(), TEXTS, 8, 0), BalancedOrder)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_positive_weights_of_labels(tokenizer: Any) -> None:
         TextWithLabels("d", ("x",), 4),
     ]
     file = MultiLabelFile(Path("train.jsonl"), texts, "jsonl")
-    task = MultiLabelTask.of_training(MultiLabel(pos_weight="balanced"), file)
+    task = MultiLabelTask.from_training_set(MultiLabel(pos_weight="balanced"), file)
     assert task.pos_weight == pytest.approx([1 / 3, 3])
     batch = whole_batch(task, texts, tokenizer)
     logits = torch.randn(len(batch["positions"]), 2, generator=torch.Generator().manual_seed(0))
@@ -178,6 +178,8 @@ def test_positive_weights_of_labels(tokenizer: Any) -> None:
     wanted = functional.binary_cross_entropy_with_logits(means, gold, pos_weight=torch.tensor([1 / 3, 3.0]))
     assert float(task.loss(logits, batch) / 4) == pytest.approx(float(wanted), rel=1e-6)
     with pytest.raises(DomainbertError, match=r"pos_weight: balanced; train\.jsonl: label 'x' in every text"):
-        MultiLabelTask.of_training(MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl"))
+        MultiLabelTask.from_training_set(
+            MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl")
+        )
     with pytest.raises(DomainbertError, match="pos_weight: training has no label 'z'"):
         MultiLabel(pos_weight={"z": 2.0}).check_labels(["x", "y"])

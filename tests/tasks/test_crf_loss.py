@@ -10,7 +10,7 @@ import torch
 
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.entities import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
@@ -70,11 +70,13 @@ def formula(crf, batch, logits: np.ndarray) -> float:
     example, outputs, targets = (batch[name].numpy() for name in ("example", "outputs", "targets"))
     total = 0.0
     for number in np.unique(example):
-        places = [place for place in np.flatnonzero((example == number) & (outputs >= 0)) if targets[place] != IGNORED]
+        places = [
+            place for place in np.flatnonzero((example == number) & (outputs >= 0)) if targets[place] != IGNORE_INDEX
+        ]
         places.sort(key=lambda place: outputs[place])
         if places:
             total += negative_log_likelihood(crf, logits[places], targets[places].tolist())
-    for place in np.flatnonzero((outputs < 0) & (targets != IGNORED)):
+    for place in np.flatnonzero((outputs < 0) & (targets != IGNORE_INDEX)):
         total += np.log(np.exp(logits[place]).sum()) - logits[place, targets[place]]
     return total
 
@@ -87,12 +89,14 @@ def test_the_loss_is_the_formula(task, examples, tokenizer, ignored):
     assert sorted(batch["outputs"].tolist()).count(-1) == 6, "two further pieces of each of three words"
     if ignored:
         own = batch["items"][batch["example"]] == 2
-        batch["targets"] = batch["targets"].masked_fill(own, IGNORED)
+        batch["targets"] = batch["targets"].masked_fill(own, IGNORE_INDEX)
     logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
     found = task.loss(logits, batch) / 7
     assert float(found.detach()) == pytest.approx(formula(task.crf, batch, logits.detach().numpy()) / 7, rel=1e-5)
     (gradient,) = torch.autograd.grad(found, logits)
-    assert (gradient[batch["targets"] == IGNORED] == 0).all() and (gradient[batch["targets"] != IGNORED] != 0).any()
+    assert (gradient[batch["targets"] == IGNORE_INDEX] == 0).all() and (
+        gradient[batch["targets"] != IGNORE_INDEX] != 0
+    ).any()
 
 
 def test_it_is_a_mean_over_the_global_batch(task, examples, tokenizer):
@@ -104,7 +108,7 @@ def test_it_is_a_mean_over_the_global_batch(task, examples, tokenizer):
         for index in range(2):
             batch = tensors(batches[index])
             logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(3 * rank + index))
-            total += float(task.loss(logits, batch).detach()) / float(batch[task.counted])
+            total += float(task.loss(logits, batch).detach()) / float(batch[task.loss_divisor])
             wanted += formula(task.crf, batch, logits.numpy())
     assert total == pytest.approx(wanted / 18, rel=1e-5)
 
@@ -112,7 +116,7 @@ def test_it_is_a_mean_over_the_global_batch(task, examples, tokenizer):
 def test_a_batch_without_labels_has_no_loss(task, examples, tokenizer):
     (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
     logits = torch.randn(len(batch["positions"]), 5, requires_grad=True)
-    loss = task.loss(logits, batch | {"num_targets": 1, "targets": torch.full_like(batch["targets"], IGNORED)})
+    loss = task.loss(logits, batch | {"num_targets": 1, "targets": torch.full_like(batch["targets"], IGNORE_INDEX)})
     assert float(loss.detach()) == 0.0
 
 
@@ -153,9 +157,11 @@ def test_a_linear_teacher_of_a_crf_says_nothing_of_what_the_crf_forbids(task, ma
     logits = torch.randn(len(words), 5, generator=torch.Generator().manual_seed(5))
     free = CrfNerTask(LABELS)
     free.attach_head(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
-    teacher = free.teaching.teacher_logits(free, make_model("tokens", 5).head, logits, batch)
-    linear = NerTask.teaching.teacher_logits(NerTask(LABELS), make_model("tokens", 5).head, logits, batch)
-    with_crf = free.teaching.teacher_logits(free, type("Head", (torch.nn.Module,), {"crf": free.crf})(), logits, batch)
+    teacher = free.distillation_targets.teacher_logits(free, make_model("tokens", 5).head, logits, batch)
+    linear = NerTask.distillation_targets.teacher_logits(NerTask(LABELS), make_model("tokens", 5).head, logits, batch)
+    with_crf = free.distillation_targets.teacher_logits(
+        free, type("Head", (torch.nn.Module,), {"crf": free.crf})(), logits, batch
+    )
     torch.testing.assert_close(teacher, with_crf)
     assert not torch.allclose(teacher.softmax(1), linear.softmax(1), atol=1e-2)
     assert (teacher.softmax(1)[starts][:, [2, 4]] == 0).all() and (linear.softmax(1)[starts][:, [2, 4]] > 0.001).all()

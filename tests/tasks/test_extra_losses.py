@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import entry_ids
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.head_config import HeadConfig
@@ -27,7 +27,7 @@ from domainbert.labelled.entities import Sentence
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
+from domainbert.tasks.extra_losses import fgm_perturbation, perturbed_embeddings, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
@@ -115,7 +115,7 @@ class Given(nn.Module):
 def by_hand(case, model) -> tuple[dict[str, float], dict[str, Tensor]]:
     """Both losses and the gradient of their sum, each text computed alone, its embeddings moved by a loop."""
     whole = batches(case, len(case.examples))[0]
-    count, table = float(whole[case.task.counted]), model.encoder.embeddings.word.weight
+    count, table = float(whole[case.task.loss_divisor]), model.encoder.embeddings.word.weight
     sums = {"task": 0.0, "adversarial": 0.0}
     for example in case.examples:
         (batch,) = batches(case, 1, examples=[example])
@@ -179,7 +179,7 @@ def test_moves_have_the_length_that_is_asked_for() -> None:
     segments = torch.tensor([[1, 1, 2, 0], [1, 2, 2, 2]])
     gradient = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)) * (segments > 0).unsqueeze(-1)
     gradient[1, 0] = 0  # a text whose loss is flat
-    moves = steepest_move(gradient, segments, 2.5)
+    moves = fgm_perturbation(gradient, segments, 2.5)
     for row, places in ((0, [0, 1]), (0, [2]), (1, [1, 2, 3])):
         assert float(moves[row, places].norm()) == pytest.approx(2.5, rel=1e-6)
         scale = moves[row, places] / gradient[row, places]
@@ -187,15 +187,15 @@ def test_moves_have_the_length_that_is_asked_for() -> None:
     assert not moves[0, 3].any() and not moves[1, 0].any()
     tiny = torch.zeros(1, 4, 3)  # a text that is learnt by heart: its square is 0 in fp32
     tiny[0, 0, 0] = 1e-23
-    assert float(steepest_move(tiny, torch.ones(1, 4, dtype=torch.int64), 2.5).norm()) <= 2.5
+    assert float(fgm_perturbation(tiny, torch.ones(1, 4, dtype=torch.int64), 2.5).norm()) <= 2.5
     rows = torch.ones(6, 2, 3)  # more of them than tokens in one
-    torch.testing.assert_close(steepest_move(rows, torch.ones(6, 2, dtype=torch.int64), 6**0.5), rows)
+    torch.testing.assert_close(fgm_perturbation(rows, torch.ones(6, 2, dtype=torch.int64), 6**0.5), rows)
 
 
 def test_embeddings_are_moved_as_long_as_it_is_asked_for() -> None:
     embeddings, ids = nn.Embedding(5, 3), torch.tensor([[1, 4]])
     before, by = embeddings(ids), torch.tensor([[[1.0, 2.0, 3.0], [0.0, -1.0, 0.5]]])
-    with moved(embeddings, by):
+    with perturbed_embeddings(embeddings, by):
         assert torch.equal(embeddings(ids), before + by)
     assert torch.equal(embeddings(ids), before)
 
@@ -210,14 +210,14 @@ def noted_passes(model) -> list[Tensor]:
 def outputs_by_hand(case, logits: Tensor, batch) -> np.ndarray:
     """Logits in double precision of what the loss is a mean over: of positions, or of texts over their windows."""
     rows, example = logits.double().numpy(), batch["example"].numpy()
-    if case.task.counted == "num_targets":
+    if case.task.loss_divisor == "num_targets":
         return rows
     return np.stack([rows[example == one].mean(axis=0) for one in range(len(batch["items"]))])
 
 
 def r_drop_by_hand(task, one: np.ndarray, other: np.ndarray) -> float:
     """Half of KL(p || q) + KL(q || p), of a softmax or of each label by itself, its mean over labels; summed."""
-    if task.comparing.divergence is None:
+    if task.output_comparison.divergence is None:
         p, q = (np.exp(side) / np.exp(side).sum(axis=-1, keepdims=True) for side in (one, other))
         return float((p * np.log(p / q) + q * np.log(q / p)).sum()) / 2
     p, q = (1 / (1 + np.exp(-side)) for side in (one, other))
@@ -230,12 +230,12 @@ def r_drop_by_hand(task, one: np.ndarray, other: np.ndarray) -> float:
 def test_predictions_far_from_each_other(task) -> None:
     """Where the two divergences differ; logits of half precision are compared in single precision."""
     one, other = 3 * torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
-    found = float(symmetric_divergence(task.comparing, one, other))
+    found = float(symmetric_divergence(task.output_comparison, one, other))
     assert found == pytest.approx(r_drop_by_hand(task, one.double().numpy(), other.double().numpy()), rel=1e-5)
-    if task.comparing.divergence is None:
+    if task.output_comparison.divergence is None:
         one, other = one.bfloat16(), other.bfloat16()
         wanted = r_drop_by_hand(task, one.double().numpy(), other.double().numpy())
-        assert float(symmetric_divergence(task.comparing, one, other)) == pytest.approx(wanted, rel=1e-5)
+        assert float(symmetric_divergence(task.output_comparison, one, other)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_r_drop_by_hand(case) -> None:
@@ -244,10 +244,10 @@ def test_r_drop_by_hand(case) -> None:
     passes = noted_passes(model)
     losses, _ = train_step(case, model, r_drop=RDropConfig(ALPHA))
     (batch,) = batches(case, len(case.examples))
-    count = float(batch[case.task.counted])
+    count = float(batch[case.task.loss_divisor])
     assert len(passes) == 2 and float((passes[0] - passes[1]).abs().max()) > 0.01
     sides = [outputs_by_hand(case, logits, batch) for logits in passes]
-    assert (batch["targets"] != IGNORED).all()
+    assert (batch["targets"] != IGNORE_INDEX).all()
     assert losses["r_drop"] == pytest.approx(ALPHA * r_drop_by_hand(case.task, *sides) / count, rel=1e-4)
     both = sum(float(case.task.loss(logits, batch)) for logits in passes) / count
     assert losses["task"] == pytest.approx(both, rel=1e-5)
@@ -295,5 +295,7 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
     parser = build_model(CONFIG, VocabularyFacts(30, 0), HeadConfig("biaffine", arc_size=4, label_size=5), 3)
     with pytest.raises(DomainbertError, match=r"^r_drop: predictions of parsing cannot be compared"):
         fine_tuning(parser, ParsingTask(CLASSES), r_drop=RDropConfig())
-    silent = type("Silent", (ClassificationTask,), {"comparing": None, "__module__": ClassificationTask.__module__})
+    silent = type(
+        "Silent", (ClassificationTask,), {"output_comparison": None, "__module__": ClassificationTask.__module__}
+    )
     assert refused(silent(CLASSES), "sequence").startswith("r_drop: predictions of classification cannot be compared")

@@ -186,7 +186,7 @@ def test_pairs_in_several_files_with_slices() -> None:
     ]
     assert found.parts[1].describe().startswith("b.csv: 1 pairs of texts")
     _, _, task = read_task(Classification(format, mean_over="language"), files, files)
-    assert task.folder_facts({}) == {"domainbert_text_pair_key": "second"}
+    assert task.model_config_fields({}) == {"domainbert_text_pair_key": "second"}
     with pytest.raises(
         DomainbertError,
         match=r"found 'second' with labels in a separate file, .*x_labels\.txt; expected no",
@@ -239,7 +239,7 @@ def test_documents_are_those_that_any_of_the_files_marks() -> None:
     for kind, config in (("conll", Ner()), ("conllu", Parsing())):
         for names, wanted in ((("plain", "marked"), [0, 1, 2, 2, 3]), (("marked", "plain"), [0, 0, 1, 2, 3])):
             found = read_set(config, [Path(f"{name}.{kind}") for name in names])
-            assert (found.unit, found.unit_numbers) == ("documents", wanted)
+            assert (found.unit, found.unit_ids) == ("documents", wanted)
             assert [one.document for one in found.items] == wanted
 
 

@@ -15,7 +15,7 @@ import domainbert
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.labelled.folds import split_folds
 from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
@@ -130,7 +130,7 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
     holds = 1 / (1 + np.exp(-mean))
     wanted = -(gold * np.log(holds) + (1 - gold) * np.log(1 - holds)).mean(axis=1).sum()
     assert float(task.loss(torch.from_numpy(logits), batch)) == pytest.approx(wanted, rel=1e-5)
-    assert (task.targets(batch)[batch["items"].tolist().index(3)] == IGNORED).all()
+    assert (task.targets(batch)[batch["items"].tolist().index(3)] == IGNORE_INDEX).all()
 
     one, other = (np.random.default_rng(seed).normal(size=(5, 3)) for seed in (1, 2))
     p, q = 1 / (1 + np.exp(-one)), 1 / (1 + np.exp(-other))
@@ -142,20 +142,20 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
 def test_a_training_that_came_to_nothing_is_told() -> None:
     task = MultiLabelTask(("a", "b"))
     items = [LabelledText("text", labels, 1) for labels in (("a",), ("a",), ("a", "b"), ())]
-    (warning,) = task.fitting.warnings(task, items, {"f1": 0.75})
+    (warning,) = task.training_hooks.warnings(task, items, {"f1": 0.75})
     assert "micro F1 75.0 on validation, while the same labels for every text get 75.0" in warning
-    assert task.fitting.warnings(task, items, {"f1": 0.8}) == []
-    assert task.fitting.warnings(task, [LabelledText("text", (), 1)], {"f1": 0.0}) == []
+    assert task.training_hooks.warnings(task, items, {"f1": 0.8}) == []
+    assert task.training_hooks.warnings(task, [LabelledText("text", (), 1)], {"f1": 0.0}) == []
 
 
 def test_the_threshold_of_a_folder() -> None:
-    assert MultiLabelTask.of_folder(NAMES, {}).threshold == 0.5
+    assert MultiLabelTask.from_model_folder(NAMES, {}).threshold == 0.5
     for threshold in THRESHOLDS.tolist():
-        facts = MultiLabelTask(NAMES).folder_facts({"threshold": float(np.float32(threshold))})
-        assert MultiLabelTask.of_folder(NAMES, facts).threshold == threshold
-    assert MultiLabelTask.of_folder(NAMES, {"domainbert_threshold": 0.25}).threshold == 0.25
+        facts = MultiLabelTask(NAMES).model_config_fields({"threshold": float(np.float32(threshold))})
+        assert MultiLabelTask.from_model_folder(NAMES, facts).threshold == threshold
+    assert MultiLabelTask.from_model_folder(NAMES, {"domainbert_threshold": 0.25}).threshold == 0.25
     with pytest.raises(DomainbertError, match="domainbert_threshold: found 'x'; expected a number between 0 and 1"):
-        MultiLabelTask.of_folder(NAMES, {"domainbert_threshold": "x"})
+        MultiLabelTask.from_model_folder(NAMES, {"domainbert_threshold": "x"})
 
 
 @pytest.fixture(scope="module")

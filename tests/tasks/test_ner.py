@@ -10,13 +10,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import encode_words
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import label_set
 from domainbert.labelled.tag_schemes import labels_of_types, to_iob2
-from domainbert.tasks.decoding import decode_words, valid_field
+from domainbert.tasks.decoding import decode_words, uniform_crf
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
@@ -60,7 +60,7 @@ def test_loss_is_numpys(tokenizer):
     assert float(found) == pytest.approx(wanted, rel=1e-6)
     ignoring = batch | {
         "num_targets": 60,
-        "targets": batch["targets"].clone().index_fill_(0, torch.tensor([2]), IGNORED),
+        "targets": batch["targets"].clone().index_fill_(0, torch.tensor([2]), IGNORE_INDEX),
     }
     wanted += log_probabilities[2, targets[2]] / 60
     assert float(NerTask(LABELS).loss(torch.from_numpy(logits), ignoring)) / 60 == pytest.approx(wanted, rel=1e-6)
@@ -98,7 +98,7 @@ def test_a_linear_head_is_decoded_into_the_most_probable_valid_tags(tokenizer):
     kept = changed = 0
     for batch in batch_of(examples, tokenizer, max_tokens=40):
         logits = torch.from_numpy(generator.normal(size=(len(batch["positions"]), 5)))
-        plain, decoded = decode_words(logits, batch), decode_words(logits, batch, valid=valid_field(LABELS))
+        plain, decoded = decode_words(logits, batch), decode_words(logits, batch, valid=uniform_crf(LABELS))
         log_probabilities = torch.log_softmax(logits, dim=-1).numpy()
         for number, item in enumerate(batch["items"].tolist()):
             mine = (batch["example"] == number).numpy() & (batch["outputs"] >= 0).numpy()
@@ -191,7 +191,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 inputs = Packed.of(batch), batch["positions"]
                 with torch.inference_mode():
-                    losses.append(float(task.loss(model(*inputs), batch)) / float(batch[task.counted]))
+                    losses.append(float(task.loss(model(*inputs), batch)) / float(batch[task.loss_divisor]))
         return sum(losses)
 
     for world_size, accumulation in ((1, 4), (2, 1), (4, 2)):

@@ -239,7 +239,7 @@ def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_p
     with pytest.raises(DomainbertError, match=r"a.jsonl:1: entities\[0\]: .* is not at word boundaries"):
         read_ner(write(tmp_path / "a.jsonl", rows[4:]), NerFormat(trim=True))
     mended: list[Any] = [Ner(NerFormat(repair=True)), Ner(NerFormat(repair=True, trim=True)), None]
-    assert [Ner.recognising.with_repair(task) for task in (Ner(), *mended[:2])] == mended
+    assert [Ner.format_detector.with_repair(task) for task in (Ner(), *mended[:2])] == mended
 
 
 def test_exports_of_doccano(tmp_path: Path) -> None:

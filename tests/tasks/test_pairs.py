@@ -19,7 +19,7 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.rows import read_words_or_texts
 from domainbert.models.saving import save_model
 from domainbert.serving.predictor import load_predictor
-from domainbert.stages.early_checks import Given
+from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments
 from domainbert.stages.export import export
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
@@ -132,7 +132,7 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
 ) -> None:
     rows = [*PAIRED, {"text": "a b c d", "text_pair": "e f g h", "label": "no"}]
     file = read_classification(jsonl(tmp_path / "a.jsonl", rows), FORMAT)
-    task = ClassificationTask.of_training(Classification(FORMAT), file)
+    task = ClassificationTask.from_training_set(Classification(FORMAT), file)
     assert len(encode_file(task, file, tokenizer, 11)) == 3
     with pytest.raises(
         DomainbertError,
@@ -161,16 +161,18 @@ def test_single_texts_and_pairs_are_not_taken_for_each_other(tokenizer: DomainTo
 
 
 def test_the_folder_says_what_its_model_reads(tokenizer: DomainTokenizer) -> None:
-    facts = pair_task("b").folder_facts({})
-    assert facts == {"domainbert_text_pair_key": "b"} and ClassificationTask(LABELS).folder_facts({}) == {}
+    facts = pair_task("b").model_config_fields({})
+    assert facts == {"domainbert_text_pair_key": "b"} and ClassificationTask(LABELS).model_config_fields({}) == {}
     ours = {TASK_KEY: "classification"}
-    assert ClassificationTask.inputs.kinds(ClassificationTask.of_folder(LABELS, ours | facts)) == ("pairs of texts",)
-    assert ClassificationTask.inputs.kinds(ClassificationTask.of_folder(LABELS, ours)) == ("single texts",)
-    several = MultiLabelTask.of_folder(LABELS, {**ours, **facts, "domainbert_threshold": 0.25})
+    assert ClassificationTask.inputs.kinds(ClassificationTask.from_model_folder(LABELS, ours | facts)) == (
+        "pairs of texts",
+    )
+    assert ClassificationTask.inputs.kinds(ClassificationTask.from_model_folder(LABELS, ours)) == ("single texts",)
+    several = MultiLabelTask.from_model_folder(LABELS, {**ours, **facts, "domainbert_threshold": 0.25})
     assert (several.pair_key, several.threshold) == ("b", 0.25)
     with pytest.raises(DomainbertError, match="domainbert_text_pair_key: found 3; expected the key of the second text"):
-        ClassificationTask.of_folder(LABELS, {"domainbert_text_pair_key": 3})
-    foreign = ClassificationTask.of_folder(LABELS, {})
+        ClassificationTask.from_model_folder(LABELS, {"domainbert_text_pair_key": 3})
+    foreign = ClassificationTask.from_model_folder(LABELS, {})
     assert foreign.inputs.content_of(foreign, {"text": "a", "text_pair": "b"}, "text") == TextPair("a", "b")
     lengths = [one.num_tokens for one in foreign.encode_contents([TextPair("a", "b"), "a", ["b", "c"]], tokenizer, 10)]
     assert lengths == [5, 3, 4], "of a folder from elsewhere nobody knows"
@@ -181,11 +183,11 @@ def test_a_tokenizer_that_frames_no_pairs_is_refused_early(tmp_path: Path, vocab
     fields["post_processor"]["pair"] = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
     for task in (Classification(), Classification(FORMAT)):
-        given = Given({"model": tmp_path, "task": task})
+        given = StageArguments({"model": tmp_path, "task": task})
         given.check_pairs("model")
         wanted = "handles only single texts; expected pairs too" if task.reads_pairs else ""
         assert (wanted in str(given.problems)) and bool(given.problems) == task.reads_pairs
-    given = Given({"model": vocabularies("bert"), "task": Classification(FORMAT)})
+    given = StageArguments({"model": vocabularies("bert"), "task": Classification(FORMAT)})
     given.check_pairs("model")
     assert given.problems == []
 
@@ -194,7 +196,7 @@ def test_a_tokenizer_that_frames_no_pairs_is_refused_early(tmp_path: Path, vocab
 def test_pairs_are_read_as_transformers_reads_them(family: str, vocabularies: Folders, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     model, made = tiny_model(family, vocabularies, 2)
-    facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
+    facts = {TASK_KEY: "classification", **pair_task().model_config_fields({})}
     save_model(tmp_path, model, FAMILIES[family][1], made, "sequence", "", LABELS, 64, facts=facts)
     tokenizer, theirs = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     predictor = load_predictor(tmp_path, "32-true")
@@ -217,7 +219,7 @@ def test_pairs_are_read_as_transformers_reads_them(family: str, vocabularies: Fo
 
 def test_windows_of_a_pair_are_averaged(vocabularies: Folders, tmp_path: Path) -> None:
     model, made = tiny_model("bert", vocabularies, 2)
-    facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
+    facts = {TASK_KEY: "classification", **pair_task().model_config_fields({})}
     save_model(tmp_path, model, FAMILIES["bert"][1], made, "sequence", "", LABELS, 48, facts=facts)
     predictor = load_predictor(tmp_path, "32-true", max_length=30)
     long = TextPair("café rates", " ".join(pair.second for pair in PAIRS))
@@ -234,15 +236,15 @@ def test_a_teacher_of_single_texts_teaches_no_pairs(vocabularies: Folders, tmp_p
     model, tokenizer = tiny_model("bert", vocabularies, 2)
     facts = {TASK_KEY: "classification"}
     save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
-    assert load_teachers([tmp_path], ClassificationTask(LABELS), "32-true", None, 4).usual_length == 48
+    assert load_teachers([tmp_path], ClassificationTask(LABELS), "32-true", None, 4).default_max_length == 48
     with pytest.raises(DomainbertError, match="reads single texts; expected a model that reads pairs of texts"):
         load_teachers([tmp_path], pair_task(), "32-true", None, 4)
 
 
 def test_a_test_set_of_other_things_than_training_is_told_early() -> None:
-    training = Given({"task": Classification(FORMAT), "model": Path("model"), "train": None})
+    training = StageArguments({"task": Classification(FORMAT), "model": Path("model"), "train": None})
     arguments = {"models": {"a": Path("run/a")}, "task": Classification(), "test": Path("run/test"), "train": None}
-    given = Given(arguments, {"run/a": training, "run/test": training})
+    given = StageArguments(arguments, {"run/a": training, "run/test": training})
     check_arguments(given)
     assert given.problems == [("task", "reads single texts; expected pairs, which models.a is trained on")]
 
@@ -251,7 +253,7 @@ def test_an_export_names_what_its_model_does_not_read(vocabularies: Folders, tmp
     """With its line, and before the file is made: the check is read as single texts unless `task` says otherwise."""
     pytest.importorskip("onnxscript")
     model, tokenizer = tiny_model("bert", vocabularies, 2)
-    facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
+    facts = {TASK_KEY: "classification", **pair_task().model_config_fields({})}
     save_model(tmp_path / "model", model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
     check = jsonl(tmp_path / "check.jsonl", [{"text": "a b", "label": label} for label in LABELS])
     (tmp_path / "out").mkdir()

@@ -13,7 +13,7 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import Sentence, Treebank
@@ -64,7 +64,7 @@ def test_each_word_is_read_once_at_its_first_piece(task: ParsingTask, tokenizer:
         texts = [tokenizer.backend.id_to_token(one) for one in first]
         assert all(word.startswith(text) for word, text in zip(item.words, texts, strict=True))
     (hidden,) = task.encode_contents([["a", "b"]], tokenizer, 10)
-    assert (hidden.windows[0].targets == IGNORED).all()
+    assert (hidden.windows[0].targets == IGNORE_INDEX).all()
 
 
 def test_loss_and_trees_are_those_of_whole_sentences(model: Any, task: ParsingTask, tokenizer: Any) -> None:
@@ -93,7 +93,7 @@ def test_loss_and_trees_are_those_of_whole_sentences(model: Any, task: ParsingTa
         np.testing.assert_allclose(trees[place].scores, of_head * best.max(axis=1), rtol=1e-4)
         assert is_tree(heads)
     assert found == pytest.approx(wanted, rel=1e-5)
-    hidden = {**batch, "targets": torch.where(batch["example"].unsqueeze(1) == 0, IGNORED, batch["targets"])}
+    hidden = {**batch, "targets": torch.where(batch["example"].unsqueeze(1) == 0, IGNORE_INDEX, batch["targets"])}
     with torch.inference_mode():
         assert float(task.loss(logits, hidden)) < found
     task.decoding = "greedy"
@@ -120,7 +120,7 @@ def test_validation_counts_the_trees_of_all_batches(model: Any, task: ParsingTas
 
 def test_the_settings_of_a_training_reach_the_task(tmp_path: Path) -> None:
     config = Parsing(decode="greedy", arc_size=8, label_size=4)
-    task = ParsingTask.of_training(config, Treebank(tmp_path, ITEMS, "conll", False))
+    task = ParsingTask.from_training_set(config, Treebank(tmp_path, ITEMS, "conll", False))
     assert (task.labels, task.decoding, task.head_config.sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
 
 
@@ -132,19 +132,19 @@ def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask
 
 def test_a_training_that_came_to_nothing_is_told(task: ParsingTask) -> None:
     items = [Sentence(list("abcd"), [2, 0, 4, 2], list("wxyz"), ["_"] * 4, [], 1, 0)]
-    (warning,) = task.fitting.warnings(task, items, {"uas": 0.5})
+    (warning,) = task.training_hooks.warnings(task, items, {"uas": 0.5})
     assert "UAS 50.0 on validation, while attaching every word to its neighbour gets 50.0" in warning
-    assert task.fitting.warnings(task, items, {"uas": 0.6}) == []
+    assert task.training_hooks.warnings(task, items, {"uas": 0.6}) == []
 
 
 def test_what_a_folder_says(tmp_path: Path) -> None:
-    assert ParsingTask.of_folder(LABELS, {}).decoding == "mst"
-    facts = ParsingTask(LABELS, "greedy").folder_facts({})
-    assert ParsingTask.of_folder(LABELS, facts).decoding == "greedy"
+    assert ParsingTask.from_model_folder(LABELS, {}).decoding == "mst"
+    facts = ParsingTask(LABELS, "greedy").model_config_fields({})
+    assert ParsingTask.from_model_folder(LABELS, facts).decoding == "greedy"
     read = Parsing.evaluation.settings_from_model_config
     assert (read(facts), read({})) == ({"decode": "greedy"}, {})
     with pytest.raises(DomainbertError, match="domainbert_decode: found 'best'; expected mst or greedy"):
-        ParsingTask.of_folder(LABELS, {"domainbert_decode": "best"})
+        ParsingTask.from_model_folder(LABELS, {"domainbert_decode": "best"})
 
 
 def test_words_or_a_text_to_predict(task: ParsingTask) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.labelled.contents import TextPair
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.encoding import BEHIND, ENDS, FIRST, STARTS, context_pieces
@@ -100,7 +100,7 @@ def test_windows_hold_the_question_and_know_where_the_answer_is(tokenizer: Domai
     (bare,) = task(max_question_length=4).encode([question(context, None)], tokenizer, 13)
     assert all(np.argwhere(window.targets[:, :2] == 1).tolist() == [[0, 0], [0, 1]] for window in bare.windows)
     (unknown,) = task(max_question_length=4).encode_contents([TextPair("rate ?", context)], tokenizer, 13)
-    assert all((window.targets[:, :2] == IGNORED).all() for window in unknown.windows)
+    assert all((window.targets[:, :2] == IGNORE_INDEX).all() for window in unknown.windows)
     assert [window.targets[:, 2:].tolist() for window in unknown.windows] == [
         window.targets[:, 2:].tolist() for window in example.windows
     ]
@@ -181,7 +181,7 @@ def test_the_loss_is_that_of_each_window_by_itself(tokenizer: DomainTokenizer) -
     assert leaf.grad is not None
     sums = torch.zeros(4, 2).index_add(0, window, leaf.grad)
     torch.testing.assert_close(sums, torch.zeros(4, 2), atol=1e-6, rtol=0)
-    unknown = dict(batch, targets=torch.full_like(batch["targets"], IGNORED))
+    unknown = dict(batch, targets=torch.full_like(batch["targets"], IGNORE_INDEX))
     assert float(task().loss(logits, unknown)) == 0
 
 
@@ -233,11 +233,13 @@ def test_logits_that_are_no_numbers_break_nothing(tokenizer: DomainTokenizer) ->
 
 
 def test_settings_of_a_folder() -> None:
-    kept = QuestionAnsweringTask(QuestionAnswering(max_answer_length=7)).folder_facts({"f1": 0.5, "threshold": -1.25})
-    again = QuestionAnsweringTask.of_folder((), kept)
+    kept = QuestionAnsweringTask(QuestionAnswering(max_answer_length=7)).model_config_fields(
+        {"f1": 0.5, "threshold": -1.25}
+    )
+    again = QuestionAnsweringTask.from_model_folder((), kept)
     assert again.threshold == -1.25 and again.config == QuestionAnswering(max_answer_length=7)
-    assert QuestionAnsweringTask.of_folder((), task().folder_facts({"f1": 0.5})).threshold is None
-    assert QuestionAnsweringTask.of_folder((), {}).config == QuestionAnswering()
+    assert QuestionAnsweringTask.from_model_folder((), task().model_config_fields({"f1": 0.5})).threshold is None
+    assert QuestionAnsweringTask.from_model_folder((), {}).config == QuestionAnswering()
     for wrong in (
         {"domainbert_answers": {"threshold": "x"}},
         {"domainbert_answers": [1]},
@@ -246,17 +248,17 @@ def test_settings_of_a_folder() -> None:
         with pytest.raises(
             DomainbertError, match=r"domainbert_answers: found .*; expected max_question_length, max_answ"
         ):
-            QuestionAnsweringTask.of_folder((), wrong)
+            QuestionAnsweringTask.from_model_folder((), wrong)
     with pytest.raises(DomainbertError, match="n_best: found 0; expected an integer from 1"):
-        QuestionAnsweringTask.of_folder((), {"domainbert_answers": {"n_best": 0}})
+        QuestionAnsweringTask.from_model_folder((), {"domainbert_answers": {"n_best": 0}})
 
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = [question("a b", answer) for answer in ("a", None, None, None)]
-    (warning,) = QuestionAnsweringTask.fitting.warnings(task(), items, {"f1": 0.76})
+    (warning,) = QuestionAnsweringTask.training_hooks.warnings(task(), items, {"f1": 0.76})
     assert "F1 76.0 on validation, while no answer to any question gets 75.0" in warning
     assert (
-        QuestionAnsweringTask.fitting.warnings(task(), items, {"f1": 0.8})
+        QuestionAnsweringTask.training_hooks.warnings(task(), items, {"f1": 0.8})
         == []
-        == QuestionAnsweringTask.fitting.warnings(task(), items[1:], {"f1": 1.0})
+        == QuestionAnsweringTask.training_hooks.warnings(task(), items[1:], {"f1": 1.0})
     )

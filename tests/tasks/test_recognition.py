@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.file_sample import look_at
+from domainbert.labelled.file_sample import read_sample
 from domainbert.labelled.sets import LabelledFile, Single
-from domainbert.tasks.recognition import Recognised, recognise
+from domainbert.tasks.recognition import DetectedTask, detect_task
 from tests.samples.task_data import write_task_data
 
 CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]
 
 
-def told(file: Single, task: str | None = None, **asked: str) -> Recognised:
-    return recognise(look_at(file, asked), task)
+def told(file: Single, task: str | None = None, **asked: str) -> DetectedTask:
+    return detect_task(read_sample(file, asked), task)
 
 
 def refused(file: Single, task: str | None = None, **asked: str) -> str:
@@ -41,7 +41,7 @@ def columns(path: Path, *rows: str) -> Path:
     return path
 
 
-def same_file_is_read(found: Recognised, file: Path) -> int:
+def same_file_is_read(found: DetectedTask, file: Path) -> int:
     """The items that the task reads with the keys that were found."""
     return len(found.task.read(file).items)
 

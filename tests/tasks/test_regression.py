@@ -40,7 +40,7 @@ MEAN, DEVIATION = 2000.0, 8.0
 
 def of_numbers(*numbers: float) -> RegressionTask:
     items = [NumberedText("a", number=number, line=line) for line, number in enumerate(numbers, 1)]
-    return RegressionTask.of_training(Regression(), Labelled(Path("train.jsonl"), items, "jsonl"))
+    return RegressionTask.from_training_set(Regression(), Labelled(Path("train.jsonl"), items, "jsonl"))
 
 
 def test_numbers_of_json_and_of_columns(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_loss_and_divergence_are_numpys(tokenizer: Any) -> None:
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = [NumberedText("a", number=number, line=1) for number in (1.0, 3.0)]
-    (warning,) = RegressionTask.fitting.warnings(of_numbers(1, 3), items, {"rmse": 1.01, "r2": -0.02})
+    (warning,) = RegressionTask.training_hooks.warnings(of_numbers(1, 3), items, {"rmse": 1.01, "r2": -0.02})
     assert "RMSE 1.01 and R2 -0.02 on validation, while the mean for every text gets 1 and 0" in warning
-    assert RegressionTask.fitting.warnings(of_numbers(1, 3), items, {"rmse": 0.5, "r2": 0.75}) == []
-    assert RegressionTask.fitting.warnings(of_numbers(1, 3), items[:1], {"rmse": 0.5, "r2": 0.0}) == []
+    assert RegressionTask.training_hooks.warnings(of_numbers(1, 3), items, {"rmse": 0.5, "r2": 0.75}) == []
+    assert RegressionTask.training_hooks.warnings(of_numbers(1, 3), items[:1], {"rmse": 0.5, "r2": 0.0}) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -125,7 +125,7 @@ def test_transformers_gives_the_units_of_the_files(family: str, vocabularies: Fo
     task = RegressionTask([OUTPUT])
     task.mean, task.deviation = MEAN, DEVIATION
     weights = task.scaling.folder_weights(task, model.state_dict())
-    facts = {TASK_KEY: task.name, **task.folder_facts({})}
+    facts = {TASK_KEY: task.name, **task.model_config_fields({})}
     save_model(tmp_path, model, FAMILIES[family][1], tokenizer, "sequence", "", task.labels, 64, weights, facts=facts)
     fields = json.loads((tmp_path / "config.json").read_text())
     assert (fields["problem_type"], fields["id2label"]) == ("regression", {"0": "value"})

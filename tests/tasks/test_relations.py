@@ -30,14 +30,14 @@ from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import DistillTask
-from domainbert.stages.early_checks import Given
+from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments, evaluate
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
 from domainbert.tasks.relations.marked import find_markers, marked_text, put_markers
 from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
-from domainbert.tasks.relations.reading import ADDED, Reading
+from domainbert.tasks.relations.reading import ADDED, MarkerReading
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
 from domainbert.tasks.relations.windows import centred
@@ -233,7 +233,7 @@ def vocabulary() -> DomainTokenizer:
 def task_of(markers: Any = "text", head: str = "cls", **more: Any) -> RelationsTask:
     config = Relations(markers=markers, head=head, **more)
     items = [RelatedEntities(find_markers("<< a >> [[ b ]]", MARKERS), label, 1) for label in CLASSES]
-    task = RelationsTask.of_training(config, RelationFile(Path("a.jsonl"), items, "jsonl"))
+    task = RelationsTask.from_training_set(config, RelationFile(Path("a.jsonl"), items, "jsonl"))
     assert task.classes == CLASSES
     return task
 
@@ -432,16 +432,16 @@ def test_pairs_of_entities_in_one_text_are_drawn_together() -> None:
     found = ["part-of", "none", "part-of", "part-of"]
     scoring.predictions = {"a": {"seed-1": [Relation(label, {label: 1.0}) for label in found]}}
     drawn = np.array(scoring.summary(Resampling(200, 0))["draws"]["a"])
-    assert test.unit_numbers == [0, 1, 0, 0] and (scoring.num_units, test.unit) == (2, "different texts")
+    assert test.unit_ids == [0, 1, 0, 0] and (scoring.num_units, test.unit) == (2, "different texts")
     assert set(drawn) == {0.0, 0.75, 1.0}  # one text, both, the other
     assert scoring.title == "micro F1 over 4 pairs of entities"
 
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = made_up(0, 4)  # none, part-of, used-for, none
-    (warning,) = RelationsTask.fitting.warnings(task_of(), items, {"accuracy": 0.5})
+    (warning,) = RelationsTask.training_hooks.warnings(task_of(), items, {"accuracy": 0.5})
     assert "accuracy 50.0 on validation, while none for every text gets 50.0" in warning
-    assert RelationsTask.fitting.warnings(task_of(), items, {"accuracy": 0.75}) == []
+    assert RelationsTask.training_hooks.warnings(task_of(), items, {"accuracy": 0.75}) == []
     with pytest.raises(DomainbertError, match=r"negative: no text has the label 'other'; expected one of none, part-"):
         task_of(negative="other")
 
@@ -452,10 +452,10 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
 ) -> None:
     """Before anything is trained, and again before a model is asked; of older folders, that do not say it, nothing."""
     learnt = task_of(negative=None if trained == "unsaid" else trained)
-    facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.folder_facts({})))}
+    facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.model_config_fields({})))}
     assert facts["domainbert_nothing"] == learnt.nothing
     with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected the name of a label"):
-        RelationsTask.of_folder(CLASSES, facts | {"domainbert_nothing": 3})
+        RelationsTask.from_model_folder(CLASSES, facts | {"domainbert_nothing": 3})
     if trained == "unsaid":
         del facts["domainbert_nothing"]
     model, tokenizer = tiny_model("bert", vocabularies, 3)
@@ -463,14 +463,14 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     save_model(folder, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
     rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
     test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
-    training = Given({"task": Relations(negative=learnt.nothing), "model": Path("model"), "train": train})
+    training = StageArguments({"task": Relations(negative=learnt.nothing), "model": Path("model"), "train": train})
     unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
         other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, which changes the scores"
-        given = Given({"models": {"a": folder}, "task": task, "test": test, "train": None})
+        given = StageArguments({"models": {"a": folder}, "task": task, "test": test, "train": None})
         check_arguments(given)
-        to_come = Given(
+        to_come = StageArguments(
             {"models": {"a": Path("run/a")}, "task": task, "test": test, "train": None}, {"run/a": training}
         )
         check_arguments(to_come)
@@ -487,9 +487,9 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
 @pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])
 def test_a_folder_that_says_nonsense_is_refused(fields: Any) -> None:
     with pytest.raises(DomainbertError, match=r"domainbert_relations: .*; expected what finetune writes for relations"):
-        RelationsTask.of_folder(CLASSES, fields)
-    reading = Reading("tokens", RelationFormat(head_key="subject", head_markers=("<e1>", "</e1>")))
-    assert Reading.of_folder(json.loads(json.dumps(reading.folder_facts()))) == reading
+        RelationsTask.from_model_folder(CLASSES, fields)
+    reading = MarkerReading("tokens", RelationFormat(head_key="subject", head_markers=("<e1>", "</e1>")))
+    assert MarkerReading.from_model_folder(json.loads(json.dumps(reading.model_config_fields()))) == reading
 
 
 def test_what_cannot_be_distilled_is_refused_with_the_settings() -> None:
@@ -501,9 +501,9 @@ def test_what_cannot_be_distilled_is_refused_with_the_settings() -> None:
 def test_a_teacher_that_reads_other_markers_is_refused(vocabularies: Folders, tmp_path: Path) -> None:
     """It is asked with the student's text."""
     model, tokenizer = tiny_model("bert", vocabularies, 3)
-    facts = {TASK_KEY: "relations", **task_of("text").folder_facts({})}
+    facts = {TASK_KEY: "relations", **task_of("text").model_config_fields({})}
     save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
-    assert load_teachers([tmp_path], task_of("text"), "32-true", None, 4).usual_length == 48
+    assert load_teachers([tmp_path], task_of("text"), "32-true", None, 4).default_max_length == 48
     others = task_of("tokens"), task_of(format=RelationFormat(head_markers=("{", "}")))
     for student, markers in zip(others, (" ".join(ADDED), "{ } [[ ]]"), strict=True):
         wanted = (

@@ -22,7 +22,7 @@ from domainbert.labelled.tag_schemes import (
     tags_from_spans,
     to_iob2,
 )
-from domainbert.tasks.decoding import decode_labels, valid_field
+from domainbert.tasks.decoding import decode_labels, uniform_crf
 from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.pretokens import word_tags
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
@@ -107,7 +107,7 @@ def test_decoding_and_entity_probabilities_are_those_of_all_valid_sequences(sche
     labels = labels_of_types(["x", "y"], scheme)
     lengths = torch.tensor(LENGTHS)
     for seed in range(4):
-        field = random_field(labels, seed) if weighted else valid_field(labels).double()
+        field = random_field(labels, seed) if weighted else uniform_crf(labels).double()
         emissions = 2 * torch.randn(3, 4, len(labels), generator=torch.Generator().manual_seed(seed)).double()
         best = field.decode(emissions, lengths)
         partition = field.log_partition(emissions, lengths)
@@ -148,7 +148,7 @@ def test_long_sentences_do_not_underflow():
     emissions = torch.full((1, 5000, 3), -300.0)
     emissions[0, :, 0] = 300
     emissions[0, 4000, 1] = 301
-    lattice = Lattice(valid_field(labels), emissions, torch.tensor([5000]), labels)
+    lattice = Lattice(uniform_crf(labels), emissions, torch.tensor([5000]), labels)
     tags = ["O"] * 4000 + ["B-x"] + ["O"] * 999
     assert lattice.scores([tags])[0][4000] == pytest.approx(np.e / (1 + np.e))
 
@@ -166,7 +166,7 @@ def test_random_logits_give_valid_tags(scheme):
     shuffled = torch.randperm(sum(lengths), generator=generator)
     batch |= {name: batch[name][shuffled] for name in ("example", "outputs")}
     logits = 3 * torch.randn(sum(lengths), len(labels), generator=generator)
-    for fields in ({"valid": valid_field(labels)}, {"crf": random_field(labels, 2).float()}):
+    for fields in ({"valid": uniform_crf(labels)}, {"crf": random_field(labels, 2).float()}):
         found = decode_labels(logits, batch, **fields)
         assert [len(ids) for ids in found] == lengths
         assert all(not find_violations([labels[label] for label in ids], scheme) for ids in found)
@@ -229,7 +229,7 @@ def test_places_of_pretokens_are_shown_with_their_word(tokenizer):
     task = NerTask(labels_of_types(["a", "b"], "BIOES"))
     item = Sentence(words, tags, 1, 0)
     (example,) = task.encode([item], tokenizer, 64)
-    notes = [note for window in example.windows for note in task.showing.notes(task, item, window)]
+    notes = [note for window in example.windows for note in task.example_formatter.notes(task, item, window)]
     named = [name for name, _ in notes if name]
     assert named == list(words) and len(notes) > len(words)
     assert [(name, tag) for name, tag in notes if name in ("men's", "rates")] == [("men's", "B-a"), ("rates", "S-b")]

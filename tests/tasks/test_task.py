@@ -13,14 +13,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.metrics.headline import Headline
 from domainbert.models.folder import ModelFolder
-from domainbert.tasks.capabilities import need_teaching
+from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask
 from domainbert.tasks.regression.config import Regression
-from domainbert.tasks.task import task_class, task_of_folder
+from domainbert.tasks.task import task_class, task_from_model_folder
 
 CONFIG = """\
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
 )
 def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(DomainbertError, match=f"^{problem}"):
-        task_of_folder(ModelFolder(Path("model"), BertConfig(), 100, "sequence", ("a", "b"), fields))
+        task_from_model_folder(ModelFolder(Path("model"), BertConfig(), 100, "sequence", ("a", "b"), fields))
 
 
 def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +118,10 @@ def test_a_task_without_teaching_has_no_losses_on_predictions(
     own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = task_class(own["keyphrases"].Keyphrases)(["O"])
-    assert need_teaching(task) is NerTask.teaching
-    monkeypatch.setattr(type(task), "teaching", None)
-    with pytest.raises(DomainbertError, match="losses: keyphrases has no `teaching`; expected HardTargets"):
-        need_teaching(task)
+    assert require_distillation_targets(task) is NerTask.distillation_targets
+    monkeypatch.setattr(type(task), "distillation_targets", None)
+    with pytest.raises(DomainbertError, match="losses: keyphrases has no `distillation_targets`; expected HardTargets"):
+        require_distillation_targets(task)
 
 
 def test_less_of_a_headline_may_be_better() -> None:

@@ -23,8 +23,8 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.items import label_counts
 from domainbert.labelled.tagged_files import TaggedSentence
-from domainbert.metrics.meaningful import meaningful_scores
 from domainbert.metrics.modules import LabelScores
+from domainbert.metrics.null_class import scores_without_null
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.token_labels.config import TokenLabels
@@ -98,13 +98,16 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, problem: s
 def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
     train = TokenLabels().read(written(tmp_path / "a.conll", "A NN\nb VB\n"))
     with pytest.raises(DomainbertError, match=r"outside: no word has the label 'O'; expected one of NN, VB, or null"):
-        TokenLabelsTask.of_training(TokenLabels(), train)
+        TokenLabelsTask.from_training_set(TokenLabels(), train)
     with pytest.raises(DomainbertError, match="outside: no word has the label 'o'"):
         TokenLabels(outside="o").check_labels(["O", "X"])
     read = TokenLabels.evaluation.settings_from_model_config
-    assert read({}) == {} and read(TokenLabelsTask(("A",)).folder_facts({})) == {"outside": None}
-    assert TokenLabelsTask.of_folder(("O", "X"), TokenLabelsTask(("O", "X"), "O").folder_facts({})).nothing == "O"
-    task = TokenLabelsTask.of_training(TokenLabels(outside=None, head="crf"), train)
+    assert read({}) == {} and read(TokenLabelsTask(("A",)).model_config_fields({})) == {"outside": None}
+    assert (
+        TokenLabelsTask.from_model_folder(("O", "X"), TokenLabelsTask(("O", "X"), "O").model_config_fields({})).nothing
+        == "O"
+    )
+    task = TokenLabelsTask.from_training_set(TokenLabels(outside=None, head="crf"), train)
     assert task.labels == ("NN", "VB") and isinstance(task, CrfTokenLabelsTask)
 
 
@@ -192,7 +195,7 @@ def test_the_mean_leaves_out_what_means_nothing() -> None:
     assert (scoring.num_gold, scoring.num_units) == (3, 2)
     assert scoring.title == "mean token F1 over 3 of 6 words"
     counts = np.array([[697, 303, 303], [7134, 2866, 2866], [758, 242, 242], [0, 0, 0]])
-    assert 100 * meaningful_scores(counts)["macro_f1"] == pytest.approx(72.28)
+    assert 100 * scores_without_null(counts)["macro_f1"] == pytest.approx(72.28)
 
 
 def test_intervals_are_drawn_by_document(tmp_path: Path) -> None:
@@ -251,10 +254,10 @@ def test_all_pieces_of_a_word_learn_its_label_in_every_window(tokenizer: Any) ->
 
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items: Any = [SimpleNamespace(labels=["O", "O", "I-PAR"]), SimpleNamespace(labels=["I-INT"])]
-    (warning,) = TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.0})
+    (warning,) = TokenLabelsTask.training_hooks.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.0})
     assert "mean token F1 0.0 on validation, while O for every word gets 0.0" in warning
-    assert TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.1}) == []
-    (warning,) = TokenLabelsTask.fitting.warnings(TokenLabelsTask(LABELS), items, {"macro_f1": 0.2})
+    assert TokenLabelsTask.training_hooks.warnings(TokenLabelsTask(LABELS, "O"), items, {"macro_f1": 0.1}) == []
+    (warning,) = TokenLabelsTask.training_hooks.warnings(TokenLabelsTask(LABELS), items, {"macro_f1": 0.2})
     assert "while O for every word gets 22.2" in warning  # F1 2/3 of one label of three
 
 

@@ -14,7 +14,7 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.items import label_set
 from domainbert.metrics.summary import Resampling
-from domainbert.stages.early_checks import Given
+from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.files import read_treebank
@@ -62,9 +62,11 @@ def test_parts_of_speech_are_read_from_a_treebank(tmp_path: Path) -> None:
 
 def test_a_parser_to_come_may_be_scored_without_subtypes(tmp_path: Path) -> None:
     path = file(tmp_path / "a.conllu")
-    training = Given({"task": Parsing(), "model": Path("model"), "train": path})
+    training = StageArguments({"task": Parsing(), "model": Path("model"), "train": path})
     task = Parsing(format=ParsingFormat(subtypes=False))
-    given = Given({"models": {"a": Path("run/a")}, "task": task, "test": path, "train": None}, {"run/a": training})
+    given = StageArguments(
+        {"models": {"a": Path("run/a")}, "task": task, "test": path, "train": None}, {"run/a": training}
+    )
     check_arguments(given)
     assert given.problems == []
 

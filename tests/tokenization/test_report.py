@@ -9,18 +9,18 @@ from domainbert.tokenization.report import (
     LongWord,
     Overlap,
     WordStatistics,
+    count_words_of_texts,
     report_lines,
     transfer_view,
     vocabulary_overlap,
     vocabulary_report,
     word_statistics,
-    words_of,
 )
 from domainbert.tokenization.surfaces import vocabulary_of
 
 
 def test_words_hold_a_letter_or_a_digit() -> None:
-    assert words_of(["The men's 1,000 -- !", "The"]) == {"The": 2, "men": 1, "s": 1, "1": 1, "000": 1}
+    assert count_words_of_texts(["The men's 1,000 -- !", "The"]) == {"The": 2, "men": 1, "s": 1, "1": 1, "000": 1}
 
 
 def test_every_occurrence_counts(make_tokenizer: Callable[..., DomainTokenizer]) -> None:

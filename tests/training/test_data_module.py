@@ -13,8 +13,8 @@ from domainbert.encoders.attention import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.phases import PhasedRows, RowPhase
 from domainbert.training.data_module import (
-    BuiltAhead,
-    SameNumber,
+    EqualLengthBatches,
+    PrefetchLoader,
     WithBoundaries,
     reraise_worker_error,
 )
@@ -56,7 +56,7 @@ def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers
     validations = [lambda share: ValidationRows(readers[1], 2, share), lambda share: ValidationRows(few, 2, share)]
     shares = [Share(rank, world_size) for rank in range(world_size)]
     for rows, validation in zip((readers[1].rows, few.rows), validations, strict=True):
-        every = [SameNumber(validation(share), validation(shares[0])) for share in shares]
+        every = [EqualLengthBatches(validation(share), validation(shares[0])) for share in shares]
         assert len({len(one) for one in every}) == 1 and len(every[0]) >= 1
         batches = [one[index] for one in every for index in range(len(one))]
         counted = [batch["input_ids"] for batch in batches if SPARE not in batch]
@@ -95,9 +95,9 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers):
     assert rooms == {1 + (1 << (most - 1).bit_length())}, "one shape"
     data.num_workers = None
     every = (data.train_dataloader(), *data.val_dataloader())
-    assert all(isinstance(batches.loader(), BuiltAhead) for batches in every)
+    assert all(isinstance(batches.loader(), PrefetchLoader) for batches in every)
     data.trainer = rank_of_trainer(estimated_stepping_batches=5)
-    assert not isinstance(data.train_dataloader().loader(), BuiltAhead)
+    assert not isinstance(data.train_dataloader().loader(), PrefetchLoader)
 
 
 class Counting(torch.utils.data.Dataset):
@@ -118,7 +118,7 @@ class Counting(torch.utils.data.Dataset):
 
 def test_a_thread_builds_two_batches_ahead_in_order():
     batches = Counting(6)
-    loader = BuiltAhead(batches, batch_size=None)
+    loader = PrefetchLoader(batches, batch_size=None)
     seen = []
     for batch in loader:
         seen.append(batch["number"])
@@ -128,11 +128,11 @@ def test_a_thread_builds_two_batches_ahead_in_order():
 
 
 def test_an_error_of_the_thread_comes_where_the_batch_would_and_leaving_early_ends_it():
-    loader, seen = BuiltAhead(Counting(6, broken=2), batch_size=None), []
+    loader, seen = PrefetchLoader(Counting(6, broken=2), batch_size=None), []
     with pytest.raises(DomainbertError, match="part 2: missing"):
         seen.extend(batch["number"] for batch in loader)
     batches = Counting(6)
-    for batch in BuiltAhead(batches, batch_size=None):
+    for batch in PrefetchLoader(batches, batch_size=None):
         assert batch == {"number": 0}
         break
     assert len(batches.built) <= 3

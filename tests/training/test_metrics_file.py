@@ -42,7 +42,7 @@ def test_going_on_drops_the_lines_after_the_step_and_adds_to_the_rest(file: Metr
     for at, name in ((0, "train"), (1, "train"), (1, "validation"), (2, "train")):
         file.log_metrics({name: 1.0}, at)
     before = text(file).splitlines(keepends=True)
-    file.go_on_from(step)
+    file.truncate_after(step)
     assert text(file) == "".join(before[:kept])
     file.log_metrics({"train": 2.0}, step)
     assert text(file).splitlines()[kept:] == [f'{{"step": {step + 1}, "train": 2.0}}']
@@ -57,10 +57,10 @@ def test_a_line_that_is_not_as_it_was_written_is_dropped(file: MetricsFile, torn
     file.log_metrics({"train": 1.0}, 0)
     with open(file.path, "ab") as stream:
         stream.write(torn)
-    file.go_on_from(2)
+    file.truncate_after(2)
     assert text(file) == '{"step": 1, "train": 1.0}\n'
 
 
 def test_going_on_without_a_file_makes_none(file: MetricsFile) -> None:
-    file.go_on_from(5)
+    file.truncate_after(5)
     assert not file.path.exists()

@@ -60,7 +60,7 @@ class Mean(TrainedModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         self.asked.append(len(batch["input_ids"]))
         hidden = self.model.encoder(Packed.of(batch))
-        return self.note_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
+        return self.record_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
 
 
 Trained = Callable[..., tuple[Mean, int]]

@@ -14,7 +14,7 @@ import domainbert.training.module as training_module
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Share
+from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.distillation.batches import CountedRows
 from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets
@@ -90,7 +90,7 @@ def test_the_loss_of_masked_lm_that_is_logged_is_that_of_the_global_batch(reader
     whole = tensors(TrainRows(reader, order, Share(), range(1))[0])
     inputs = Packed.of(whole), whole["positions"]
     with torch.no_grad():
-        wanted = functional.cross_entropy(make_model("masked_lm")(*inputs), whole["targets"], ignore_index=IGNORED)
+        wanted = functional.cross_entropy(make_model("masked_lm")(*inputs), whole["targets"], ignore_index=IGNORE_INDEX)
     assert logged["train/loss"] == pytest.approx(float(wanted), rel=1e-5)
     assert logged["train/lr"] == pytest.approx(0.1)
 
@@ -139,7 +139,7 @@ def test_each_step_logs_its_own_losses(reader, make_model):
         whole = tensors(TrainRows(reader, order, Share(), range(number, 10))[0])
         inputs = Packed.of(whole), whole["positions"]
         with torch.no_grad():
-            wanted = functional.cross_entropy(student(*inputs), whole["targets"], ignore_index=IGNORED)
+            wanted = functional.cross_entropy(student(*inputs), whole["targets"], ignore_index=IGNORE_INDEX)
         for name in ("train/loss", "train/HardTargets"):
             assert float(logged[name]) == pytest.approx(float(wanted), rel=1e-5)
 

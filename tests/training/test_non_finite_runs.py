@@ -22,7 +22,7 @@ from domainbert.models.tensors import load_tensors
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.serving.by_name import load_tagger
+from domainbert.serving.loaders import load_tagger
 from domainbert.stages.evaluate import evaluate
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict

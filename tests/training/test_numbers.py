@@ -21,7 +21,7 @@ from domainbert.encoders.families import build_model
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import Runtime
 from domainbert.training.module import TrainedModule
-from domainbert.training.numbers import NumberWatch
+from domainbert.training.number_watch import NumberWatch
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 
@@ -35,7 +35,7 @@ class Scaled(TrainedModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         squares = torch.stack([parameter.square().mean() for parameter in self.model.parameters()])
-        loss = self.note_loss(squares.mean() * batch["scale"] + batch["offset"])
+        loss = self.record_loss(squares.mean() * batch["scale"] + batch["offset"])
         return loss + _WithGradient.apply(next(self.model.encoder.layers.parameters()), batch["bad_gradient"])
 
 
@@ -163,7 +163,7 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimiser is told on the device what to skip, and numbers are not read between logged steps."""
     monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
-    monkeypatch.setattr("domainbert.training.numbers.may_read", lambda trainer, value: False)
+    monkeypatch.setattr("domainbert.training.number_watch.may_read", lambda trainer, value: False)
 
 
 @pytest.mark.parametrize("optim", OPTIMISERS)
@@ -197,7 +197,7 @@ def test_a_gpu_that_is_looked_at_later_ends_the_training_nevertheless(
     message = r"steps 3 to 5: loss or gradient was not finite 3 times in a row"
     with pytest.raises(TrainingFailed, match=message):  # at the end of the training
         fit(offset=dict.fromkeys((2, 3, 4), NAN))
-    monkeypatch.setattr("domainbert.training.numbers._MAX_UNREAD", 6)
+    monkeypatch.setattr("domainbert.training.number_watch._MAX_UNREAD", 6)
     with pytest.raises(TrainingFailed, match=message):
         fit(num_steps=30, offset=dict.fromkeys(range(2, 30), NAN))
     assert [one["step"] for one in json.loads((tmp_path / "non_finite.json").read_text())] == [3, 4, 5]
@@ -239,7 +239,7 @@ def in_parts(module: Scaled, batch: dict[str, Any], batch_idx: int) -> Tensor:
     """A training step of two terms: the weights' squares times `scale`, and `offset`."""
     squares = torch.stack([parameter.square().mean() for parameter in module.model.parameters()]).mean()
     terms = {"squares": squares * batch["scale"], "shift": squares * 0 + batch["offset"]}
-    return module.note_loss(terms["squares"] + terms["shift"], terms)
+    return module.record_loss(terms["squares"] + terms["shift"], terms)
 
 
 @pytest.mark.parametrize("looked_at_later", [False, True])

@@ -8,7 +8,7 @@ import pytest
 from torch.distributed import DistBackendError, HashStore
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.training.processes import agreed_prefix, told_if_lost
+from domainbert.training.processes import agreed_prefix, report_lost_rank
 
 GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:16295. This is typ"
 
@@ -24,7 +24,7 @@ GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed
     ],
 )
 def test_the_end_of_another_process_is_told_in_a_sentence(error: RuntimeError, said: str) -> None:
-    with pytest.raises(TrainingFailed) as caught, told_if_lost():
+    with pytest.raises(TrainingFailed) as caught, report_lost_rank():
         raise error
     assert str(caught.value).startswith(f"another process of the training ended early ({said}")
     assert "run the same command again to resume from the last checkpoint" in str(caught.value) and "\n" not in str(
@@ -33,7 +33,7 @@ def test_the_end_of_another_process_is_told_in_a_sentence(error: RuntimeError, s
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught, told_if_lost():
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught, report_lost_rank():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     assert type(caught.value) is RuntimeError
 

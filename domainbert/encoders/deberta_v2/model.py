@@ -189,8 +189,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
         return super().tied(config) if config.legacy else {}
 
     @override
-    def per_entry(self, config: DebertaV2Config) -> Sequence[str]:
-        return [_head_name(name, config) for name in super().per_entry(config)]
+    def vocabulary_tensors(self, config: DebertaV2Config) -> Sequence[str]:
+        return [_head_name(name, config) for name in super().vocabulary_tensors(config)]
 
     @override
     def canonical_name(self, name: str, config: DebertaV2Config) -> str:

@@ -186,11 +186,11 @@ class ModernBertFamily(Family[ModernBertConfig]):
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
         layers = numbered("encoder.layers", self.layer_names(config), self.layer)
-        words: NameMap = {"encoder.word.weight": (self.per_entry(config)[0],)}
+        words: NameMap = {"encoder.word.weight": (self.vocabulary_tensors(config)[0],)}
         return words | with_weight_and_bias({**norms, **layers})
 
     @override
-    def per_entry(self, config: ModernBertConfig) -> Sequence[str]:
+    def vocabulary_tensors(self, config: ModernBertConfig) -> Sequence[str]:
         return "model.embeddings.tok_embeddings.weight", self.output_bias
 
 

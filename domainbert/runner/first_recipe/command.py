@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, nearest
+from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.files import write_text
 from domainbert.base.layout import printable
-from domainbert.base.paths import check_whole, resolve_path
+from domainbert.base.paths import check_home_expanded, resolve_path
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts
 from domainbert.runner.first_recipe.held_out import as_sources
@@ -19,7 +19,7 @@ from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_fact
 from domainbert.runner.first_recipe.machine import Machine, this_machine
 from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
-from domainbert.settings.command_line import Typed
+from domainbert.settings.command_line import ParsedArguments
 from domainbert.tasks.config import TaskConfig
 
 FLAGS = {
@@ -74,13 +74,13 @@ def help_text() -> str:
     return HELP
 
 
-def perform(typed: Typed) -> int:
+def perform(typed: ParsedArguments) -> int:
     """Write the recipe, print a summary, and return the exit code; raises the errors of `write_recipe`."""
     print(write_recipe(typed), end="")
     return 0
 
 
-def write_recipe(typed: Typed) -> str:
+def write_recipe(typed: ParsedArguments) -> str:
     """Write the recipe and return the text to print: the findings, the written files and the next commands.
 
     Raises:
@@ -90,7 +90,7 @@ def write_recipe(typed: Typed) -> str:
     out = Path(options.get("out", "recipe.yaml"))
     if not out.name:
         raise DomainbertError(f"--out: found {options['out']!r}; expected a file that ends in .yaml")
-    check_whole("--out", out)
+    check_home_expanded("--out", out)
     parts = out.with_name(f"{out.stem}-data")
     _check_out(out, parts, options)
     if "force" not in typed.flags:
@@ -116,9 +116,9 @@ def write_recipe(typed: Typed) -> str:
     return _summary(findings, facts, out, options.get("allow_import"))
 
 
-def _read_options(typed: Typed) -> dict[str, str]:
+def _read_options(typed: ParsedArguments) -> dict[str, str]:
     for name in [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]:
-        raise DomainbertError(f"{name}: unknown to init; {nearest(name.removeprefix('--'), list(FLAGS))}")
+        raise DomainbertError(f"{name}: unknown to init; {suggest_name(name.removeprefix('--'), list(FLAGS))}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
         raise DomainbertError(
@@ -212,7 +212,9 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
     encoder, named = sizes.encoder(words, size, machine)
     hidden, longest = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
     items = len(labelled.read["train"].items)
-    window = sizes.window(*_lengths(labelled, findings.model), longest=longest, whole=labelled.recognising.whole_texts)
+    window = sizes.window(
+        *_lengths(labelled, findings.model), longest=longest, whole=labelled.format_detector.whole_texts
+    )
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
@@ -231,7 +233,7 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
         "window": window,
         "batch": sizes.batch(items),
         "epochs": sizes.epochs(items),
-        "rate": sizes.rate(hidden, labelled.recognising.many_targets),
+        "rate": sizes.rate(hidden, labelled.format_detector.many_targets),
         "head_rate": Chosen(1e-3, "the default"),
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
@@ -253,7 +255,7 @@ def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> di
     _, hidden, _ = _sizes_of_model(teacher)
     return {
         "cached": labelled.task.distillation.has_logits,
-        "teacher_rate": sizes.rate(hidden, labelled.recognising.many_targets),
+        "teacher_rate": sizes.rate(hidden, labelled.format_detector.many_targets),
         "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }

@@ -13,9 +13,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
-from domainbert.corpus.file_kind import evident_kind, look
+from domainbert.corpus.file_kind import evident_kind, read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.corpus.report import CorpusReport, listed
+from domainbert.corpus.report import CorpusReport, format_counts
 
 _MAX_CHARACTERS = 1_000_000_000  # similar to the number of bytes that `vocab` reads
 _MAX_LINES = 1000
@@ -46,7 +46,7 @@ class CorpusFacts:
     def describe(self) -> str:
         """Return a line for the user."""
         settings = " (corpus.min_characters, corpus.deduplicate)"
-        dropped = f"; dropped: {listed(self.dropped)}{settings}" if self.dropped else ""
+        dropped = f"; dropped: {format_counts(self.dropped)}{settings}" if self.dropped else ""
         return f"{self.source['path']}: {self.documents:,} documents, {self.size}{dropped}"
 
 
@@ -77,7 +77,7 @@ def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
 
 def _document_separator(files: list[Path]) -> dict[str, str]:
     """Return `documents: blank_line` or `documents: line` for a single plain-text file, otherwise {}."""
-    if len(files) != 1 or format_suffix(files[0]) != ".txt" or evident_kind(look(files[0])) is not None:
+    if len(files) != 1 or format_suffix(files[0]) != ".txt" or evident_kind(read_first_lines(files[0])) is not None:
         return {}
     with closing(read_lines(files[0])) as lines:
         blank = any(not line.strip() for _, line in islice(lines, _MAX_LINES))

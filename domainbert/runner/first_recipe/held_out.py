@@ -9,7 +9,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import Source
 from domainbert.corpus.documents import clean_sides, excluded_texts
 from domainbert.labelled.contents import text_in
-from domainbert.labelled.file_sample import look_at
+from domainbert.labelled.file_sample import read_sample
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import Single, path_of
 
@@ -26,14 +26,14 @@ def as_sources(held_out: Iterable[tuple[Single, Labelled[Any]]]) -> list[str | d
 def _fields(file: Single, read: Labelled[Any]) -> Mapping[str, str] | None:
     """Return the fields of a source, without its path, that read all texts of a labelled file; None if none do."""
     from domainbert.corpus.known_texts import LEAST
-    from domainbert.corpus.ngrams import words_of
+    from domainbert.corpus.ngrams import words_of_text
 
-    contents = (words_of(clean_sides([text_in(item.content)]).text) for item in read.items)
+    contents = (words_of_text(clean_sides([text_in(item.content)]).text) for item in read.items)
     expected = {tuple(words) for words in contents if len(words) >= LEAST}
     for fields in _candidates(file) if expected else ():
         try:
             texts = excluded_texts([Source(str(path_of(file)), **fields)])
-            if expected <= {tuple(words_of(text)) for text in texts}:
+            if expected <= {tuple(words_of_text(text)) for text in texts}:
                 return fields
         except DomainbertError:
             pass  # wrong fields for this file; try the next candidate
@@ -42,7 +42,7 @@ def _fields(file: Single, read: Labelled[Any]) -> Mapping[str, str] | None:
 
 def _candidates(file: Single) -> Iterator[dict[str, Any]]:
     """Yield possible fields of a source: the key of the texts and the format."""
-    sample = look_at(file, {})
+    sample = read_sample(file, {})
     if sample.is_table and sample.kind != "lines":
         for key, value in sample.rows[0].items():
             if isinstance(value, str):

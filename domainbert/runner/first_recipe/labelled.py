@@ -11,14 +11,14 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.contents import words_of_content
-from domainbert.labelled.file_sample import look_at
+from domainbert.labelled.file_sample import read_sample
 from domainbert.labelled.items import Labelled, check_labels_known, find_labels
 from domainbert.labelled.sets import Single, read_file
 from domainbert.runner.first_recipe.division import divide
 from domainbert.runner.first_recipe.splits import Splits, find_splits
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Recognising
-from domainbert.tasks.recognition import Recognised, recognise
+from domainbert.tasks.config_capabilities import FormatDetector
+from domainbert.tasks.recognition import DetectedTask, detect_task
 
 _MAX_MEASURED = 20_000  # texts
 
@@ -28,7 +28,7 @@ class LabelledFacts:
     """A labelled set and its task."""
 
     path: Path
-    recognised: Recognised
+    recognised: DetectedTask
     task: TaskConfig
     """The recognised task, with repair enabled if the files need it."""
 
@@ -51,10 +51,10 @@ class LabelledFacts:
     """Sentence that states the split and its reason; empty if the files already are three sets."""
 
     @property
-    def recognising(self) -> Recognising[Any]:
+    def format_detector(self) -> FormatDetector[Any]:
         """Return the part of the task that recognised the file."""
-        assert self.task.recognising is not None
-        return self.task.recognising
+        assert self.task.format_detector is not None
+        return self.task.format_detector
 
     def describe(self) -> list[str]:
         """Return lines for the user."""
@@ -83,7 +83,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
             label does not occur in training.
     """
     splits = find_splits(path)
-    recognised = recognise(look_at(splits.train, keys), task)
+    recognised = detect_task(read_sample(splits.train, keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
         config, repaired = _readable(recognised.task, splits.sets)
         division = divide(splits, config, folder)
@@ -113,7 +113,7 @@ def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
             read_file(task, file)
         return task, ""
     except DomainbertError as error:
-        with_repair = None if task.recognising is None else task.recognising.with_repair(task)
+        with_repair = None if task.format_detector is None else task.format_detector.with_repair(task)
         if with_repair is None:
             raise
         problem = error.problems[0].partition("; expected")[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.paths import check_regular
 from domainbert.labelled.sets import LabelledFile, Single, paths_of
 
@@ -91,7 +91,7 @@ def _one_set(folder: Path, split: str, files: list[Path]) -> Single:
     texts, labels = ([file for file in files if set(_words(file)) & words] for words in (_TEXTS, _LABELS))
     if len(files) == 2 and len(texts) == 1 and len(labels) == 1 and texts != labels:
         return LabelledFile(text=texts[0], label=labels[0])
-    names = listed(file.name for file in files)
+    names = format_names(file.name for file in files)
     raise DomainbertError(
         f"{folder}: {split} has {names}; expected one file, or a file with texts and a file with labels"
     )
@@ -100,5 +100,5 @@ def _one_set(folder: Path, split: str, files: list[Path]) -> Single:
 def _describe_missing(entries: Iterable[Path]) -> str:
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
-        return f"no training set, but sets in its subfolders {listed(folders)}: name one of them"
-    return f"no training set among {listed(entry.name for entry in entries)}"
+        return f"no training set, but sets in its subfolders {format_names(folders)}: name one of them"
+    return f"no training set among {format_names(entry.name for entry in entries)}"

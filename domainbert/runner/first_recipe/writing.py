@@ -12,7 +12,7 @@ from typing import Any
 
 from domainbert.base.choices import as_plain, class_path
 from domainbert.base.layout import printable
-from domainbert.labelled.sets import Single, moved, paths_of
+from domainbert.labelled.sets import Single, paths_of, with_paths
 from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tasks.config import TaskConfig
@@ -67,7 +67,7 @@ def task_in_yaml(task: TaskConfig) -> Any:
 
 def file_in_yaml(file: Single) -> Any:
     """Return the YAML value of a labelled file."""
-    value = moved(file, paths_of(file), [])
+    value = with_paths(file, paths_of(file), [])
     return {key: path for key, path in value.items() if path} if isinstance(value, dict) else value
 
 

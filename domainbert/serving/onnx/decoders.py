@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
-from domainbert.base.sealed import check_sealed
+from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import Crf, crf_of
 
@@ -68,7 +68,7 @@ class CrfDecoder(Decoder):
     @override
     def read(self, folder: Path) -> None:
         path, crf = folder / self.name, Crf(len(self.labels))
-        check_sealed(folder, self.name)
+        check_outputs_unchanged(folder, self.name)
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if fields["labels"] != self.labels:
@@ -111,7 +111,7 @@ class BiaffineDecoder(Decoder):
     def read(self, folder: Path) -> None:
         """Load the weights, whose shapes follow from `config.json`."""
         path = folder / self.name
-        check_sealed(folder, self.name)
+        check_outputs_unchanged(folder, self.name)
         try:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
@@ -125,7 +125,7 @@ class BiaffineDecoder(Decoder):
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 
-def decoder_of(head: nn.Module, labels: Sequence[str]) -> Decoder | None:
+def find_decoder(head: nn.Module, labels: Sequence[str]) -> Decoder | None:
     """Return the part of a head that is stored in a separate file, or None."""
     if crf_of(head) is not None:
         return CrfDecoder(head, labels)

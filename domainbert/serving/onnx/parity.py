@@ -13,7 +13,7 @@ from torch import Tensor
 
 from domainbert.base.counter_random import random_bits
 from domainbert.data.examples import Example, Window
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 
 TOLERANCE = 1e-4
 """Maximum difference of fp32 logits, relative to the largest logit, or absolute if the largest logit is below 1."""
@@ -51,7 +51,7 @@ def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, ma
     """
     ids = np.asarray(input_ids, dtype=np.int64)[: max_length - extra]
     positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))
-    targets = np.full(len(positions), IGNORED, dtype=np.int64)
+    targets = np.full(len(positions), IGNORE_INDEX, dtype=np.int64)
     window = Window(ids, positions, np.arange(len(positions)), targets, extra)
     return Example((window,), len(positions))
 
@@ -59,7 +59,7 @@ def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, ma
 def first_window(example: Example) -> Example:
     """Return the first window of an example, without targets."""
     window = example.windows[0]
-    targets = np.full(len(window.positions), IGNORED, dtype=np.int64)
+    targets = np.full(len(window.positions), IGNORE_INDEX, dtype=np.int64)
     return Example((replace(window, targets=targets),), example.num_outputs)
 
 

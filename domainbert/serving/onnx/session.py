@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.base.errors import DomainbertError, needs_package
-from domainbert.base.sealed import check_sealed
+from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
 from domainbert.tasks.packed_logits import Computed, compute_in_parts
@@ -36,7 +36,7 @@ class OnnxModel:
     """
 
     def __init__(self, file: Path, tokenizer: DomainTokenizer) -> None:
-        check_sealed(file.parent, file.name)
+        check_outputs_unchanged(file.parent, file.name)
         self.file, self.tokenizer = file, tokenizer
         self.session = _session(file)
         self.inputs: list[str] = [argument.name for argument in self.session.get_inputs()]

@@ -12,13 +12,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
 from domainbert.labelled.formats import TextFormat
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config_capabilities import Recognising
+from domainbert.tasks.config_capabilities import FormatDetector
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,23 @@ class ClassificationFormat(TextFormat):
     """Key or column of the class name."""
 
 
-class ClassificationRecognising(Recognising["Classification"]):
+class ClassificationDetector(FormatDetector["Classification"]):
     """Files with a class name per text, or a number with few different values."""
 
     @override
-    def recognise(self, kind: type[Classification], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[Classification], sample: Sample) -> DetectedTask | None:
         from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.recognition import DetectedTask
 
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:
             return None
         values = "whole numbers" if keys.labels.are_whole else "names"
         reason = f"{keys.in_words}, {keys.labels.different} {values} under {keys.labels.key!r}"
-        return Recognised(kind(format=ClassificationFormat(**keys.of_format)), reason)
+        return DetectedTask(kind(format=ClassificationFormat(**keys.of_format)), reason)
 
     @override
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether a folder is a classifier; `transformers` takes one output without `problem_type` as regression."""
         problem, labels = fields.get("problem_type"), fields.get("id2label")
         classes = problem == "single_label_classification" or (problem is None and (labels is None or len(labels) > 1))
@@ -65,7 +65,7 @@ class Classification(TextTaskConfig):
     pipeline_tag = "text-classification"
     whole = Headline("f1", "macro F1")
     further = (Headline("accuracy", "accuracy"),)
-    recognising = ClassificationRecognising()
+    format_detector = ClassificationDetector()
 
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import Notes, TextFile, TextItem, Unit, in_words, label_counts
+from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
 from domainbert.labelled.label_names import LabelReader
-from domainbert.labelled.row_values import parsed, refuse
-from domainbert.labelled.rows import placed, some_texts, text_fields, text_problems, text_rows
+from domainbert.labelled.row_values import parsed, raise_problems
+from domainbert.labelled.rows import require_texts, text_fields, text_problems, text_rows, with_location
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 
@@ -46,7 +46,7 @@ class ClassFile(TextFile[LabelledText]):
         """Return a line with the file format and the numbers of texts and of each class."""
         counts = label_counts(self.items)
         line = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
-        line += f"; {len(counts)} classes ({in_words(counts)})"
+        line += f"; {len(counts)} classes ({format_counts(counts)})"
         return line + ("; classes are numbers without names (set label_names)" if self.nameless else "")
 
     def units(self) -> list[Unit]:
@@ -70,13 +70,13 @@ def read_classification(file: Readable, format: ClassificationFormat | None = No
             only in white space or invisible characters; a mix of numbers and names; a number or name that
             `label_names` does not have; text that may be a number or a name.
     """
-    format, problems, notes = format or ClassificationFormat(), Problems(str(file)), Notes()
+    format, problems, notes = format or ClassificationFormat(), Problems(str(file)), ReaderCounts()
     kind, names, rows = text_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
-        refuse(*text_problems(row, format), placed(labels.problem_with(row, line), file, line))
+        raise_problems(*text_problems(row, format), with_location(labels.problem_with(row, line), file, line))
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
-    texts = some_texts(parsed(rows, problems, parse), format, problems)
+    texts = require_texts(parsed(rows, problems, parse), format, problems)
     return ClassFile(path_of(file), texts, kind, labels.nameless, notes=notes)

@@ -63,7 +63,7 @@ class ClassScoring(CountedScoring):
         return Mistake(item.text, gold, predicted, prediction.scores[prediction.label], item.text_pair)
 
     @override
-    def confused(self, item: LabelledText, prediction: TextPrediction) -> list[Pair]:
+    def confusion_pairs(self, item: LabelledText, prediction: TextPrediction) -> list[Pair]:
         return [(item.label, prediction.label)]
 
     @override

@@ -17,8 +17,8 @@ from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATED
-from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Teaching
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
@@ -48,7 +48,7 @@ class Classifier(Predictor[TextPrediction]):
         return self.predict(texts)
 
 
-class ClassFitting(Fitting["ClassificationTask"]):
+class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
     """Balanced sampling, calibration, and a warning about classifiers no better than the majority class."""
 
     @override
@@ -85,16 +85,16 @@ class ClassFitting(Fitting["ClassificationTask"]):
         return [f"{achieved}, while {baseline}; {ADVICE}"]
 
 
-class ClassExplaining(Explaining["ClassificationTask"]):
+class ClassExplainer(Explainer["ClassificationTask"]):
     """Explains the class of a text."""
 
     @override
-    def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[Claim]:
+    def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def strengths(logits: Tensor) -> Tensor:
             return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
 
         best = int(strengths(logits).argmax())
-        return [Claim(task.labels[best], lambda changed: strengths(changed)[best])]
+        return [AttributionTarget(task.labels[best], lambda changed: strengths(changed)[best])]
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
@@ -102,10 +102,10 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     predictor = Classifier
     scoring = ClassScoring
-    comparing = Comparing(mean_over_windows)
-    explaining = ClassExplaining()
-    fitting = ClassFitting()
-    teaching = Teaching()
+    output_comparison = OutputComparison(mean_over_windows)
+    explainer = ClassExplainer()
+    training_hooks = ClassTrainingHooks()
+    distillation_targets = DistillationTargets()
 
     def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
         super().__init__(labels)
@@ -114,26 +114,26 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @classmethod
     @override
-    def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> Self:
-        task = super().of_training(config, train)
+    def from_training_set(cls, config: Classification, train: Labelled[LabelledText]) -> Self:
+        task = super().from_training_set(config, train)
         task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
         return task
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Create the task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
-        task = super().of_folder(labels, fields)
+        task = super().from_model_folder(labels, fields)
         task.temperature = temperature
         return task
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the key of the second text, and the temperature fitted on validation if `calibrate` is set."""
         fitted = {_TEMPERATURE: float(f"{scores.get('temperature', 1.0):.6g}")} if self.learning.calibrate else {}
-        return {**super().folder_facts(scores), **fitted}
+        return {**super().model_config_fields(scores), **fitted}
 
     @override
     def target(self, item: LabelledText) -> int:

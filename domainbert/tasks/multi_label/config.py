@@ -11,13 +11,13 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.formats import TextFormat
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config_capabilities import Recognising
+from domainbert.tasks.config_capabilities import FormatDetector
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, as in `transformers`."""
@@ -40,13 +40,13 @@ class MultiLabelFormat(TextFormat):
             raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
 
 
-class MultiLabelRecognising(Recognising["MultiLabel"]):
+class MultiLabelDetector(FormatDetector["MultiLabel"]):
     """Files with a list of labels per text; in CSV or TSV, labels with the default separator."""
 
     @override
-    def recognise(self, kind: type[MultiLabel], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[MultiLabel], sample: Sample) -> DetectedTask | None:
         from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.recognition import DetectedTask
 
         keys = row_keys(sample)
         if keys is None:
@@ -57,10 +57,10 @@ class MultiLabelRecognising(Recognising["MultiLabel"]):
         if not joined and not keys.labels.are_lists:
             return None
         how = f"labels with {format.separator!r} between" if joined else "lists of labels"
-        return Recognised(kind(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
+        return DetectedTask(kind(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
 
     @override
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         return head == "sequence" and fields.get("problem_type") == PROBLEM_TYPE
 
 
@@ -77,7 +77,7 @@ class MultiLabel(TextTaskConfig):
     pipeline_tag = "text-classification"
     whole = Headline("f1", "micro F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
-    recognising = MultiLabelRecognising()
+    format_detector = MultiLabelDetector()
 
     format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
     """Keys of the labelled files."""

@@ -10,10 +10,17 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import Notes, TextFile, TextItem, Unit, in_words, label_counts
-from domainbert.labelled.label_names import LabelReader, as_whole, list_in
-from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, refuse, shown
-from domainbert.labelled.rows import has_json_values, placed, some_texts, text_fields, text_problems, text_rows
+from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
+from domainbert.labelled.label_names import LabelReader, list_in, to_integer
+from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, raise_problems, shown
+from domainbert.labelled.rows import (
+    has_json_values,
+    require_texts,
+    text_fields,
+    text_problems,
+    text_rows,
+    with_location,
+)
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 
@@ -45,7 +52,7 @@ class MultiLabelFile(TextFile[LabelledText]):
         unlabelled = sum(not text.labels for text in self.items)
         texts = f"{self.path}: {len(self.items):,} {self.unit}, {unlabelled:,} of them without labels"
         nameless = "; labels are numbers without names (set label_names)" if self.nameless else ""
-        return f"{texts}; {FileKind(self.kind)}; {len(counts)} labels ({in_words(counts)}){nameless}"
+        return f"{texts}; {FileKind(self.kind)}; {len(counts)} labels ({format_counts(counts)}){nameless}"
 
     def units(self) -> list[Unit]:
         """Return the texts as units of folds, stratified by the rarest label of each text."""
@@ -65,18 +72,18 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
     Raises:
         DomainbertError: as `read_classification`; labels that are not a list; a duplicate label.
     """
-    format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), Notes()
+    format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), ReaderCounts()
     kind, names, rows = text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, RawItem]:
         if not has_json_values(kind):
             row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
-        refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
+        raise_problems(*text_problems(row, format), problem_with_list(row, format.label_key))
         return line, (text_fields(row, format), row[format.label_key])
 
     labels = LabelReader(format.label_key, names)
     items = _named(parsed(rows, problems, parse), file, labels, problems)
-    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind, labels.nameless, notes=notes)
+    return MultiLabelFile(path_of(file), require_texts(items, format, problems), kind, labels.nameless, notes=notes)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
@@ -84,7 +91,7 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     parsed_list, column = list_in(column), column.strip()
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
-        return [as_whole(item, is_column=False) for item in parsed_list]
+        return [to_integer(item, is_column=False) for item in parsed_list]
     if column[:1] + column[-1:] == "[]" and format.separator not in column:
         expected = f"expected labels with {format.separator!r} between them, or a list such as ['a', 'b']"
         raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected}")
@@ -110,11 +117,11 @@ def _named(
 
     def parse(raw_item: RawItem, line: int) -> LabelledText:
         fields, values = raw_item
-        refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))
+        raise_problems(*(with_location(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]
         expected = "expected it once (for lists of 0 and 1, set label_names)"
-        refuse(*(f"label {label!r} twice; {expected}" for label in duplicates))
+        raise_problems(*(f"label {label!r} twice; {expected}" for label in duplicates))
         return LabelledText(**fields, labels=labels, line=line)
 
     return parsed(raw_items, problems, parse)

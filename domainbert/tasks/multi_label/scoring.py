@@ -13,7 +13,7 @@ from typing_extensions import override
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import count_labels
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.counts import by_name, macro_f1, micro_f1, scores, weighted_f1
+from domainbert.metrics.counts import macro_f1, micro_f1, scores, scores_by_name, weighted_f1
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.mistakes import CORRECT, MISSED, SPURIOUS, Mark, Mistake
@@ -63,7 +63,7 @@ class MultiLabelScoring(CountedScoring):
         return Mistake(item.text, gold, predicted, max(severities), item.text_pair)
 
     @override
-    def confused(self, item: LabelledText, prediction: LabelsOfText) -> list[Pair]:
+    def confusion_pairs(self, item: LabelledText, prediction: LabelsOfText) -> list[Pair]:
         """Pair correct labels with themselves, and a single missed with a single spurious label; otherwise missed and
         spurious labels stay unpaired."""
         missed, spurious = _differing(item, prediction)
@@ -89,7 +89,7 @@ class MultiLabelScoring(CountedScoring):
             "macro_f1": float(macro_f1(totals)),
             "weighted_f1": float(weighted_f1(totals)),
             "exact": float(np.mean([set(item.labels) == set(predicted.labels) for item, predicted in pairs])),
-            "per_label": by_name(sorted(self.labels), totals),
+            "per_label": scores_by_name(sorted(self.labels), totals),
         }
 
     def warnings(self) -> list[str]:

@@ -15,11 +15,17 @@ from torch.nn import functional
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import threshold_name
-from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.tasks.capabilities import (
+    DistillationTargets,
+    ExampleFormatter,
+    Explainer,
+    OutputComparison,
+    TrainingHooks,
+)
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
@@ -51,7 +57,7 @@ def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
     return (holds * yes + (1 - holds) * no).mean(dim=-1)
 
 
-class LabelsFitting(Fitting["MultiLabelTask"]):
+class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
     """Slices at the threshold of the whole set, and a warning about models no better than constant labels."""
 
     @override
@@ -78,23 +84,23 @@ class LabelsFitting(Fitting["MultiLabelTask"]):
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
 
 
-class LabelsExplaining(Explaining["MultiLabelTask"]):
+class LabelsExplainer(Explainer["MultiLabelTask"]):
     """Explains each predicted label of a text."""
 
     @override
-    def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[Claim]:
+    def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def strength(number: int, logits: Tensor) -> Tensor:
             return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
 
         (prediction,) = task.decode(logits, batch)
-        return [Claim(label, partial(strength, task.labels.index(label))) for label in prediction.labels]
+        return [AttributionTarget(label, partial(strength, task.labels.index(label))) for label in prediction.labels]
 
 
-class LabelsShowing(Showing["MultiLabelTask"]):
+class LabelsFormatter(ExampleFormatter["MultiLabelTask"]):
     """Shows the labels of a text."""
 
     @override
-    def shown_target(self, task: MultiLabelTask, target: Any) -> str:
+    def format_target(self, task: MultiLabelTask, target: Any) -> str:
         return ", ".join(label for label, holds in zip(task.labels, target, strict=True) if holds) or "no label"
 
 
@@ -103,11 +109,13 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     predictor = MultiLabeller
     scoring = MultiLabelScoring
-    comparing = Comparing(mean_over_windows, sigmoid_divergence)
-    explaining = LabelsExplaining()
-    fitting = LabelsFitting()
-    showing = LabelsShowing()
-    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: sigmoid_divergence(teacher, student))
+    output_comparison = OutputComparison(mean_over_windows, sigmoid_divergence)
+    explainer = LabelsExplainer()
+    training_hooks = LabelsTrainingHooks()
+    example_formatter = LabelsFormatter()
+    distillation_targets = DistillationTargets[Any](
+        False, divergence=lambda teacher, student, _: sigmoid_divergence(teacher, student)
+    )
 
     def __init__(
         self, labels: Sequence[str], threshold: float = _DEFAULT, pos_weight: Sequence[float] | None = None
@@ -117,9 +125,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @classmethod
     @override
-    def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
+    def from_training_set(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
         """Create the task; `DomainbertError` also for balanced weights with a label that every text has."""
-        task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
+        task, counts, texts = super().from_training_set(config, train), label_counts(train.items), len(train.items)
         if config.pos_weight == "balanced" and (constant := [label for label in counts if counts[label] == texts]):
             found = f"balanced; {train.path}: label {constant[0]!r} in every text"
             raise DomainbertError(
@@ -130,19 +138,19 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Create the task of a model folder; the threshold is 0.5 if the folder has none."""
         threshold = fields.get(_THRESHOLD, _DEFAULT)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
-        task = super().of_folder(labels, fields)
+        task = super().from_model_folder(labels, fields)
         task.threshold = threshold
         return task
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `problem_type` for `transformers`, and the best threshold on validation."""
         threshold = round(scores.get("threshold", _DEFAULT), 2)  # was logged in single precision
-        return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
+        return {**super().model_config_fields(scores), "problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
     @override
     def target(self, item: LabelledText) -> NDArray[np.int64]:
@@ -152,7 +160,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @property
     @override
     def unknown(self) -> NDArray[np.int64]:
-        return np.full(len(self.labels), IGNORED, dtype=np.int64)
+        return np.full(len(self.labels), IGNORE_INDEX, dtype=np.int64)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the binary cross-entropy, averaged over labels as in `transformers` and summed over the texts.
@@ -160,7 +168,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         The term of a positive label is multiplied by its `pos_weight`.
         """
         targets = self.targets(batch)
-        labelled = targets[:, 0] != IGNORED
+        labelled = targets[:, 0] != IGNORE_INDEX
         logits = mean_over_windows(logits, batch)[labelled]
         weight = None if self.pos_weight is None else logits.new_tensor(self.pos_weight)
         losses = functional.binary_cross_entropy_with_logits(

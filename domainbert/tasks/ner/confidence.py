@@ -12,22 +12,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.encoders.crf import Crf
-from domainbert.labelled.tag_schemes import goes_on, spans_from_tags
-from domainbert.tasks.claims import Claim, log_probability
+from domainbert.labelled.tag_schemes import continues_entity, spans_from_tags
+from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
 
 Ints = NDArray[np.int64]
 
 
-def entity_claims(field: Crf, labels: Sequence[str], tags: Sequence[str], batch: Mapping[str, Any]) -> list[Claim]:
+def entity_targets(
+    field: Crf, labels: Sequence[str], tags: Sequence[str], batch: Mapping[str, Any]
+) -> list[AttributionTarget]:
     """Return the entities of the only sentence in a batch, each with the log of its `Lattice.scores`."""
 
     def strength(start: int, stop: int, logits: Tensor) -> Tensor:
         allowed = {word: [label == tags[word] for label in labels] for word in range(start, stop)}
         if stop < len(tags):  # the next word does not continue the entity
-            allowed[stop] = [not goes_on(tags[stop - 1], label) for label in labels]
+            allowed[stop] = [not continues_entity(tags[stop - 1], label) for label in labels]
         return log_probability(field, logits, batch, allowed)
 
-    return [Claim(kind, partial(strength, start, stop), (start, stop)) for start, stop, kind in spans_from_tags(tags)]
+    return [
+        AttributionTarget(kind, partial(strength, start, stop), (start, stop))
+        for start, stop, kind in spans_from_tags(tags)
+    ]
 
 
 class Lattice:
@@ -36,7 +41,7 @@ class Lattice:
     Sums are scaled at every word, as in Rabiner (1989), section V.A, so that long sentences do not underflow.
 
     Args:
-        field: the CRF; for a linear head `valid_field`, which normalises over valid sequences.
+        field: the CRF; for a linear head `uniform_crf`, which normalises over valid sequences.
         emissions: (E, L, C) scores of labels; padding after the end of a sentence is ignored.
         lengths: (E,) numbers of words.
         labels: (C,) names of labels.
@@ -45,7 +50,9 @@ class Lattice:
     def __init__(self, field: Crf, emissions: Tensor, lengths: Tensor, labels: Sequence[str]) -> None:
         self.lengths: Ints = lengths.cpu().numpy()
         self._number = {label: number for number, label in enumerate(labels)}
-        self._ends = np.asarray([[not goes_on(tag, following) for following in labels] for tag in labels])  # (C, C)
+        self._ends = np.asarray(
+            [[not continues_entity(tag, following) for following in labels] for tag in labels]
+        )  # (C, C)
         self._rows = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (W,) sentence of each word
         self._words = _ranges(np.zeros_like(self.lengths), self.lengths)  # (W,) index of the word in its sentence
         scores = emissions.detach().double().cpu()

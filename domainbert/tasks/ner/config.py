@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError, listed
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
-from domainbert.labelled.tagged_files import OF_A_CRF
+from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Evaluation, Recognising
+from domainbert.tasks.config_capabilities import Evaluation, FormatDetector
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 
-class NerRecognising(Recognising["Ner"]):
+class NerDetector(FormatDetector["Ner"]):
     """Files with tags or lists of entities, and exports of annotation tools."""
 
     many_targets = True
 
     @override
-    def recognise(self, kind: type[Ner], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[Ner], sample: Sample) -> DetectedTask | None:
         from domainbert.labelled.file_sample import tagged_sample
         from domainbert.labelled.tag_schemes import is_without_types
-        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.recognition import DetectedTask
 
         if (tagged := tagged_sample(sample)) is not None:
             typed = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
             if not typed and not is_without_types(tagged.tags):
                 return None
             format = NerFormat(**tagged.columns)
-            return Recognised(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
+            return DetectedTask(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
         first = sample.rows[0] if sample.rows else {}
         key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
         if key is not None and sample.kind == "jsonl":
             format = NerFormat(text_key=sample.options.get("text_key", "text"))
-            return Recognised(kind(format=format), f"lists of entities under {key!r}", specificity=3)
-        return Recognised(kind(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
+            return DetectedTask(kind(format=format), f"lists of entities under {key!r}", specificity=3)
+        return DetectedTask(kind(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 
     @override
     def with_repair(self, config: Ner) -> Ner | None:
@@ -55,7 +55,7 @@ class NerRecognising(Recognising["Ner"]):
         return None if format == repaired else replace(config, format=repaired)
 
     @override
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether labels have a tag-scheme prefix such as B-, unlike part-of-speech tags."""
         labels = fields.get("id2label", {}).values()
         return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
@@ -72,7 +72,7 @@ class Ner(TaskConfig):
 
     title = "Token classifier"
     pipeline_tag = "token-classification"
-    recognising = NerRecognising()
+    format_detector = NerDetector()
     evaluation = Evaluation(uses_training_set=True)
     headline = Headline("f1", "entity F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
@@ -91,13 +91,13 @@ class Ner(TaskConfig):
     @override
     def check_labels(self, labels: Collection[str]) -> None:
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
-            types = listed(self.format.types)
+            types = format_names(self.format.types)
             raise DomainbertError(f"format.types: found {types}; expected types of entities in the training set")
 
     @property
     @override
     def r_drop_unsupported(self) -> str | None:
-        return OF_A_CRF if self.head == "crf" else None
+        return CRF_R_DROP_ERROR if self.head == "crf" else None
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the entity types of a model's tags."""

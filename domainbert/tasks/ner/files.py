@@ -15,13 +15,13 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool, tool_of
+from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, words_inside
 from domainbert.labelled.entities import NerFile, read_conll, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
-from domainbert.labelled.items import Notes
-from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.items import ReaderCounts
+from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, raise_problems, shown
 from domainbert.labelled.rows import accepted, file_kind
 from domainbert.labelled.sets import path_of
-from domainbert.labelled.stretches import Stretch, shown_stretch, stretch_of, words_inside
 from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, rows_layout, sentence_rows
 from domainbert.tasks.ner.config import Ner
@@ -112,7 +112,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
 
 def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     """Convert texts with entities to tagged sentences; problems of rows are collected and raised at the end."""
-    notes = Notes(table.left_out)
+    notes = ReaderCounts(table.left_out)
     rows = list(accepted(table.rows, notes.left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
@@ -188,7 +188,7 @@ def _words_of_text(
     keys: _Keys,
     words_of: dict[str, list[Stretch]],
     format: NerFormat,
-    notes: Notes,
+    notes: ReaderCounts,
     place: Callable[[int], str],
 ) -> tuple[list[str], list[str]]:
     """Return the words of a text and their IOB2 tags; `place` maps the index of an entity to its path and line.
@@ -197,7 +197,9 @@ def _words_of_text(
     """
     list_problem = problem_with_list(row, keys.labels)
     hint = "" if keys.labels in row else " (set entity_key, for example to 'label' for older exports of doccano)"
-    refuse(problem_with_text(row, keys.content, may_be_empty=True), f"{list_problem}{hint}" if list_problem else "")
+    raise_problems(
+        problem_with_text(row, keys.content, may_be_empty=True), f"{list_problem}{hint}" if list_problem else ""
+    )
     text: str = row[keys.content]
     words = words_of[text]
     problems, entities, spans = [], [], []
@@ -214,7 +216,7 @@ def _words_of_text(
     entities.sort(key=lambda entity: (entity.start, entity.end))
     for left, right in pairwise(entities):
         if right.start < left.end:
-            pair = " and ".join(f"{entity.type} {shown_stretch(text, entity.stretch)}" for entity in (left, right))
+            pair = " and ".join(f"{entity.type} {format_char_span(text, entity.stretch)}" for entity in (left, right))
             problems.append(
                 f"{place(max(left.number, right.number))}: {pair} overlap; expected entities that do not overlap: a "
                 "word has one tag (for nested entities, train a model per layer and select its types with format.types)"
@@ -225,7 +227,7 @@ def _words_of_text(
         except DomainbertError as error:
             blank = text[entity.start : entity.end] != text[entity.start : entity.end].strip()
             problems.append(f"{place(entity.number)}: {error}{' (or format.trim: true)' if blank else ''}")
-    refuse(*problems)
+    raise_problems(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
 
@@ -248,4 +250,4 @@ def _entity(text: str, value: Any, number: int) -> _Entity:
     if not kind:
         found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "neither"
         raise DomainbertError(f"{found}; expected its type as a string under 'label' or 'type'")
-    return _Entity(*stretch_of(text, value), kind, number)
+    return _Entity(*read_char_span(text, value), kind, number)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.char_spans import Stretch, joined_words
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
-from domainbert.labelled.stretches import Stretch, joined_words
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
@@ -128,7 +128,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return Mistake(text, sorted(gold, key=by_start), sorted(predicted, key=by_start), severity)
 
     @override
-    def confused(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
+    def confusion_pairs(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
         """Return the types of entities paired by `judge_entities`."""
         for gold, predicted, _ in judge_entities(item.spans, spans_from_tags(prediction.tags)):
             yield gold and gold[2], predicted and predicted[2]

@@ -15,10 +15,16 @@ from domainbert.labelled.contents import Content
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import ModelScheme, labels_of_types, scheme_of_labels, spans_from_tags
-from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Showing, Teaching
-from domainbert.tasks.claims import Claim
-from domainbert.tasks.decoding import decode_labels, valid_field
-from domainbert.tasks.ner.confidence import Lattice, entity_claims
+from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.tasks.capabilities import (
+    DistillationTargets,
+    ExampleFormatter,
+    Explainer,
+    OutputComparison,
+    TrainingHooks,
+)
+from domainbert.tasks.decoding import decode_labels, uniform_crf
+from domainbert.tasks.ner.confidence import Lattice, entity_targets
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
 from domainbert.tasks.ner.scoring import EntityScoring
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
 _SCHEME = "domainbert_tags"  # key of config.json
 
 
-class EntityFitting(Fitting["NerTask"]):
+class EntityTrainingHooks(TrainingHooks["NerTask"]):
     """Warns about a tagger that finds no entity."""
 
     @override
@@ -45,16 +51,16 @@ class EntityFitting(Fitting["NerTask"]):
         return [warning] if entities and not scores["f1"] else []
 
 
-class EntityExplaining(Explaining["NerTask"]):
+class EntityExplainer(Explainer["NerTask"]):
     """Explains the log-probability of each entity."""
 
     @override
-    def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[Claim]:
+    def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         (tags,) = task.best_tags(logits, batch)
-        return entity_claims(task.field, task.labels, tags, batch)
+        return entity_targets(task.field, task.labels, tags, batch)
 
 
-class TagShowing(Showing["NerTask"]):
+class TagFormatter(ExampleFormatter["NerTask"]):
     """Shows the tag of each word; in BIOES, the word is the name of its first pre-token."""
 
     @override
@@ -79,25 +85,25 @@ class NerTask(Task[Sentence, list[Entity]]):
     """
 
     head = "tokens"
-    counted = "num_targets"
+    loss_divisor = "num_targets"
     predictor = Tagger
-    comparing: ClassVar[Comparing | None] = Comparing()
-    explaining = EntityExplaining()
-    fitting = EntityFitting()
+    output_comparison: ClassVar[OutputComparison | None] = OutputComparison()
+    explainer = EntityExplainer()
+    training_hooks = EntityTrainingHooks()
     scoring = EntityScoring
-    showing = TagShowing()
-    teaching: ClassVar[Teaching[Any]] = Teaching()
+    example_formatter = TagFormatter()
+    distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
     scheme: ModelScheme | None
     crf: Crf | None = None
     valid: Crf | None
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
-        self.scheme, self.valid = scheme_of_labels(labels) or "IOB2", valid_field(self.labels)
+        self.scheme, self.valid = scheme_of_labels(labels) or "IOB2", uniform_crf(self.labels)
         self.tokenizer: DomainTokenizer | None = None
 
     @classmethod
-    def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
+    def from_training_set(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
         """Create the task with tags for the entity types of a training set; `config.head` selects the class."""
         types = label_set(train.items)
         if not types:
@@ -108,7 +114,7 @@ class NerTask(Task[Sentence, list[Entity]]):
         return (CrfNerTask if config.head == "crf" else cls)(labels)
 
     @classmethod
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
         """Create the task of a model folder; without a recorded tag scheme, any tag sequence is valid."""
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
         if fields.get(_SCHEME) not in ("IOB2", "BIOES"):
@@ -116,7 +122,7 @@ class NerTask(Task[Sentence, list[Entity]]):
         return task
 
     @override
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         scheme = scheme_of_labels(self.labels)
         return {_SCHEME: scheme} if scheme else {}
 
@@ -198,7 +204,7 @@ class NerTask(Task[Sentence, list[Entity]]):
         return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 
 
-class CrfTeaching(Teaching["CrfNerTask"]):
+class CrfDistillationTargets(DistillationTargets["CrfNerTask"]):
     """Compares marginals over valid tag sequences, also for teachers with a linear head, whose probabilities would
     otherwise include tags that the student's CRF forbids."""
 
@@ -217,8 +223,8 @@ class CrfNerTask(NerTask):
     """Named entity recognition with a CRF head."""
 
     head = "crf"
-    comparing = None
-    teaching = CrfTeaching()
+    output_comparison = None
+    distillation_targets = CrfDistillationTargets()
 
     @override
     def attach_head(self, head: nn.Module) -> None:

@@ -13,11 +13,11 @@ from domainbert.base.validation import check_fields
 from domainbert.encoders.config import Width
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Distillation, Evaluation, Recognising
+from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 Decoding = Literal["mst", "greedy"]
 DECODING = "domainbert_decode"  # key of config.json
@@ -36,22 +36,22 @@ class ParsingFormat:
         return label if self.subtypes else label.partition(":")[0]
 
 
-class ParsingRecognising(Recognising["Parsing"]):
+class ParsingDetector(FormatDetector["Parsing"]):
     """Files with ten columns: word numbers in the first, heads in the seventh."""
 
     many_targets = True
 
     @override
-    def recognise(self, kind: type[Parsing], sample: Sample) -> Recognised | None:
-        from domainbert.tasks.recognition import Recognised
+    def detect(self, kind: type[Parsing], sample: Sample) -> DetectedTask | None:
+        from domainbert.tasks.recognition import DetectedTask
 
         rows = [columns for columns in sample.words if columns[0].isdecimal()]
         if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):
             return None
-        return Recognised(kind(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
+        return DetectedTask(kind(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
 
     @override
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         return head == "biaffine"
 
 
@@ -79,7 +79,7 @@ class Parsing(TaskConfig):
 
     title = "Dependency parser"
     headline = Headline("las", "LAS")
-    recognising = ParsingRecognising()
+    format_detector = ParsingDetector()
     distillation = Distillation(has_logits=False, shares_vocabulary=True)
     evaluation = ParsingEvaluation(scoring_settings=("by", "subtypes"))
 

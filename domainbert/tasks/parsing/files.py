@@ -16,7 +16,7 @@ from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import SentenceFile, Unit, in_words, label_counts, label_set
+from domainbert.labelled.items import SentenceFile, Unit, format_counts, label_counts, label_set
 from domainbert.labelled.label_names import is_visible
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
@@ -105,7 +105,7 @@ class Treebank(SentenceFile[Sentence]):
         return (
             f"{self.path}: {self.counted}"
             f"{f', and {skipped}, which are dropped' if skipped else ''}; {FileKind(self.kind, COLUMNS)}; "
-            f"{len(labels)} labels ({in_words(labels)})"
+            f"{len(labels)} labels ({format_counts(labels)})"
         )
 
 

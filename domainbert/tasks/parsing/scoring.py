@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from domainbert.labelled.char_spans import joined_words
 from domainbert.labelled.items import label_set
-from domainbert.labelled.stretches import joined_words
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.counts import by_name
+from domainbert.metrics.counts import scores_by_name
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import tree_lines
 from domainbert.tasks.mistakes import Mark, Mistake
@@ -71,7 +71,7 @@ class TreeScoring(CountedScoring):
         return Mistake(text, gold_marks, marks, max(scores)) if scores else None
 
     @override
-    def confused(self, item: Sentence, prediction: Tree) -> Iterator[Pair]:
+    def confusion_pairs(self, item: Sentence, prediction: Tree) -> Iterator[Pair]:
         """Return gold and predicted labels of all words, regardless of heads."""
         return ((gold[1], predicted[1]) for gold, predicted in zip(item.arcs, prediction.arcs, strict=True))
 
@@ -90,8 +90,8 @@ class TreeScoring(CountedScoring):
         labels, arcs = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
         return {
             **super().scores(predictions, totals),
-            "per_label": by_name(labels, count_by_label(self.gold, arcs, labels)),
-            "by_length": by_name(LENGTHS, count_by_length(self.gold, arcs)),
+            "per_label": scores_by_name(labels, count_by_label(self.gold, arcs, labels)),
+            "by_length": scores_by_name(LENGTHS, count_by_length(self.gold, arcs)),
         }
 
     @property

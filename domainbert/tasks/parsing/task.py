@@ -14,14 +14,14 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Ints, Window, window_bounds
 from domainbert.data.packing import room_for_text
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
-from domainbert.tasks.capabilities import Fitting, Inputs, Showing, Teaching
+from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
@@ -53,7 +53,7 @@ class WordInputs(Inputs["ParsingTask"]):
         return words
 
 
-class ArcFitting(Fitting["ParsingTask"]):
+class ArcTrainingHooks(TrainingHooks["ParsingTask"]):
     """Warns about a parser that is no better than an adjacent word as head of each word."""
 
     @override
@@ -66,7 +66,7 @@ class ArcFitting(Fitting["ParsingTask"]):
         return [f"UAS {100 * scores['uas']:.1f} on validation, while {baseline}; {ADVICE}"]
 
 
-class ArcTeaching(Teaching["ParsingTask"]):
+class ArcDistillationTargets(DistillationTargets["ParsingTask"]):
     """Compares the joint distributions over heads and labels of each word."""
 
     @override
@@ -83,11 +83,11 @@ class ArcTeaching(Teaching["ParsingTask"]):
         return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_NEVER) for scores in joint])
 
 
-class ArcShowing(Showing["ParsingTask"]):
+class ArcFormatter(ExampleFormatter["ParsingTask"]):
     """Shows the label of a word's arc and the number of its head, from 1."""
 
     @override
-    def shown_target(self, task: ParsingTask, target: Any) -> str:
+    def format_target(self, task: ParsingTask, target: Any) -> str:
         head, label = target.tolist()
         return f"{task.labels[label]} of {f'word {head}' if head else 'the root'}"
 
@@ -100,13 +100,15 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     """
 
     head = "biaffine"
-    counted = "num_targets"
+    loss_divisor = "num_targets"
     predictor = Parser
     scoring = TreeScoring
-    fitting = ArcFitting()
+    training_hooks = ArcTrainingHooks()
     inputs = WordInputs()
-    showing = ArcShowing()
-    teaching = ArcTeaching(is_softmax=False)  # the outputs of the head are projections, not logits
+    example_formatter = ArcFormatter()
+    distillation_targets = ArcDistillationTargets(
+        is_softmax=False
+    )  # the outputs of the head are projections, not logits
     biaffine: Biaffine
 
     def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
@@ -114,7 +116,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         self.decoding = decode
 
     @classmethod
-    def of_training(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
+    def from_training_set(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
         """Create the task with the labels of a treebank and the projection sizes of the settings."""
         task = cls(label_set(train.items), config.decode)
         task.head_config = HeadConfig(cls.head, arc_size=config.arc_size, label_size=config.label_size)
@@ -122,10 +124,10 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ParsingTask:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ParsingTask:
         return cls(labels, **Parsing.evaluation.settings_from_model_config(fields))
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the decoding algorithm."""
         return {DECODING: self.decoding}
 
@@ -148,12 +150,12 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     ) -> list[Example]:
         """Encode contents; `word_splitting` defines the words of a text."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
-        return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
+        return [_example(words, np.full((len(words.first_piece), 2), IGNORE_INDEX), max_length) for words in aligned]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of heads, and of labels given gold heads, summed over the words."""
         grid = WordGrid(batch["example"], batch["outputs"])
-        mask = grid.fill(batch["targets"][:, 0] != IGNORED)  # (E, W); false in padding
+        mask = grid.fill(batch["targets"][:, 0] != IGNORE_INDEX)  # (E, W); false in padding
         heads, labels = grid.fill(batch["targets"]).clamp(min=0).unbind(2)
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
@@ -202,7 +204,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
 
 def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
-    """Return an example with outputs at first pieces of words; targets (words, 2): heads and labels, or `IGNORED`."""
+    """Return an example with outputs at first pieces of words; targets (words, 2) are heads and labels."""
     ids, first = np.asarray(words.input_ids, dtype=np.int64), np.asarray(words.first_piece, dtype=np.int64)
     windows = []
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))

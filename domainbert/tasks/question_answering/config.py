@@ -13,11 +13,11 @@ from domainbert.base.ranges import Range
 from domainbert.base.validation import check_fields
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Distillation, Evaluation, Recognising
+from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 _SPECIALS = 3  # special tokens of a pair; some vocabularies have one more
 
@@ -37,23 +37,23 @@ ANSWERS = "domainbert_answers"
 """Key of `config.json`: length limits of questions and answers, and the no-answer threshold."""
 
 
-class QuestionRecognising(Recognising["QuestionAnswering"]):
+class QuestionDetector(FormatDetector["QuestionAnswering"]):
     """SQuAD files with articles and paragraphs, or rows with question, context and answers."""
 
     @override
-    def recognise(self, kind: type[QuestionAnswering], sample: Sample) -> Recognised | None:
-        from domainbert.tasks.recognition import Recognised
+    def detect(self, kind: type[QuestionAnswering], sample: Sample) -> DetectedTask | None:
+        from domainbert.tasks.recognition import DetectedTask
 
         data = sample.value.get("data") if isinstance(sample.value, dict) else None
         if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
-            return Recognised(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
+            return DetectedTask(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
         first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
         if not {"question", "context"} <= set(first) or not isinstance(first.get("answers"), dict):
             return None
-        return Recognised(kind(), "rows with 'question', 'context' and 'answers'", specificity=4)
+        return DetectedTask(kind(), "rows with 'question', 'context' and 'answers'", specificity=4)
 
     @override
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         return head == "span"
 
 
@@ -79,7 +79,7 @@ class QuestionAnswering(TaskConfig):
     pipeline_tag = "question-answering"
     headline = Headline("f1", "F1")
     reads_pairs = True
-    recognising = QuestionRecognising()
+    format_detector = QuestionDetector()
     distillation = Distillation(shares_vocabulary=True)
     evaluation = QuestionEvaluation(saved_settings=("max_question_length", "max_answer_length", "n_best"))
 

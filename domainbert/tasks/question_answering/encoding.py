@@ -12,16 +12,16 @@ from tokenizers import Encoding
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window, window_bounds
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
+from domainbert.labelled.char_spans import Stretch
 from domainbert.labelled.contents import TextPair
-from domainbert.labelled.stretches import Stretch
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
 
 STARTS, ENDS, FIRST, BEHIND = range(4)
-"""Columns of `targets`: whether the answer starts or ends at the position (0, 1 or `IGNORED`), and the first character
-and the end (exclusive) of the piece in the context."""
+"""Columns of `targets`: whether the answer starts or ends at the position (0, 1 or `IGNORE_INDEX`), and the first
+character and the end (exclusive) of the piece in the context."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class PairEncoder:
         targets = np.zeros((len(positions), 4), dtype=np.int32)
         targets[1:, FIRST:] = context.characters[pieces]
         if not labelled:
-            targets[:, [STARTS, ENDS]] = IGNORED
+            targets[:, [STARTS, ENDS]] = IGNORE_INDEX
         elif span is not None and start <= span[0] and span[1] < stop:
             targets[1:, STARTS], targets[1:, ENDS] = pieces == span[0], pieces == span[1]
         else:

@@ -22,7 +22,14 @@ from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.items import Labelled, Unit
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, problem_with_text, refuse, shown
+from domainbert.labelled.row_values import (
+    is_whole_number,
+    parsed,
+    problem_with_list,
+    problem_with_text,
+    raise_problems,
+    shown,
+)
 from domainbert.labelled.sets import path_of
 from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.config import QuestionAnswering, QuestionFormat
@@ -86,7 +93,7 @@ class QuestionFile(Labelled[Question]):
 
     @cached_property
     @override
-    def unit_numbers(self) -> list[int]:
+    def unit_ids(self) -> list[int]:
         """Return the index of each item's context."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.context, len(numbers)) for item in self.items]
@@ -101,7 +108,7 @@ class QuestionFile(Labelled[Question]):
         """Return a line with the numbers of questions, of questions without an answer, and of contexts."""
         unanswerable = sum(not item.answers for item in self.items)
         questions = f"{self.path}: {len(self.items):,} questions, {unanswerable:,} of them without an answer"
-        return f"{questions}, on {max(self.unit_numbers) + 1:,} contexts; {FileKind(self.kind)}"
+        return f"{questions}, on {max(self.unit_ids) + 1:,} contexts; {FileKind(self.kind)}"
 
     @override
     def plain_item(self, item: Question) -> PlainItem:
@@ -111,14 +118,14 @@ class QuestionFile(Labelled[Question]):
     def units(self) -> list[Unit]:
         """Return one unit per context, at its first question."""
         first: dict[int, Question] = {}
-        for number, item in zip(self.unit_numbers, self.items, strict=True):
+        for number, item in zip(self.unit_ids, self.items, strict=True):
             first.setdefault(number, item)
         return [Unit(item.line) for item in first.values()]
 
     @override
     def part(self, units: Sequence[int]) -> str:
         chosen = set(units)
-        items = [item for n, item in zip(self.unit_numbers, self.items, strict=True) if n in chosen]
+        items = [item for n, item in zip(self.unit_ids, self.items, strict=True) if n in chosen]
         if self.kind != "json":
             return "".join(json_line(_flat(item)) for item in items)
         by_context = groupby(items, key=lambda item: item.context)
@@ -185,7 +192,7 @@ def _kind(path: Path) -> Literal["json", "jsonl"]:
 def _json_question(row: Row, line: int) -> Question:
     """Convert a row of `read_squad`; problems are reported with the question's id."""
     try:
-        refuse(problem_with_text(row, "id"), problem_with_list(row, "answers"))
+        raise_problems(problem_with_text(row, "id"), problem_with_list(row, "answers"))
         impossible = row.get("is_impossible", False)
         if bool(row["answers"]) is impossible or not isinstance(impossible, bool):
             found = f"{len(row['answers'])} answers and is_impossible {shown(impossible)}"
@@ -207,7 +214,7 @@ def _jsonl_question(row: Row, line: int) -> Question:
     if not isinstance(answers, dict):
         found = "no key 'answers'" if "answers" not in row else f"'answers' is {shown(answers)}"
         raise DomainbertError(f'{found}; expected an object such as {{"text": ["Paris"], "answer_start": [17]}}')
-    refuse(
+    raise_problems(
         problem_with_text({"id": id}, "id"),
         *(problem_with_list(answers, key) for key in ("text", "answer_start")),
     )
@@ -218,9 +225,9 @@ def _jsonl_question(row: Row, line: int) -> Question:
 
 
 def _question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) -> Question:
-    refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
+    raise_problems(problem_with_text(row, "question"), problem_with_text(row, "context"))
     context = row["context"]
-    refuse(*(_problem_with_answer(text, start, context) for text, start in answers))
+    raise_problems(*(_problem_with_answer(text, start, context) for text, start in answers))
     return Question(id, row["question"], context, tuple(Answer(*answer) for answer in answers), line)
 
 

@@ -101,7 +101,7 @@ class AnswerScoring(CountedScoring):
         return Mistake(item.context, gold, predicted, prediction.score, item.question)
 
     @override
-    def confused(self, item: Question, prediction: Reply) -> list[Pair]:
+    def confusion_pairs(self, item: Question, prediction: Reply) -> list[Pair]:
         """Return whether gold and prediction have an answer, if some questions have none."""
         if not self.test.has_unanswerable:
             return []

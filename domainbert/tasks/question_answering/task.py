@@ -14,8 +14,8 @@ from domainbert.data.examples import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
 from domainbert.labelled.items import Labelled
-from domainbert.labelled.row_values import problem_with_text, refuse
-from domainbert.tasks.capabilities import Fitting, Inputs, Showing, Teaching
+from domainbert.labelled.row_values import problem_with_text, raise_problems
+from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
@@ -38,11 +38,11 @@ class QuestionInputs(Inputs["QuestionAnsweringTask"]):
     @override
     def content_of(self, task: QuestionAnsweringTask, row: Mapping[str, Any], text_key: str) -> TextPair:
         row = dict(row)
-        refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
+        raise_problems(problem_with_text(row, "question"), problem_with_text(row, "context"))
         return TextPair(row["question"], row["context"])
 
 
-class AnswerFitting(Fitting["QuestionAnsweringTask"]):
+class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
     """Warns about a model that is no better than one that never answers."""
 
     @override
@@ -63,7 +63,7 @@ def answer_divergence(teacher: Tensor, student: Tensor, example: Tensor) -> Tens
     return (log_p.exp() * (log_p - log_q)).mean(dim=1)
 
 
-class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
+class AnswerDistillationTargets(DistillationTargets["QuestionAnsweringTask"]):
     """Compares the distributions of start and end over [CLS] and the pieces of a context."""
 
     @override
@@ -72,7 +72,7 @@ class AnswerTeaching(Teaching["QuestionAnsweringTask"]):
         return {**super().facts(task), "max_question_length": task.config.max_question_length}
 
 
-class AnswerShowing(Showing["QuestionAnsweringTask"]):
+class AnswerFormatter(ExampleFormatter["QuestionAnsweringTask"]):
     """Shows start and end of the answer with characters of the context, or that a window has no answer."""
 
     @override
@@ -94,13 +94,13 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     """
 
     head = "span"
-    counted = "num_examples"
+    loss_divisor = "num_examples"
     predictor = Reader
     scoring = AnswerScoring
-    fitting = AnswerFitting()
+    training_hooks = AnswerTrainingHooks()
     inputs = QuestionInputs()
-    showing = AnswerShowing()
-    teaching = AnswerTeaching(False, "examples", answer_divergence)
+    example_formatter = AnswerFormatter()
+    distillation_targets = AnswerDistillationTargets(False, "examples", answer_divergence)
 
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)
@@ -109,12 +109,12 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     @classmethod
     @override
-    def of_training(cls, config: QuestionAnswering, train: Labelled[Question]) -> QuestionAnsweringTask:
+    def from_training_set(cls, config: QuestionAnswering, train: Labelled[Question]) -> QuestionAnsweringTask:
         return cls(config)
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
         """Create the task of a model folder; by default with default limits and an answer to every question."""
         facts = fields.get(ANSWERS, {})
         valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
@@ -123,7 +123,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
             raise DomainbertError(f"{ANSWERS}: found {facts!r:.80}; expected {', '.join(_SETTINGS)} and a threshold")
         return cls(QuestionAnswering(**{name: facts[name] for name in _SETTINGS if name in facts}), threshold)
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the limits, and the best threshold on validation if some questions have no answer."""
         threshold = round(scores["threshold"], 4) if "threshold" in scores else None
         return {ANSWERS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}

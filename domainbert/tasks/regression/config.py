@@ -10,12 +10,12 @@ from typing_extensions import override
 
 from domainbert.labelled.formats import RowFormat
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config_capabilities import Recognising
+from domainbert.tasks.config_capabilities import FormatDetector
 from domainbert.tasks.text_config import TextTaskConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 PROBLEM_TYPE = "regression"
 """Value of `problem_type` in `config.json`, as in `transformers`."""
@@ -29,23 +29,23 @@ class RegressionFormat(RowFormat):
     """Key of the number in JSONL, or column with decimal digits such as 3.5 or 2e-3."""
 
 
-class RegressionRecognising(Recognising["Regression"]):
+class RegressionDetector(FormatDetector["Regression"]):
     """Files with a number per text; whole numbers from 0 are classes."""
 
     @override
-    def recognise(self, kind: type[Regression], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[Regression], sample: Sample) -> DetectedTask | None:
         from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.recognition import DetectedTask
 
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_quantities:
             return None
         numbers = keys.labels.numbers
         reason = f"{keys.in_words}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
-        return Recognised(kind(format=RegressionFormat(**keys.of_format)), reason)
+        return DetectedTask(kind(format=RegressionFormat(**keys.of_format)), reason)
 
     @override
-    def adopts(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether a folder is a regression model; so is one output without `problem_type` in `transformers`."""
         problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
@@ -62,7 +62,7 @@ class Regression(TextTaskConfig):
 
     title = "Text regression"
     pipeline_tag = "text-classification"
-    recognising = RegressionRecognising()
+    format_detector = RegressionDetector()
     whole = Headline("pearson", "Pearson correlation", percent=False)
     further = (
         Headline("spearman", "Spearman correlation", percent=False),

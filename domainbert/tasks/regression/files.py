@@ -8,13 +8,20 @@ from typing import Any
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems, listed
+from domainbert.base.errors import Problems, format_names
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.infer_columns import DECIMAL
-from domainbert.labelled.items import Notes, TextFile, TextItem
+from domainbert.labelled.items import ReaderCounts, TextFile, TextItem
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import parsed, refuse, shown
-from domainbert.labelled.rows import has_json_values, placed, rows_of_texts, some_texts, text_fields, text_problems
+from domainbert.labelled.row_values import parsed, raise_problems, shown
+from domainbert.labelled.rows import (
+    has_json_values,
+    require_texts,
+    rows_of_texts,
+    text_fields,
+    text_problems,
+    with_location,
+)
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 
@@ -58,16 +65,18 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
         DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key or an empty text; a
             value that is not a number, not finite, or beyond 1e30.
     """
-    format, problems, notes = format or RegressionFormat(), Problems(str(file)), Notes()
+    format, problems, notes = format or RegressionFormat(), Problems(str(file)), ReaderCounts()
     kind, rows = rows_of_texts(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         if not has_json_values(kind):
             row[format.label_key] = _parse_number(row[format.label_key])
-        refuse(*text_problems(row, format), placed(_problem_with_number(row, format.label_key), file, line))
+        raise_problems(
+            *text_problems(row, format), with_location(_problem_with_number(row, format.label_key), file, line)
+        )
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
-    texts = some_texts(parsed(rows, problems, parse), format, problems)
+    texts = require_texts(parsed(rows, problems, parse), format, problems)
     return NumberFile(path_of(file), texts, kind, notes=notes)
 
 
@@ -79,7 +88,7 @@ def _parse_number(column: str) -> float | str:
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
     """Return the reason why `row[key]` is not a valid target; empty if it is valid."""
     if key not in row:
-        return f"no key {key!r}; found {listed(row)}"
+        return f"no key {key!r}; found {format_names(row)}"
     value = row[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"{key!r} is {shown(value)}; expected a number"

@@ -24,8 +24,15 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
-from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Scaling, Showing, Teaching
-from domainbert.tasks.claims import Claim
+from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.tasks.capabilities import (
+    DistillationTargets,
+    ExampleFormatter,
+    Explainer,
+    OutputComparison,
+    Scaling,
+    TrainingHooks,
+)
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.regression.config import PROBLEM_TYPE
@@ -137,7 +144,7 @@ class NumberScaling(Scaling["RegressionTask"]):
         return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + task.mean).float()}
 
 
-class NumberFitting(Fitting["RegressionTask"]):
+class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
     """Warns about a model that is no better than the mean of the validation set for every text."""
 
     @override
@@ -149,19 +156,23 @@ class NumberFitting(Fitting["RegressionTask"]):
         return [f"{achieved}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
 
-class NumberExplaining(Explaining["RegressionTask"]):
+class NumberExplainer(Explainer["RegressionTask"]):
     """Explains the number of a text, in the units of the files."""
 
     @override
-    def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[Claim]:
-        return [Claim(task.labels[0], lambda changed: task.numbers(changed, batch)[0], unit="units of the files")]
+    def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
+        return [
+            AttributionTarget(
+                task.labels[0], lambda changed: task.numbers(changed, batch)[0], unit="units of the files"
+            )
+        ]
 
 
-class NumberShowing(Showing["RegressionTask"]):
+class NumberFormatter(ExampleFormatter["RegressionTask"]):
     """Shows the number of a text and its standardised target."""
 
     @override
-    def shown_target(self, task: RegressionTask, target: Any) -> str:
+    def format_target(self, task: RegressionTask, target: Any) -> str:
         return f"{float(target) * task.deviation + task.mean:g}, standardised {float(target):+.3f}"
 
 
@@ -174,20 +185,22 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     outputs = (OUTPUT,)
     scoring = RegressionScoring
-    comparing = Comparing(mean_over_windows, squared_difference)
-    explaining = NumberExplaining()
-    fitting = NumberFitting()
+    output_comparison = OutputComparison(mean_over_windows, squared_difference)
+    explainer = NumberExplainer()
+    training_hooks = NumberTrainingHooks()
     scaling = NumberScaling()
-    showing = NumberShowing()
-    teaching = Teaching[Any](False, divergence=lambda teacher, student, _: squared_difference(teacher, student))
+    example_formatter = NumberFormatter()
+    distillation_targets = DistillationTargets[Any](
+        False, divergence=lambda teacher, student, _: squared_difference(teacher, student)
+    )
     unknown = float("nan")
     mean, deviation = 0.0, 1.0
 
     @classmethod
     @override
-    def of_training(cls, config: Any, train: Labelled[Any]) -> Self:
+    def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
         """Create the task; `DomainbertError` if the training numbers do not differ."""
-        task = super().of_training(config, train)
+        task = super().from_training_set(config, train)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
         if task.deviation <= max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD):
@@ -199,9 +212,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         return task
 
     @override
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the key of the second text, and the `problem_type` for `transformers`."""
-        return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
+        return {**super().model_config_fields(scores), "problem_type": PROBLEM_TYPE}
 
     @override
     def target(self, item: NumberedText) -> float:

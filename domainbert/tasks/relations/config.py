@@ -14,13 +14,13 @@ from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.label_names import is_visible
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Distillation, Recognising
-from domainbert.tasks.nothing import NothingEvaluation
+from domainbert.tasks.config_capabilities import Distillation, FormatDetector
+from domainbert.tasks.null_label import NullLabelEvaluation
 from domainbert.tasks.relations.outputs import classes_of
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 _MIN_MARKED = 0.95  # share of texts; the strict reader reports the others
 
@@ -68,15 +68,15 @@ class RelationFormat(TextFormat):
             )
 
 
-class RelationsRecognising(Recognising["Relations"]):
+class RelationsDetector(FormatDetector["Relations"]):
     """Files with two entities in each text, given by offsets or the default markers."""
 
     whole_texts = True
 
     @override
-    def recognise(self, kind: type[Relations], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[Relations], sample: Sample) -> DetectedTask | None:
         from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.recognition import DetectedTask
 
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:
@@ -85,7 +85,7 @@ class RelationsRecognising(Recognising["Relations"]):
         if sum(format.marks(row) for row in sample.rows) < _MIN_MARKED * len(sample.rows):
             return None
         reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
-        return Recognised(kind(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
+        return DetectedTask(kind(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Relations(TaskConfig):
 
     title = "Relation classifier"
     pipeline_tag = "text-classification"
-    recognising = RelationsRecognising()
-    evaluation = NothingEvaluation(training_settings=("negative",))
+    format_detector = RelationsDetector()
+    evaluation = NullLabelEvaluation(training_settings=("negative",))
     distillation = Distillation(unlabelled_unsupported="text without labels has no entities; expected no `unlabelled`")
 
     format: RelationFormat = field(default_factory=RelationFormat)

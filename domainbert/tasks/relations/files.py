@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import Labelled, Notes, Unit, in_words, label_counts, label_set
+from domainbert.labelled.items import Labelled, ReaderCounts, Unit, format_counts, label_counts, label_set
 from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import parsed, refuse
-from domainbert.labelled.rows import placed, problems_with_slices, slices_of, some_texts, text_rows
+from domainbert.labelled.row_values import parsed, raise_problems
+from domainbert.labelled.rows import problems_with_slices, require_texts, slices_of, text_rows, with_location
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
@@ -52,7 +52,7 @@ class RelationFile(Labelled[RelatedEntities]):
 
     @cached_property
     @override
-    def unit_numbers(self) -> list[int]:
+    def unit_ids(self) -> list[int]:
         """Return the index of each item's unmarked text, as pairs from the same text are not independent."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
@@ -63,7 +63,7 @@ class RelationFile(Labelled[RelatedEntities]):
         counts = label_counts(self.items)
         texts = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
         nameless = "; relations are numbers without names (set label_names)" if self.nameless else ""
-        return f"{texts} ({in_words(counts)}){nameless}"
+        return f"{texts} ({format_counts(counts)}){nameless}"
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
@@ -83,14 +83,14 @@ def read(config: Relations, file: Readable) -> RelationFile:
     Raises:
         DomainbertError: invalid rows and labels as in `read_classification`, invalid entities as in `marked_text`.
     """
-    format, problems, notes = config.format, Problems(str(file)), Notes()
+    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = text_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
         content = marked_text(row, format.text_key, format)
-        refuse(placed(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
+        raise_problems(with_location(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
 
-    items = some_texts(parsed(rows, problems, parse), format, problems)
+    items = require_texts(parsed(rows, problems, parse), format, problems)
     return RelationFile(path_of(file), items, kind, labels.nameless, notes=notes)

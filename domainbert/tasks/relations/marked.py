@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.row_values import problem_with_text, refuse, shown
-from domainbert.labelled.stretches import Stretch, stretch_of, words_inside
+from domainbert.labelled.char_spans import Stretch, read_char_span, words_inside
+from domainbert.labelled.row_values import problem_with_text, raise_problems, shown
 from domainbert.tasks.relations.config import RelationFormat
 
 Markers = Sequence[str]
@@ -75,7 +75,7 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
         DomainbertError: no text; a single entity; offsets outside the text or not aligned with words; entities that
             overlap without nesting; missing or duplicate markers.
     """
-    refuse(problem_with_text(dict(row), text_key))
+    raise_problems(problem_with_text(dict(row), text_key))
     text, keys = row[text_key], (format.head_key, format.tail_key)
     if not any(key in row for key in keys):
         return find_markers(text, format.markers)
@@ -85,7 +85,7 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
             stretches.append(_stretch(text, row, key))
         except DomainbertError as error:
             problems.append(f"{key!r}: {error}")
-    refuse(*problems)
+    raise_problems(*problems)
     head, tail = stretches
     _check_nested(text, head, tail)
     return put_markers(text, head, tail, format.markers)
@@ -109,7 +109,7 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
         else:
             found = f"{len(begins)} entities begin with {begin}" if match else f"no entity between {begin} and {end}"
             problems.append(f"{found}; expected one entity between each pair of markers")
-    refuse(*problems)
+    raise_problems(*problems)
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
     return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)))
@@ -149,7 +149,7 @@ def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
         raise DomainbertError(f"{found}; expected an object with start and end, as for the other entity")
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
-    stretch = stretch_of(text, value)
+    stretch = read_char_span(text, value)
     words_inside(text, stretch, *basic_words([text]))
     return stretch
 

@@ -20,7 +20,7 @@ _OF_FORMAT = ("head_key", "tail_key", "head_markers", "tail_markers")
 
 
 @dataclass(frozen=True)
-class Reading:
+class MarkerReading:
     """How a model reads the entities of a text."""
 
     kind: Literal["text", "tokens"]
@@ -29,12 +29,12 @@ class Reading:
     """Keys and markers of files."""
 
     @classmethod
-    def of(cls, config: Relations) -> Reading:
+    def of(cls, config: Relations) -> MarkerReading:
         """Create it from the settings of a training."""
         return cls(config.markers, config.format)
 
     @classmethod
-    def of_folder(cls, fields: Mapping[str, Any]) -> Reading:
+    def from_model_folder(cls, fields: Mapping[str, Any]) -> MarkerReading:
         """Create it from a `config.json`; `DomainbertError` if the settings are missing or invalid."""
         try:
             facts = dict(fields[_KEY])
@@ -48,8 +48,8 @@ class Reading:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DomainbertError(f"{_KEY}: {error}; expected what finetune writes for relations") from error
 
-    def folder_facts(self) -> dict[str, Any]:
-        """Return the `config.json` entry that `of_folder` reads."""
+    def model_config_fields(self) -> dict[str, Any]:
+        """Return the `config.json` entry that `from_model_folder` reads."""
         facts = asdict(self.format)
         return {_KEY: {"markers": self.kind, **{name: facts[name] for name in _OF_FORMAT}}}
 

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.meaningful import meaningful
-from domainbert.tasks.meaningful_scoring import MeaningfulScoring
+from domainbert.metrics.null_class import without_null_class
 from domainbert.tasks.mistakes import Mark, Mistake, label_marks
+from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
 
@@ -28,7 +28,7 @@ class Relation:
     scores: dict[str, float]
 
 
-class RelationScoring(MeaningfulScoring):
+class RelationScoring(NullLabelScoring):
     """Scoring of relations between two entities, without the negative label in F1."""
 
     config: Relations
@@ -55,7 +55,7 @@ class RelationScoring(MeaningfulScoring):
         return Mistake(item.content.text, [*gold, *entities], predicted, prediction.scores[prediction.label])
 
     @override
-    def confused(self, item: RelatedEntities, prediction: Relation) -> list[Pair]:
+    def confusion_pairs(self, item: RelatedEntities, prediction: Relation) -> list[Pair]:
         return [(item.label, prediction.label)]
 
     @override
@@ -71,4 +71,4 @@ class RelationScoring(MeaningfulScoring):
         """Return counts with a row per pair of entities."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
-        return meaningful(counts, self.classes, self.nothing)
+        return without_null_class(counts, self.classes, self.nothing)

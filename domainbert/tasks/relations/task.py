@@ -14,18 +14,25 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
-from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Inputs, Showing, Teaching
-from domainbert.tasks.claims import Claim
-from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
+from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.tasks.capabilities import (
+    DistillationTargets,
+    ExampleFormatter,
+    Explainer,
+    Inputs,
+    OutputComparison,
+    TrainingHooks,
+)
+from domainbert.tasks.null_label import null_label_field, read_null_label
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import MarkedText, find_markers, marked_text
 from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
-from domainbert.tasks.relations.reading import Reading
+from domainbert.tasks.relations.reading import MarkerReading
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.windows import places_of, relation_example
 from domainbert.tasks.task import ADVICE, Batch
@@ -82,7 +89,7 @@ class MarkedInputs(Inputs["RelationsTask"]):
         return task.reading.added_tokens
 
 
-class RelationFitting(Fitting["RelationsTask"]):
+class RelationTrainingHooks(TrainingHooks["RelationsTask"]):
     """Warns about a model that is no better than the majority class."""
 
     @override
@@ -95,7 +102,7 @@ class RelationFitting(Fitting["RelationsTask"]):
         return [f"{achieved} {100 * share:.1f}; {ADVICE}"]
 
 
-class StartsTeaching(Teaching["StartsRelationsTask"]):
+class StartsDistillationTargets(DistillationTargets["StartsRelationsTask"]):
     """Compares class logits, the sum over both markers."""
 
     @override
@@ -107,7 +114,7 @@ class StartsTeaching(Teaching["StartsRelationsTask"]):
         return class_logits_at_starts(logits, batch)
 
 
-class RelationExplaining(Explaining["RelationsTask"]):
+class RelationExplainer(Explainer["RelationsTask"]):
     """Explains the predicted relation."""
 
     @override
@@ -116,25 +123,25 @@ class RelationExplaining(Explaining["RelationsTask"]):
         return task.reading.written(task.find_markers(text))[0]
 
     @override
-    def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[Claim]:
+    def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def strengths(logits: Tensor) -> Tensor:
             return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
 
         best = int(strengths(logits).argmax())
-        return [Claim(task.classes[best], lambda changed: strengths(changed)[best])]
+        return [AttributionTarget(task.classes[best], lambda changed: strengths(changed)[best])]
 
 
-class RelationShowing(Showing["RelationsTask"]):
+class RelationFormatter(ExampleFormatter["RelationsTask"]):
     """Shows the relation at each position that the head reads."""
 
     @override
     def notes(self, task: RelationsTask, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
         notes = super().notes(task, item, window)
-        entities = ("the first entity", "the second entity") if task.at_starts else ("the whole text",)
+        entities = ("the first entity", "the second entity") if task.at_markers else ("the whole text",)
         return [(name, target) for name, (_, target) in zip(entities, notes, strict=True)]
 
     @override
-    def shown_target(self, task: RelationsTask, target: Any) -> str:
+    def format_target(self, task: RelationsTask, target: Any) -> str:
         return task.classes[int(target)]
 
 
@@ -149,39 +156,39 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     predictor = RelationClassifier
     scoring = RelationScoring
-    comparing = Comparing(class_logits_at_cls)
-    explaining = RelationExplaining()
-    fitting = RelationFitting()
+    output_comparison = OutputComparison(class_logits_at_cls)
+    explainer = RelationExplainer()
+    training_hooks = RelationTrainingHooks()
     inputs = MarkedInputs()
-    showing = RelationShowing()
-    teaching: ClassVar[Teaching[Any]] = Teaching()
-    at_starts = False
+    example_formatter = RelationFormatter()
+    distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
+    at_markers = False
 
-    def __init__(self, labels: Sequence[str], reading: Reading, nothing: str | None = None) -> None:
+    def __init__(self, labels: Sequence[str], reading: MarkerReading, nothing: str | None = None) -> None:
         super().__init__(labels)
         self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
 
     @classmethod
     @override
-    def of_training(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
+    def from_training_set(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
         """Create the task; `DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
         config.check_labels(classes)
-        reading = Reading.of(config)
+        reading = MarkerReading.of(config)
         if config.head == "starts":
             return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)
         return cls(classes, reading, config.negative)
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
         kind = cls if classes_of(labels) == tuple(labels) else StartsRelationsTask
-        return kind(labels, Reading.of_folder(fields), nothing_of_folder(fields))
+        return kind(labels, MarkerReading.from_model_folder(fields), read_null_label(fields))
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return markers, negative label, and `problem_type`, if `transformers` has such a head."""
-        facts = {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
-        return facts if self.at_starts else {"problem_type": "single_label_classification", **facts}
+        facts = {**self.reading.model_config_fields(), **null_label_field(self.nothing)}
+        return facts if self.at_markers else {"problem_type": "single_label_classification", **facts}
 
     @override
     def target(self, item: RelatedEntities) -> int:
@@ -206,7 +213,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
                 problems[number] = str(error)
         if problems:
             raise UnreadableContents(problems)
-        return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
+        return self._examples(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
 
     def find_markers(self, content: Content) -> MarkedText:
         """Find the markers of the training set in a text."""
@@ -223,7 +230,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         for number, (text, words, target) in enumerate(zip(texts, aligned, targets, strict=True)):
             try:
                 places = places_of(text, self.reading, words, entries)
-                examples.append(relation_example(words, places, target, self.at_starts, max_length))
+                examples.append(relation_example(words, places, target, self.at_markers, max_length))
             except DomainbertError as error:
                 problems[number] = str(error)
         if problems:
@@ -232,7 +239,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return logits (texts, classes) from the logits of the head."""
-        return self.comparing.outputs(logits, batch)
+        return self.output_comparison.outputs(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy summed over the texts."""
@@ -263,6 +270,6 @@ class StartsRelationsTask(RelationsTask):
     """
 
     head = "tokens"
-    at_starts = True
-    comparing = Comparing(class_logits_at_starts)
-    teaching = StartsTeaching()
+    at_markers = True
+    output_comparison = OutputComparison(class_logits_at_starts)
+    distillation_targets = StartsDistillationTargets()

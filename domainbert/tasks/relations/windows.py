@@ -13,14 +13,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.packing import room_for_text
 from domainbert.tasks.relations.marked import MarkedText
-from domainbert.tasks.relations.reading import Reading
+from domainbert.tasks.relations.reading import MarkerReading
 from domainbert.tokenization.align import AlignedText
 
 AT_CLS = -1
 """Position of the special token before the text."""
 
 
-class Places(NamedTuple):
+class PiecePositions(NamedTuple):
     """Piece indices: the range `first` to `end` (exclusive) that the window must contain, and the pieces in which the
     markers before head and tail begin."""
 
@@ -30,7 +30,7 @@ class Places(NamedTuple):
     tail: int
 
 
-def places_of(text: MarkedText, reading: Reading, words: AlignedText, entries: Sequence[int]) -> Places:
+def places_of(text: MarkedText, reading: MarkerReading, words: AlignedText, entries: Sequence[int]) -> PiecePositions:
     """Locate the entities of a text among its pieces; `entries` are the ids of added markers.
 
     A marker that is plain text, and the space before it, begin in the first piece of its word.
@@ -42,7 +42,7 @@ def places_of(text: MarkedText, reading: Reading, words: AlignedText, entries: S
     following = bisect_left(word_begins, last)
     end = words.first_piece[following] if following < len(word_begins) else len(words.input_ids)
     starts = [words.input_ids.index(entries[k], firsts[k]) if entries else firsts[k] for k in (0, 2)]
-    return Places(min(firsts), end, *starts)
+    return PiecePositions(min(firsts), end, *starts)
 
 
 def centred(word_starts: Sequence[int], num_pieces: int, room: int, first: int, end: int) -> tuple[int, int]:
@@ -58,9 +58,9 @@ def centred(word_starts: Sequence[int], num_pieces: int, room: int, first: int, 
 
 
 def relation_example(
-    words: AlignedText, places: Places, target: ArrayLike, at_starts: bool, max_length: int
+    words: AlignedText, places: PiecePositions, target: ArrayLike, at_markers: bool, max_length: int
 ) -> Example:
-    """Return an example that is read at the special token before the text, or with `at_starts` at the markers before
+    """Return an example that is read at the special token before the text, or with `at_markers` at the markers before
     both entities.
 
     The window has at most `max_length` tokens, including special tokens. `target` is the target of each position.
@@ -73,7 +73,7 @@ def relation_example(
             f"{room}, as max_length is {max_length}"
         )
     start, stop = centred(words.first_piece, len(words.input_ids), room, places.first, places.end)
-    positions = np.asarray([places.head - start, places.tail - start] if at_starts else [AT_CLS], dtype=np.int64)
+    positions = np.asarray([places.head - start, places.tail - start] if at_markers else [AT_CLS], dtype=np.int64)
     targets = np.repeat(np.asarray(target)[np.newaxis], len(positions), axis=0)
     ids = np.asarray(words.input_ids[start:stop], dtype=np.int64)
     return Example((Window(ids, positions, np.zeros_like(positions), targets, words.extra),), 1)

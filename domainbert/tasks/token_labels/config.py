@@ -10,29 +10,29 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.formats import TaggedFormat
-from domainbert.labelled.tagged_files import OF_A_CRF
+from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Recognising
-from domainbert.tasks.nothing import NothingEvaluation
+from domainbert.tasks.config_capabilities import FormatDetector
+from domainbert.tasks.null_label import NullLabelEvaluation
 
 if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import Recognised
+    from domainbert.tasks.recognition import DetectedTask
 
 _MOST_LABELS = 200
 _UNTAGGED = "O"
 
 
-class TokenLabelsRecognising(Recognising["TokenLabels"]):
+class TokenLabelsDetector(FormatDetector["TokenLabels"]):
     """Files with any tags; preferred to entities if no tag begins an entity (EBM-NLP)."""
 
     many_targets = True
 
     @override
-    def recognise(self, kind: type[TokenLabels], sample: Sample) -> Recognised | None:
+    def detect(self, kind: type[TokenLabels], sample: Sample) -> DetectedTask | None:
         from domainbert.labelled.file_sample import tagged_sample
-        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.recognition import DetectedTask
 
         tagged = tagged_sample(sample)
         labels = set(tagged.tags) if tagged else set()
@@ -42,7 +42,7 @@ class TokenLabelsRecognising(Recognising["TokenLabels"]):
         outside = _UNTAGGED if _UNTAGGED in labels else None
         reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins else ", none with B-")
         task = kind(format=TaggedFormat(**tagged.columns), outside=outside)
-        return Recognised(task, reason, specificity=1 if begins else 3)
+        return DetectedTask(task, reason, specificity=1 if begins else 3)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class TokenLabels(TaskConfig):
     title = "Token classifier"
     pipeline_tag = "token-classification"
     headline = Headline("macro_f1", "mean token F1")
-    recognising = TokenLabelsRecognising()
-    evaluation = NothingEvaluation(training_settings=("outside",))
+    format_detector = TokenLabelsDetector()
+    evaluation = NullLabelEvaluation(training_settings=("outside",))
 
     format: TaggedFormat = field(default_factory=TaggedFormat)
     """Columns of the labelled files."""
@@ -83,4 +83,4 @@ class TokenLabels(TaskConfig):
     @property
     @override
     def r_drop_unsupported(self) -> str | None:
-        return OF_A_CRF if self.head == "crf" else None
+        return CRF_R_DROP_ERROR if self.head == "crf" else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import Notes, in_words, label_counts
+from domainbert.labelled.items import ReaderCounts, format_counts, label_counts
 from domainbert.labelled.label_names import is_visible
 from domainbert.labelled.row_values import shown
 from domainbert.labelled.rows import file_kind
@@ -34,7 +34,7 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
     def summary(self) -> str:
         """Return a line with sizes, layout, and the number of words per label."""
         counts = label_counts(self.items)
-        return f"{self.path}: {self.sizes}; {len(counts)} labels ({in_words(counts)})"
+        return f"{self.path}: {self.sizes}; {len(counts)} labels ({format_counts(counts)})"
 
 
 def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
@@ -46,7 +46,7 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     """
     format = config.format
     kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
-    problems, notes = Problems(str(path)), Notes()
+    problems, notes = Problems(str(path)), ReaderCounts()
     if kind != "conll" or isinstance(path, Rows):
         rows = sentence_rows(path, problems, notes.left_out)
         table = read_lists(path, rows, problems, list_keys(f"{path}:{rows[0][0]}", rows[0][1], format), format)

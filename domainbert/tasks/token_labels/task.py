@@ -17,19 +17,19 @@ from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
+from domainbert.labelled.char_spans import joined_words
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled, label_counts, label_set
-from domainbert.labelled.stretches import joined_words
 from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.meaningful import meaningful
-from domainbert.tasks.capabilities import Comparing, Explaining, Fitting, Teaching
-from domainbert.tasks.claims import Claim, log_probability
+from domainbert.metrics.null_class import without_null_class
+from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
+from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
 from domainbert.tasks.decoding import decode_words
-from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
-from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
+from domainbert.tasks.null_label import null_label_field, read_null_label
+from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task
@@ -85,7 +85,7 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         return [decoded.get(number, TaggedWords([], [])) for number in range(len(aligned))]
 
 
-class WordScoring(TaggedScoring, MeaningfulScoring):
+class WordScoring(TaggedScoring, NullLabelScoring):
     """Scoring of labels of words; the bootstrap resamples documents."""
 
     config: TokenLabels
@@ -118,7 +118,7 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         return Mistake(text, gold_marks, marks, max(severities)) if severities else None
 
     @override
-    def confused(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[Pair]:
+    def confusion_pairs(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[Pair]:
         return zip(item.tags, prediction.tags, strict=True)
 
     @override
@@ -134,10 +134,10 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         """Return counts with a row per sentence."""
         pairs = zip(self.test.items, predictions, strict=True)
         counts = [count_classes(item.tags, tagged.tags, self.classes).sum(axis=0) for item, tagged in pairs]
-        return meaningful(np.stack(counts), self.classes, self.nothing)
+        return without_null_class(np.stack(counts), self.classes, self.nothing)
 
 
-class WordFitting(Fitting["TokenLabelsTask"]):
+class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
     """Warns about a model that is no better than the majority label."""
 
     @override
@@ -154,11 +154,11 @@ class WordFitting(Fitting["TokenLabelsTask"]):
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
 
 
-class WordExplaining(Explaining["TokenLabelsTask"]):
+class WordExplainer(Explainer["TokenLabelsTask"]):
     """Explains the label of each word."""
 
     @override
-    def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[Claim]:
+    def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         ((ids, _),) = decode_words(logits, batch, task.crf)
         field = task.crf or Crf(len(task.labels))
 
@@ -166,7 +166,7 @@ class WordExplaining(Explaining["TokenLabelsTask"]):
             return log_probability(field, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
 
         return [
-            Claim(task.labels[label], partial(strength, word), (word, word + 1))
+            AttributionTarget(task.labels[label], partial(strength, word), (word, word + 1))
             for word, label in enumerate(ids.tolist())
         ]
 
@@ -175,13 +175,13 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     """Token classification with a linear head."""
 
     head = "tokens"
-    counted = "num_targets"
+    loss_divisor = "num_targets"
     predictor = WordLabeller
     scoring = WordScoring
-    comparing: ClassVar[Comparing | None] = Comparing()
-    explaining = WordExplaining()
-    fitting = WordFitting()
-    teaching = Teaching()
+    output_comparison: ClassVar[OutputComparison | None] = OutputComparison()
+    explainer = WordExplainer()
+    training_hooks = WordTrainingHooks()
+    distillation_targets = DistillationTargets()
     crf: Crf | None = None
 
     def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
@@ -189,7 +189,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         self.nothing = nothing
 
     @classmethod
-    def of_training(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
+    def from_training_set(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
         """Create the task with the labels of a training set; `DomainbertError` if no label is `outside`."""
         labels = label_set(train.items)
         config.check_labels(labels)
@@ -197,13 +197,13 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     @classmethod
     @override
-    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TokenLabelsTask:
+    def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TokenLabelsTask:
         kind = CrfTokenLabelsTask if fields.get("domainbert_head") == "crf" else cls
-        return kind(labels, nothing_of_folder(fields))
+        return kind(labels, read_null_label(fields))
 
-    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+    def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the negative label, which test scores depend on."""
-        return nothing_fact(self.nothing)
+        return null_label_field(self.nothing)
 
     @override
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -246,7 +246,7 @@ class CrfTokenLabelsTask(TokenLabelsTask):
     """Token classification with a CRF head, in which any label may follow any other."""
 
     head = "crf"
-    comparing = None
+    output_comparison = None
 
     @override
     def attach_head(self, head: nn.Module) -> None:

@@ -10,11 +10,11 @@ import pytest
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.hidden_config import HiddenMSE
-from domainbert.distillation.on_corpus import Distillation
-from domainbert.distillation.on_task import TaskDistillation, TransferData
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
+from domainbert.distillation.task_distillation import TaskDistillation, TransferData
 from domainbert.pretraining.module import Pretraining
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill import distill

@@ -6,9 +6,9 @@ import lightning
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.distillation.on_corpus import Distillation
-from domainbert.distillation.on_task import TaskDistillation
+from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.distillation.task_distillation import TaskDistillation
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.module import Pretraining

@@ -10,7 +10,7 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import window_bounds
 from domainbert.data.types import Share
-from domainbert.distillation.on_corpus import Distillation
+from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from domainbert.data.packing import RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORED, Batch
+from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
@@ -71,7 +71,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         read, length = np.asarray(batch["input_ids"]).ravel(), rows.packed.input_ids.shape[1]
         notes = [""] * len(read)
         for position, target in zip(batch["positions"].tolist(), batch["targets"].tolist(), strict=True):
-            if target != IGNORED:
+            if target != IGNORE_INDEX:
                 action = "kept" if read[position] == target else "random"
                 action = "hidden" if read[position] == self.tokenizer.mask_id else action
                 token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
@@ -94,7 +94,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Summed loss and number of masked tokens."""
-        return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORED).sum()}
+        return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORE_INDEX).sum()}
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
         """Loss and bits per character; for the validation split, also perplexity and the unigram entropy."""

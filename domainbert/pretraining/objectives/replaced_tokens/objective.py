@@ -19,7 +19,7 @@ from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORED, Batch
+from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
@@ -29,18 +29,18 @@ from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import (
     MODEL,
     Built,
+    CardTexts,
     CorpusRows,
     Key,
     Models,
     Objective,
-    Presented,
     Term,
     ValidationText,
 )
 from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective, unigram_entropy
-from domainbert.pretraining.objectives.replaced_tokens.sharing import join, share
+from domainbert.pretraining.objectives.replaced_tokens.sharing import join, share_embeddings
 from domainbert.pretraining.softmax import softmax_losses, softmax_terms
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 
@@ -101,7 +101,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         read, length = np.asarray(batch["masked_ids"]).ravel(), rows.packed.input_ids.shape[1]
         notes = [""] * len(read)
         for position, target in zip(batch["masked"].tolist(), batch["targets"].tolist(), strict=True):
-            if target != IGNORED:
+            if target != IGNORE_INDEX:
                 action = "hidden from" if read[position] == self.tokenizer.mask_id else "visible to"
                 token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
                 notes[position] = f"{action} the generator, whose sample replaces {token}"
@@ -121,7 +121,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
             "num_read": int((plan.text_tokens[key.rows] + plan.extra * pieces).sum()),
         }
 
-    def build(self, start: Start) -> dict[str, Built]:
+    def build(self, start: InitialModels) -> dict[str, Built]:
         """Build the discriminator and the generator, initialised from the folder to continue from, if it has them.
 
         Raises:
@@ -142,7 +142,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
                 raise DomainbertError(f"{folder}: found another generator than the setting; expected the same, or null")
             generator = Built(start.model("masked_lm"), start.config, "masked_lm")
         if self.config.sharing != "none":
-            share(model, generator, self.config.sharing, new=is_new)
+            share_embeddings(model, generator, self.config.sharing, new=is_new)
         return {MODEL: model, GENERATOR: generator}
 
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
@@ -151,11 +151,11 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return built
 
     @override
-    def presented(self, name: str) -> Presented:
+    def card_texts(self, name: str) -> CardTexts:
         if name != GENERATOR:
-            return super().presented(name)
+            return super().card_texts(name)
         summary = "The generator of replaced tokens, a masked language model pretrained with domainbert with `../`."
-        return Presented(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
+        return CardTexts(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Losses and token counts: `masked` and `read` tokens, the divisors; `replaced` tokens; tokens that the
@@ -164,14 +164,14 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         tokens, targets = Packed.of(batch), batch["targets"]
         guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
         drawn = sampled(guesses.detach(), batch["uniforms"], self.config.temperature)
-        corrupted = replaced(tokens.input_ids, batch["masked"], targets, drawn)
+        corrupted = replace_tokens(tokens.input_ids, batch["masked"], targets, drawn)
         scores = score(models[MODEL](tokens._replace(input_ids=corrupted), batch["positions"]).float())
         read, labels = tokens.segment_ids.flatten() > 0, (corrupted != tokens.input_ids).flatten()
         each = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="none")
         suspected = (scores > 0) & read
         return {
             **softmax_losses(GENERATOR, guesses, targets, self.config.z_loss),
-            "masked": (targets != IGNORED).sum(),
+            "masked": (targets != IGNORE_INDEX).sum(),
             DISCRIMINATOR: torch.where(read, each, 0.0).sum(),
             "read": read.sum(),
             "replaced": labels.sum(),
@@ -232,11 +232,11 @@ def sampled(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     return places.squeeze(-1).clamp(max=logits.shape[-1] - 1)  # a GPU's sums need not rise, in the last bit
 
 
-def replaced(input_ids: Tensor, masked: Tensor, targets: Tensor, drawn: Tensor) -> Tensor:
+def replace_tokens(input_ids: Tensor, masked: Tensor, targets: Tensor, drawn: Tensor) -> Tensor:
     """Replace the tokens (B, S) at the flat positions `masked` by `drawn`, both (N,), except where the target is
-    `IGNORED`."""
+    `IGNORE_INDEX`."""
     flat = input_ids.flatten()
-    return flat.scatter(0, masked, torch.where(targets == IGNORED, flat[masked], drawn)).view_as(input_ids)
+    return flat.scatter(0, masked, torch.where(targets == IGNORE_INDEX, flat[masked], drawn)).view_as(input_ids)
 
 
 def score(logits: Tensor) -> Tensor:

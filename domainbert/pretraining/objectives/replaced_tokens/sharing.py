@@ -41,7 +41,7 @@ class DeltaEmbedding(nn.Embedding):
         return nn.Embedding(self.num_embeddings, self.embedding_dim, _weight=weight)
 
 
-def share(model: Built, generator: Built, how: str, new: bool) -> None:
+def share_embeddings(model: Built, generator: Built, how: str, new: bool) -> None:
     """Share embeddings of two models, by `es` or `gdes`; a `new` generator is initialised with the model's embeddings.
 
     Models of one family share all `Encoder.embedding_parts` of the same shape (with `gdes` word and position
@@ -55,7 +55,7 @@ def share(model: Built, generator: Built, how: str, new: bool) -> None:
             generator_part.load_state_dict(part.state_dict())
         if how == "gdes" and name in _DISENTANGLED and isinstance(part, nn.Embedding):
             _replace(model.model.encoder, part, DeltaEmbedding(part, generator_part))
-            model.model.borrowed = (*model.model.borrowed, generator_part.weight)
+            model.model.shared_parameters = (*model.model.shared_parameters, generator_part.weight)
         if how == "es":
             _check_same(part, generator_part)
             for key, parameter in part.named_parameters():

@@ -17,7 +17,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
-from domainbert.data.types import IGNORED, Batch
+from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
@@ -28,7 +28,7 @@ from domainbert.pretraining.objectives.masked_lm.objective import MASKED, Masked
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
 from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PairedRows(PackedRows):
     """Rows of pairs; P is the maximum number of pairs in a row."""
 
     pairs: Ints  # (R, P) start of each pair in the flattened tokens; the start of the row in unused slots
-    labels: Ints  # (R, P) see `Halves`; `IGNORED` in unused slots
+    labels: Ints  # (R, P) see `Halves`; `IGNORE_INDEX` in unused slots
 
 
 class SentencePairsObjective(Objective["SentencePairs"]):
@@ -78,7 +78,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         """Always mask 15 % of single pieces, split 80/10/10."""
         return SentencePairsObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
-    def lay_out(self, split: PreparedSplit, length: int) -> PairPlan:
+    def layout_rows(self, split: PreparedSplit, length: int) -> PairPlan:
         """Plan rows of pieces, with room for the special tokens of a pair.
 
         Raises:
@@ -143,7 +143,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         """Notes of masked LM, and the label at the start of each pair."""
         notes, length = self.masked_lm.notes(rows, batch), rows.packed.input_ids.shape[1]
         for start, label in zip(batch["pairs"].tolist(), batch["labels"].tolist(), strict=True):
-            if label != IGNORED:
+            if label != IGNORE_INDEX:
                 notes[start // length][start % length] = _LABEL_TEXTS[self.config.relation][label]
         return notes
 
@@ -152,9 +152,12 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
         masked = self.masked_lm.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
-        return {"num_targets": max(int(masked.sum()), 1), "num_pairs": max(int((texts.labels != IGNORED).sum()), 1)}
+        return {
+            "num_targets": max(int(masked.sum()), 1),
+            "num_pairs": max(int((texts.labels != IGNORE_INDEX).sum()), 1),
+        }
 
-    def build(self, start: Start) -> dict[str, Built]:
+    def build(self, start: InitialModels) -> dict[str, Built]:
         """Build the encoder with a head for both tasks; raise `DomainbertError` if its family has none."""
         self.config.check(start.config)
         return {MODEL: Built(start.model(PRETRAINING), start.config, PRETRAINING)}
@@ -170,10 +173,10 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         classified pairs (`right`) and of pairs with label 1 (`apart`)."""
         targets, labels = batch["targets"], batch["labels"]
         logits, pair_logits = _logits(models[MODEL], batch)
-        judged = labels != IGNORED
+        judged = labels != IGNORE_INDEX
         return {
             MASKED: cross_entropy(logits, targets),
-            "targets": (targets != IGNORED).sum(),
+            "targets": (targets != IGNORE_INDEX).sum(),
             PAIRS: cross_entropy(pair_logits, labels),
             "judged": judged.sum(),
             "right": ((pair_logits.argmax(dim=-1) == labels) & judged).sum(),
@@ -225,8 +228,8 @@ def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints,
     """`pairs` and `labels` of `PairedRows`, (R, `num_slots`) each."""
     num_rows, length = packed.input_ids.shape
     pairs = np.repeat(np.arange(num_rows)[:, None] * length, num_slots, axis=1)
-    labels = np.full((num_rows, num_slots), IGNORED, dtype=np.int64)
-    paired = texts.labels != IGNORED
+    labels = np.full((num_rows, num_slots), IGNORE_INDEX, dtype=np.int64)
+    paired = texts.labels != IGNORE_INDEX
     rows = texts.rows[paired]
     slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
     pairs[rows, slots], labels[rows, slots] = packed.first_positions[paired], texts.labels[paired]

@@ -16,7 +16,7 @@ from typing_extensions import override
 from domainbert.base.counter_random import random_bits
 from domainbert.data.packing import Ints, RowPlan
 from domainbert.data.splits import PreparedSplit
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where, sentence_starts
 from domainbert.tokenization.load import DomainTokenizer
@@ -32,7 +32,7 @@ class Halves(NamedTuple):
 
     cuts: Ints  # position in the stream where the second segment begins; end of the piece if it is not cut
     partners: Ints  # piece that provides the second segment; by default the piece itself
-    labels: Ints  # 1 if the second segment does not follow the first; `IGNORED` without a second segment
+    labels: Ints  # 1 if the second segment does not follow the first; `IGNORE_INDEX` without a second segment
 
 
 class Texts(NamedTuple):
@@ -99,7 +99,7 @@ class PairPlan(RowPlan):
         cuts = self.starts + self.lengths
         cuts[paired] = self.cuts[(self.first_cut + chosen.astype(np.int64))[paired]]
         half = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")][: len(pairs) // 2]
-        labels = np.where(paired, 0, IGNORED)
+        labels = np.where(paired, 0, IGNORE_INDEX)
         if self.relation == "order":
             labels[half] = 1
             return Halves(cuts, pieces, labels)

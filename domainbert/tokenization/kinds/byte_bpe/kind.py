@@ -23,7 +23,7 @@ from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.special_tokens import ids_in_order, special_roles
 from domainbert.tokenization.template import Template, roberta_template, usual_template
-from domainbert.tokenization.train import TrainingWords, learn, most_frequent
+from domainbert.tokenization.train import TrainingWords, most_frequent, train_backend
 from domainbert.tokenization.words import WordCounter, count_words
 
 _SPACE = "\u0120"  # the character for the byte of a space
@@ -118,14 +118,16 @@ class ByteBPEKind(TokenizerKind):
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """Select all words: every byte is a piece, so no character is rare."""
-        cut = counter.words(self.cutter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
+        cut = counter.words(self.word_splitter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
         counts, infrequent = most_frequent(count_words(cut, lambda word: [self.entry(word)]))
         return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
         """Train; ids are the bytes, then the pieces as learned, with the special tokens at their positions."""
         special = self.special_tokens.values()
-        learner = learn(Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency)
+        learner = train_backend(
+            Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency
+        )
         entries = ids_in_order(self._order, tokens_by_id(learner)[len(special) :])
         vocab = {entry: number for number, entry in enumerate(entries)}
         merges = [(first, second) for first, second in json.loads(learner.to_str())["model"]["merges"]]
@@ -137,7 +139,7 @@ class ByteBPEKind(TokenizerKind):
     def pieces(self, backend: Tokenizer) -> Pieces:
         return _BytePieces(backend)
 
-    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+    def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """Return a function that cuts into pre-tokens, as text, with a space before the first."""
         normalizer, pre_tokenize = backend.normalizer, backend.pre_tokenizer.pre_tokenize_str
 

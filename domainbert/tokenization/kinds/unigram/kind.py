@@ -89,7 +89,7 @@ class UnigramKind(TokenizerKind):
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """Select words; a word is split at characters that are not in the alphabet."""
-        cut = counter.words(self.cutter(self._backend([], lowercase)))
+        cut = counter.words(self.word_splitter(self._backend([], lowercase)))
         characters = count_words(cut, list)
         del characters[" "]
         alphabet, rare = choose_alphabet(characters, lowercase, min_character_count)
@@ -131,7 +131,7 @@ class UnigramKind(TokenizerKind):
     def pieces(self, backend: Tokenizer) -> MarkedPieces:
         return _UnigramPieces(backend)
 
-    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+    def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """Return a function that cuts at white space and between letters, digits, signs and scripts without spaces, as
         trained pieces end there. "▁" becomes a space."""
         normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer

@@ -23,7 +23,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import bert_template, template_of
-from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, choose_alphabet, learn, most_frequent
+from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, choose_alphabet, most_frequent, train_backend
 from domainbert.tokenization.words import WordCounter, count_words, normalized_words
 
 _BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"})
@@ -84,7 +84,7 @@ class WordPieceKind(TokenizerKind):
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """Select words that are not too long and contain only characters of the alphabet."""
-        words = counter.words(self.cutter(self._backend({}, lowercase)))
+        words = counter.words(self.word_splitter(self._backend({}, lowercase)))
         characters = count_words(words, list)
         alphabet, rare_characters = choose_alphabet(characters, lowercase, min_character_count, MAX_ALPHABET)
         long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
@@ -101,11 +101,11 @@ class WordPieceKind(TokenizerKind):
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
         """Train; ids are special tokens, characters, `##` characters, then the pieces as learned."""
-        continuing = _continuing(words.alphabet, self.cutter(self._backend({}, lowercase)))
+        continuing = _continuing(words.alphabet, self.word_splitter(self._backend({}, lowercase)))
         seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *continuing]
         learner = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
         trainer = partial(WordPieceTrainer, continuing_subword_prefix=PREFIX)
-        pieces = tokens_by_id(learn(learner, trainer, words, seeds, vocab_size, min_frequency))
+        pieces = tokens_by_id(train_backend(learner, trainer, words, seeds, vocab_size, min_frequency))
         return self._backend({piece: number for number, piece in enumerate(pieces)}, lowercase)
 
     def _backend(self, vocab: Mapping[str, int], lowercase: bool) -> Tokenizer:
@@ -116,7 +116,7 @@ class WordPieceKind(TokenizerKind):
         return _WordPieces(backend)
 
     @override
-    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+    def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         return normalized_words(backend)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:

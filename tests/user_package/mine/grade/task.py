@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MetricCollection
 
-from domainbert.tasks.capabilities import Batch, Teaching
+from domainbert.tasks.capabilities import Batch, DistillationTargets
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.scoring import MeanScoring
 from domainbert.tasks.text_task import TextTask
@@ -30,7 +30,7 @@ class GradeTask(TextTask[GradedText, Prediction]):
     outputs = ("grade",)
     unknown = float("nan")
     scoring = GradeScoring
-    teaching = Teaching(False, divergence=lambda teacher, student, _: (teacher - student).square().sum(dim=-1))
+    distillation_targets = DistillationTargets(False, divergence=lambda a, b, _: (a - b).square().sum(dim=-1))
 
     def target(self, item: GradedText) -> float:
         return item.grade

@@ -14,12 +14,12 @@ from torch.nn import functional
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.data.packing import RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORED, Batch
+from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
-from domainbert.pretraining.start import Start
+from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from mine.replaced_tokens.config import ReplacedTokens
 
@@ -75,7 +75,7 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
             "num_read": int((plan.text_tokens[key.rows] + self.tokenizer.template.extra() * pieces).sum()),
         }
 
-    def build(self, start: Start) -> dict[str, Built]:
+    def build(self, start: InitialModels) -> dict[str, Built]:
         """See `Objective.build`."""
         model = start.model("tokens", LABELS)
         small = start.config.resized(dataclasses.replace(start.config.sizes, num_layers=1))
@@ -97,14 +97,14 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
         summed = guesses.detach().softmax(-1).cumsum(-1)
         sampled = (summed < batch["uniform"].unsqueeze(-1)).sum(-1).clamp(max=guesses.shape[-1] - 1)
-        used = targets != IGNORED
+        used = targets != IGNORE_INDEX
         replaced = ids.index_put((batch["masked"][used],), sampled[used])
         labels = (replaced != ids)[batch["positions"]].long()
         logits = models[MODEL](
             tokens._replace(input_ids=replaced.view_as(tokens.input_ids)), batch["positions"]
         ).float()
         return {
-            GENERATOR: functional.cross_entropy(guesses, targets, ignore_index=IGNORED, reduction="sum"),
+            GENERATOR: functional.cross_entropy(guesses, targets, ignore_index=IGNORE_INDEX, reduction="sum"),
             "hidden": used.sum(),
             "discriminator": functional.cross_entropy(logits, labels, reduction="sum"),
             "read": torch.tensor(len(labels)),

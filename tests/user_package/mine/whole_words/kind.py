@@ -59,8 +59,8 @@ class WholeWordsKind(TokenizerKind):
         """See `TokenizerKind.pieces`."""
         return Words(backend)
 
-    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """See `TokenizerKind.cutter`."""
+    def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+        """See `TokenizerKind.word_splitter`."""
         return str.split
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:

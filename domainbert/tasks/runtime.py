@@ -56,12 +56,12 @@ def gathered(predictions: Mapping[int, Any]) -> dict[int, Any]:
     return {index: prediction for part in parts for index, prediction in part.items()}
 
 
-def numbers_of(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Return the numbers in nested scores by path: `f1`, `per_type/GENE/f1`."""
     numbers: dict[str, float] = {}
     for name, value in scores.items():
         if isinstance(value, Mapping):
-            numbers |= numbers_of(value, f"{prefix}{name}/")
+            numbers |= flatten_scores(value, f"{prefix}{name}/")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             numbers[f"{prefix}{name}"] = float(value)
     return numbers

@@ -15,7 +15,7 @@ Stretch = tuple[int, int]
 """Character offsets, `end` exclusive."""
 
 
-def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
+def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
     """Read the offsets `start` and `end` of an object, which may also quote the characters as `text`.
 
     Raise `DomainbertError` if the offsets are not numbers, are outside the text, or do not match the quote.
@@ -48,12 +48,12 @@ def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple
     ends = [words[number] for number in (*inside[:1], *inside[1:][-1:])]
     if inside and (ends[0][0], ends[-1][1]) == stretch:
         return inside[0], inside[-1] + 1
-    nearest = ", ".join(map(partial(shown_stretch, text), ends)) or "a word"
-    found = f"{shown_stretch(text, stretch)} is not at word boundaries"
+    nearest = ", ".join(map(partial(format_char_span, text), ends)) or "a word"
+    found = f"{format_char_span(text, stretch)} is not at word boundaries"
     raise DomainbertError(f"{found}; expected it to begin and end like {nearest}")
 
 
-def shown_stretch(text: str, stretch: Stretch) -> str:
+def format_char_span(text: str, stretch: Stretch) -> str:
     """Format a stretch for a message: `'Cash' (0-4)`."""
     return f"{reprlib.repr(text[slice(*stretch)])} ({stretch[0]}-{stretch[1]})"
 

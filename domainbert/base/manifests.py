@@ -12,7 +12,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.freshness import INPUT_FILES, damaged_files, flatten, in_short, is_unchanged
+from domainbert.base.freshness import INPUT_FILES, damaged_files, flatten, format_examples, is_unchanged
 from domainbert.base.hashes import HASHES, FileHashes, hash_json, quick_look
 
 MANIFEST = "manifest.json"
@@ -21,7 +21,7 @@ _TYPES: dict[str, type] = {"stage": str, "key": str, "config": dict, "metrics": 
 _manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # cache: a folder is checked for each file opened
 
 
-def damages(
+def find_damaged_outputs(
     folder: Path,
     manifest: Mapping[str, Any],
     hashes: FileHashes | None = HASHES,
@@ -35,7 +35,7 @@ def damages(
     return damaged_files(folder, outputs, hashes, thorough)
 
 
-def check_sealed(folder: Path, *patterns: str) -> None:
+def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
     """Raise `DomainbertError` if files to be read are missing or have changed since a stage wrote them.
 
     `folder` is a stage folder or a folder inside it (`seed-1`), and `patterns` match names relative to it. A folder
@@ -53,10 +53,10 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     def concerns(name: str) -> bool:
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in full_patterns)
 
-    if problems := damages(sealed, manifest, concerns=concerns):
+    if problems := find_damaged_outputs(sealed, manifest, concerns=concerns):
         raise DomainbertError(
             f"{folder if sealed == absolute else Path(folder).parent}: changed since stage {manifest['stage']} "
-            f"finished: {in_short(problems)}; expected unchanged files: run the stage again with --force "
+            f"finished: {format_examples(problems)}; expected unchanged files: run the stage again with --force "
             f"(in a recipe: --force {sealed.name})"
         )
 
@@ -68,13 +68,13 @@ def _cached_manifest(folder: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if folder not in _manifests or _manifests[folder][0] != look:
-        _manifests[folder] = look, read_manifest(folder, foreign_too=True)
+        _manifests[folder] = look, read_manifest(folder, accept_foreign=True)
     return _manifests[folder][1]
 
 
-def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | None:
+def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] | None:
     """Read the manifest of a stage folder; None if there is no file.
-    Another program's manifest raises `DomainbertError`, or is None if `foreign_too`."""
+    Another program's manifest raises `DomainbertError`, or is None if `accept_foreign`."""
     path = folder / MANIFEST
     if not path.is_file():
         return None
@@ -84,11 +84,11 @@ def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | N
     except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
     if not (isinstance(manifest, dict) and {"stage", "key"} <= set(manifest) and {"made_from", "seal"} & set(manifest)):
-        if foreign_too:
+        if accept_foreign:
             return None
         raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and made_from")
     malformed = [name for name, expected in _TYPES.items() if not isinstance(manifest.get(name), expected)]
-    malformed += [] if made_from(manifest) else ["made_from"]
+    malformed += [] if recorded_facts(manifest) else ["made_from"]
     if malformed:
         raise DomainbertError(
             f"{path}: {malformed[0]} is missing or has an invalid value; expected the manifest of a finished stage: "
@@ -97,7 +97,7 @@ def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | N
     return manifest
 
 
-def made_from(record: Mapping[str, Any]) -> dict[str, Any] | None:
+def recorded_facts(record: Mapping[str, Any]) -> dict[str, Any] | None:
     """Facts that a stage was made from, according to its manifest or status; None if there are no valid ones.
 
     Earlier versions wrote a nested `seal`, in which inputs were listed by path.

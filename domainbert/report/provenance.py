@@ -72,10 +72,10 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
     return {prefix.rstrip("."): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
 
 
-def shown_time(moment: str) -> str:
+def format_time(moment: str) -> str:
     """Format a time of a manifest to the minute.
 
-    >>> shown_time("2026-11-22T18:11:49+00:00")
+    >>> format_time("2026-11-22T18:11:49+00:00")
     '2026-11-22 18:11 UTC'
     """
     return moment[:16].replace("T", " ") + (" UTC" if moment.endswith("+00:00") else "")
@@ -92,7 +92,7 @@ def stages_table(run: Run) -> Table:
                 stage.name,
                 stage.kind,
                 stage.state,
-                shown_time(manifest.get("started", "")),
+                format_time(manifest.get("started", "")),
                 Number(format_duration(seconds), seconds) if seconds is not None else "",
                 ", ".join(map(str, seed)) if isinstance(seed, list) else "" if seed is None else str(seed),
                 str(manifest.get("key", ""))[:12],

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
-from domainbert.base.files import told_if_full
-from domainbert.base.paths import check_whole
+from domainbert.base.files import report_full_disk
+from domainbert.base.paths import check_home_expanded
 from domainbert.models.folder import open_model
-from domainbert.report.attended import attention_data, attribution_data
+from domainbert.report.attention_data import attention_data, attribution_data
 from domainbert.report.page import Section, write_page
 from domainbert.serving.attention_maps import attention_maps
 from domainbert.serving.attributions import Attribution, attributions
@@ -25,7 +25,7 @@ MOST_PIECES = 64
 Result = TypeVar("Result")
 
 
-def attend(folders: Sequence[str], text: str, out: str | None) -> str:
+def write_attention_report(folders: Sequence[str], text: str, out: str | None) -> str:
     """Write the page for the arguments of the command line, and return the lines to print.
 
     Raises:
@@ -36,7 +36,7 @@ def attend(folders: Sequence[str], text: str, out: str | None) -> str:
     if not text.strip():
         raise DomainbertError("--attend: found an empty text; expected the text to explain")
     path = Path(out or FILE)
-    check_whole("--out", path)
+    check_home_expanded("--out", path)
     path = path / FILE if path.is_dir() else path
     omitted = write_attention_page(Path(folders[0]), text, path)
     return "\n".join([*(f"not on the page: {reason}" for reason in omitted), f"report: {path}"])
@@ -70,7 +70,7 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
         Section("Attention maps", "attention.html", {"omitted": no_maps, **map_data}),
     ]
     sections.sort(key=lambda section: bool(section.data["omitted"]))  # omitted parts come last
-    with told_if_full(path.parent):
+    with report_full_disk(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_page(path, f"How {folder} reads a text", sections)
     return omitted

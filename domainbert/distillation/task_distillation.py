@@ -20,8 +20,8 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Batch, Share
 from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.config import LossConfig, check_ensemble
-from domainbert.distillation.distilling import Distilling
-from domainbert.distillation.losses import Outputs, Places, SoftTargetsLoss
+from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
+from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, need_one_vocabulary
 from domainbert.distillation.soft_labels import MeanLabels
 from domainbert.distillation.student_config import StudentConfig
@@ -33,9 +33,9 @@ from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content
 from domainbert.models.folder import ModelFolder
-from domainbert.tasks.capabilities import need_teaching
+from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.finetuning import FineTuning, Start
+from domainbert.tasks.finetuning import FineTuning, InitialModel
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
 from domainbert.training.config import Precision
@@ -113,7 +113,7 @@ class TransferData(LabelledData):
         return DistillationBatches(self.examples("train"), self.tokenizer, self.orders, share, steps, self.logits)
 
 
-class TaskDistillation(Distilling, FineTuning):
+class TaskDistillation(DistillationModule, FineTuning):
     """Distils fine-tuned models on labelled and unlabelled text of their task into a smaller one.
 
         data = TransferData(Ner(), "train.conll", "dev.conll")
@@ -177,7 +177,7 @@ class TaskDistillation(Distilling, FineTuning):
         self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
         check_ensemble(len(paths), self.loss_configs)
         self.unfreeze_every, self.precision = unfreeze_every, precision
-        self.note_arguments(
+        self.record_arguments(
             teachers=paths,
             losses=self.loss_configs,
             model=None if model is None else self.hparams["model"],
@@ -195,17 +195,17 @@ class TaskDistillation(Distilling, FineTuning):
             self.given_teachers = load_teachers(self.paths, task, precision, self.cache, self.top_k)
         return self.given_teachers
 
-    def usual_window(self, task: Task[Any, Any]) -> int:
+    def default_window(self, task: Task[Any, Any]) -> int:
         """Return the default window in tokens: the positions of the student, at most the length used to train the
         teachers."""
         teachers = self.ensemble(task)
         config = self.open().config if self.own_model is not None else self._student_config(teachers)
-        return min(config.max_length, teachers.usual_length)
+        return min(config.max_length, teachers.default_max_length)
 
     def _student_config(self, teachers: Teachers) -> Any:
         return student_config(self.student, teachers.predictors[0].config)
 
-    def start(self, task: Task[Any, Any]) -> Start:
+    def start(self, task: Task[Any, Any]) -> InitialModel:
         """Return the student at the start: `model`, or a student of the first teacher if `model` is None."""
         teachers = self.ensemble(task)
         names = tuple(map(model_name, teachers.paths))
@@ -217,9 +217,9 @@ class TaskDistillation(Distilling, FineTuning):
         outputs = task.head_config, len(task.labels), vocabulary
         model, copied = build_student(config.as_trained(self.dropout), self.student, teacher.model, *outputs)
         print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
-        return Start(model, config, tokenizer, names)
+        return InitialModel(model, config, tokenizer, names)
 
-    def begin(self, start: Start, task: Task[Any, Any], max_length: int) -> None:
+    def begin(self, start: InitialModel, task: Task[Any, Any], max_length: int) -> None:
         """Set the student to train; `DomainbertError` if the losses cannot compare student and teachers."""
         if max_length > start.config.max_length:
             raise DomainbertError(above_positions(max_length, start.config.max_length, "the student"))
@@ -230,12 +230,12 @@ class TaskDistillation(Distilling, FineTuning):
         self.compare(weighted)
 
     def compare(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set losses and teachers; the `teaching` of the task compares the outputs."""
-        self.learn_from(teachers, losses, self.unfreeze_every)
+        """Set losses and teachers; the `distillation_targets` of the task compares the outputs."""
+        self.set_teachers_and_losses(teachers, losses, self.unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
-                teaching = need_teaching(self.task)
-                loss.divergence, loss.unit = teaching.divergence, teaching.softmax_over
+                distillation_targets = require_distillation_targets(self.task)
+                loss.divergence, loss.unit = distillation_targets.divergence, distillation_targets.softmax_over
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
         """Build the models like `FineTuning`; with a cache, compute the teacher logits before a training."""
@@ -263,9 +263,9 @@ class TaskDistillation(Distilling, FineTuning):
         student = observe(self.model, student_batch, self.losses.layers(0), batch["positions"] if reads else None)
         student = self._task_outputs(student, batch)
         teacher = self._mean_teacher_outputs(batch) if self.losses.needs_teacher else None
-        sums = self.losses.sums(student, teacher, Places.of(batch))
-        means = self.losses.means(sums, batch | {"num_targets": batch[self.task.counted]})
-        return self.note_loss(self.losses.total(means), means)
+        sums = self.losses.sums(student, teacher, TokenPositions.of(batch))
+        means = self.losses.means(sums, batch | {"num_targets": batch[self.task.loss_divisor]})
+        return self.record_loss(self.losses.total(means), means)
 
     def _task_outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
         """Replace logits at positions by logits of words or texts, and add the task's own loss."""
@@ -274,7 +274,9 @@ class TaskDistillation(Distilling, FineTuning):
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
         if "predicted" not in self.losses.reads:
             return replace(student, logits=None, hard_loss=hard)
-        logits = need_teaching(self.task).teacher_logits(self.task, self.model.head, student.logits, batch)
+        logits = require_distillation_targets(self.task).teacher_logits(
+            self.task, self.model.head, student.logits, batch
+        )
         return replace(student, logits=logits, hard_loss=hard, example=batch["output_example"])
 
     def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
@@ -291,26 +293,26 @@ class TaskDistillation(Distilling, FineTuning):
         outputs = observe(teacher, batch, self.losses.layers(1), positions)
         if outputs.logits is None:
             return outputs
-        logits = need_teaching(self.task).teacher_logits(self.task, teacher.head, outputs.logits, batch)
+        logits = require_distillation_targets(self.task).teacher_logits(self.task, teacher.head, outputs.logits, batch)
         return replace(outputs, logits=logits)
 
 
 def check_losses(
-    weighted: WeightedLosses, module: TaskDistillation, start: Start, teachers: Teachers, window: int
+    weighted: WeightedLosses, module: TaskDistillation, start: InitialModel, teachers: Teachers, window: int
 ) -> None:
     """Raise `DomainbertError` if the losses cannot compare student and teachers."""
     task, has_cache = module.task, teachers.cache is not None
     have_crf = teachers.have_crf or crf_of(start.model.head) is not None
     drops_logits = has_cache and teachers.drops_logits(task)
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
-        need_teaching(task)
+        require_distillation_targets(task)
     if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or drops_logits):
         reason = "a CRF has only log-probabilities" if have_crf else "the cache keeps only top_k logits"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {reason}; expected SoftTargets")
     student = [] if module.own_model is None else [start.tokenizer.fingerprint]
     fingerprints = [*student, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
     need_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
-    if not teachers.read_as(start.tokenizer):
+    if not teachers.reads_same_tokens(start.tokenizer):
         if weighted.needs_hidden:
             raise DomainbertError(
                 "losses: found losses on layers, but the student has another vocabulary than its teacher; "

@@ -6,15 +6,15 @@ from typing import Any
 
 from domainbert.base.layout import printable, table
 from domainbert.data.examples import Example
+from domainbert.data.formatting import INDENT, format_pieces, format_window, with_special_tokens
 from domainbert.data.order import GlobalOrder
-from domainbert.data.showing import INDENT, framed, shown_pieces, shown_window
-from domainbert.labelled.contents import told_where
+from domainbert.labelled.contents import located_errors
 from domainbert.labelled.items import Labelled
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
 
 
-def shown_items(
+def format_items(
     task: Task[Any, Any], train: Labelled[Any], tokenizer: DomainTokenizer, window: int, order: GlobalOrder, count: int
 ) -> list[str]:
     """Return lines that show the first training items in training order: windows, and the target of each position.
@@ -23,7 +23,7 @@ def shown_items(
     """
     size = order.batch_size
     numbers = [int(order.batch(index // size)[1][index % size]) for index in range(count)]
-    with told_where(lambda index: train.place(numbers[index])):
+    with located_errors(lambda index: train.place(numbers[index])):
         examples = task.encode([train.items[number] for number in numbers], tokenizer, window)
     lines = []
     for number, (item, example) in enumerate(zip(numbers, examples, strict=True), 1):
@@ -37,10 +37,10 @@ def _shown(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainT
     for number, window in enumerate(example.windows, 1):
         if len(example.windows) > 1:
             lines.append(f"{INDENT}window {number} of {len(example.windows)}, {window.num_tokens} tokens")
-        lines += shown_window(window, tokenizer)
-        pieces = shown_pieces(tokenizer, framed(window, tokenizer).tolist())
+        lines += format_window(window, tokenizer)
+        pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
         rows = [("token", "piece", "target", "of")]
-        notes = task.showing.notes(task, item, window)
+        notes = task.example_formatter.notes(task, item, window)
         for position, (description, target) in zip(window.positions.tolist(), notes, strict=True):
             if target:
                 rows.append((str(position + 1), pieces[position + 1], printable(target), printable(description)))

@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from typing import Any, get_origin
 
 from domainbert.base.choices import choices_of, is_choice
-from domainbert.base.errors import nearest
+from domainbert.base.errors import suggest_name
 from domainbert.base.validation import bare, field_types
 from domainbert.settings.trainer_arguments import SETTABLE
 from domainbert.settings.type_names import groups_in
 
-ELSEWHERE = {
+TRANSFORMERS_SETTINGS = {
     "adam_beta1": ("optim.betas",),
     "adam_beta2": ("optim.betas",),
     "adam_epsilon": ("optim.eps",),
@@ -50,25 +50,25 @@ ELSEWHERE = {
 """Settings of `transformers` and its example scripts, with their names here; each stage has some of them."""
 
 
-def advice(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = False) -> str:
+def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = False) -> str:
     """Suggest a valid key for an unknown key, for an error message.
 
     `hints` are the types of the valid keys, and `key` is their prefix, such as `task.`. A stage in a recipe has no key
     `out`.
     """
-    if in_recipe and not key and "out" in (name, *ELSEWHERE.get(name, ())):
+    if in_recipe and not key and "out" in (name, *TRANSFORMERS_SETTINGS.get(name, ())):
         return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
     siblings = [*hints, *([] if key or in_recipe else ["out"])]
     last_parts = {f"{key}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
-    same = [path for path in ELSEWHERE.get(name, ()) if path in last_parts]
+    same = [path for path in TRANSFORMERS_SETTINGS.get(name, ()) if path in last_parts]
     same += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
     if same:
         return f"did you mean '{same[0]}'?"
     if get_close_matches(name, siblings, n=1):
-        return nearest(name, siblings)
+        return suggest_name(name, siblings)
     close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
     matches = [path for path, last in last_parts.items() if last in close]
-    return f"did you mean '{matches[0]}'?" if matches else nearest(name, list(hints))
+    return f"did you mean '{matches[0]}'?" if matches else suggest_name(name, list(hints))
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:

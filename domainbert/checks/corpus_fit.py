@@ -14,7 +14,7 @@ from domainbert.base.progress import Progress
 from domainbert.checks.word_model import Predicted, WordModel
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import clean, read_documents
-from domainbert.corpus.ngrams import words_of
+from domainbert.corpus.ngrams import words_of_text
 
 WORDS = 5_000_000
 """Maximum number of words read from each corpus."""
@@ -22,7 +22,7 @@ WORDS = 5_000_000
 _NORMAL = 1.959964  # standard deviations on each side of the mean that cover 95 % of a normal distribution
 
 
-def fit(
+def compare_corpora(
     corpora: Mapping[str, CorpusConfig],
     texts: Iterable[str],
     most_words: int = WORDS,
@@ -43,7 +43,7 @@ def fit(
     Raises:
         DomainbertError: a corpus cannot be read, or a corpus or the texts have no words.
     """
-    task = [words for text in texts if (words := words_of(clean(text).text))]
+    task = [words for text in texts if (words := words_of_text(clean(text).text))]
     if not task:
         raise DomainbertError("fit: the text of the task has no words; expected at least one")
     samples = {name: sample_documents(config, most_words, name, most_characters) for name, config in corpora.items()}
@@ -71,7 +71,7 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_char
             rank = -_hash(document.text)
             if document.split != "train" or (total >= most_words and rank <= heap[0][0]):
                 continue
-            count = len(words_of(document.text))
+            count = len(words_of_text(document.text))
             heapq.heappush(heap, (rank, document.text, count))
             total += count
             while total - heap[0][2] >= most_words:
@@ -84,7 +84,7 @@ def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
     for text in texts:
         if count <= 0:
             return
-        words = words_of(text)[:count]
+        words = words_of_text(text)[:count]
         count -= len(words)
         yield words
 
@@ -109,7 +109,7 @@ def _hash(text: str) -> int:
 
 
 def _size(name: str, sample: Iterable[str]) -> int:
-    size = sum(len(words_of(text)) for text in sample)
+    size = sum(len(words_of_text(text)) for text in sample)
     if not size:
         raise DomainbertError(f"fit: the training documents of {name} have no words; expected at least one")
     return size

@@ -17,11 +17,11 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORED, SPARE, Batch
+from domainbert.data.types import IGNORE_INDEX, SPARE, Batch
 from domainbert.distillation.batches import CountedRows, batch_counts
 from domainbert.distillation.config import LossConfig, check_ensemble
-from domainbert.distillation.distilling import Distilling
-from domainbert.distillation.losses import Places
+from domainbert.distillation.losses import TokenPositions
+from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
@@ -43,7 +43,7 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.state import whole_weights
 
 
-class Distillation(Distilling, RowsModule):
+class Distillation(DistillationModule, RowsModule):
     """Distils masked language models into a smaller one on packed rows of a corpus.
 
         module = Distillation(["models/teacher"], [SoftTargets(), HardTargets()], student=StudentConfig(every=2))
@@ -99,7 +99,7 @@ class Distillation(Distilling, RowsModule):
         check_ensemble(len(self.folders), self.loss_configs)
         self.unfreeze_every, self.dropout = unfreeze_every, dropout
         self.activation_checkpointing = activation_checkpointing
-        self.note_arguments(
+        self.record_arguments(
             teachers=self.paths,
             losses=self.loss_configs,
             student=self.student,
@@ -117,7 +117,7 @@ class Distillation(Distilling, RowsModule):
         """Folders of the teachers."""
         return [folder.path for folder in self.folders]
 
-    def objective_of(self, corpus: PreparedCorpus) -> Any:
+    def objective_for(self, corpus: PreparedCorpus) -> Any:
         """Return the masked-LM objective; `DomainbertError` if the corpus has another vocabulary than a teacher."""
         for folder in self.folders:
             if folder.tokenizer().fingerprint != corpus.tokenizer_fingerprint:
@@ -127,11 +127,11 @@ class Distillation(Distilling, RowsModule):
                     f"{folder.path}, but {names} compare token by token; expected a corpus prepared with the tokenizer "
                     "of the teacher (distill-task compares words)"
                 )
-        return super().objective_of(corpus)
+        return super().objective_for(corpus)
 
     @property
     def fingerprint(self) -> None:
-        """None: `objective_of` compares the vocabularies."""
+        """None: `objective_for` compares the vocabularies."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
         """Add the counts by which the losses are divided to the rows."""
@@ -171,9 +171,9 @@ class Distillation(Distilling, RowsModule):
     def begin(
         self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
     ) -> None:
-        """Set the student; the other arguments are described at `Distilling.learn_from`."""
+        """Set the student; the other arguments are described at `DistillationModule.set_teachers_and_losses`."""
         self.set_models(model)
-        self.learn_from(teachers, losses, unfreeze_every)
+        self.set_teachers_and_losses(teachers, losses, unfreeze_every)
         counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
         names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
@@ -191,11 +191,11 @@ class Distillation(Distilling, RowsModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         means = self.losses.means(self._sums(batch), batch | {"num_outputs": batch["num_targets"]})
-        return self.note_loss(self.losses.total(means), means)
+        return self.record_loss(self.losses.total(means), means)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add the losses and counts of a batch to the sums of the validation."""
-        used = batch["targets"] != IGNORED
+        used = batch["targets"] != IGNORE_INDEX
         batch |= {name: batch[name][used] for name in ("positions", "targets")}
         targets = used.sum()
         sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
@@ -247,8 +247,8 @@ class Distillation(Distilling, RowsModule):
     def _sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         positions, reads = batch["positions"], self.losses.reads
         student_positions = positions if reads & {"predicted", "hard"} else None
-        places = Places.of(batch)
-        every = places.real_places if "all" in reads else None
+        places = TokenPositions.of(batch)
+        every = places.token_positions if "all" in reads else None
         student = observe(self.model, batch, self.losses.layers(0), student_positions, every)
         if "hard" in reads:
             assert student.logits is not None

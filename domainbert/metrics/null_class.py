@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from domainbert.metrics.counts import FloatArray, macro_f1, micro_f1, recall
 
 
-def meaningful(counts: NDArray[Any], classes: Sequence[str], nothing: str | None) -> NDArray[Any]:
+def without_null_class(counts: NDArray[Any], classes: Sequence[str], nothing: str | None) -> NDArray[Any]:
     """Remove the null class `nothing` from counts (..., classes, 3) and append their sum over all classes.
 
     In the last row every item is one true positive, or one false positive and one false negative.
@@ -24,12 +24,12 @@ def meaningful(counts: NDArray[Any], classes: Sequence[str], nothing: str | None
     return np.concatenate([counts[..., rows, :], counts.sum(axis=-2, keepdims=True)], axis=-2)
 
 
-def meaningful_macro_f1(counts: NDArray[Any]) -> FloatArray:
+def macro_f1_without_null(counts: NDArray[Any]) -> FloatArray:
     """Macro F1 without the null class, from `meaningful` counts (..., rows, 3): (...)."""
     return macro_f1(counts[..., :-1, :])
 
 
-def meaningful_micro_f1(counts: NDArray[Any]) -> FloatArray:
+def micro_f1_without_null(counts: NDArray[Any]) -> FloatArray:
     """Micro F1 without the null class, from `meaningful` counts; without a null class equal to the accuracy."""
     return micro_f1(counts[..., :-1, :])
 
@@ -38,10 +38,10 @@ def _accuracy(counts: NDArray[Any]) -> FloatArray:
     return recall(counts[..., -1, :])
 
 
-STATISTICS = {"macro_f1": meaningful_macro_f1, "micro_f1": meaningful_micro_f1, "accuracy": _accuracy}
+STATISTICS = {"macro_f1": macro_f1_without_null, "micro_f1": micro_f1_without_null, "accuracy": _accuracy}
 """Scores of `meaningful` counts, by name."""
 
 
-def meaningful_scores(counts: NDArray[Any]) -> dict[str, Any]:
+def scores_without_null(counts: NDArray[Any]) -> dict[str, Any]:
     """Return the validation scores of `meaningful` counts (rows, 3)."""
     return {name: statistic(counts) for name, statistic in STATISTICS.items()}

@@ -8,14 +8,14 @@ from itertools import islice
 import numpy as np
 
 from domainbert.base.layout import paragraph, printable, table
+from domainbert.data.formatting import INDENT, format_pieces
 from domainbert.data.packing import Ints
-from domainbert.data.showing import INDENT, shown_pieces
 from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.phases import RowPhase
 
 
-def shown_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
+def format_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
     """Format the first `count` rows of a training: the texts as read by the model, and the objective's notes."""
     samples = ((phase, step, at) for phase in phases for step in phase.steps for at in range(phase.order.batch_size))
     lines, num_steps = list[str](), phases[-1].steps.stop
@@ -32,7 +32,7 @@ def _shown(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
     batch = objective.corrupt(rows, key)
     read: Ints = np.asarray(batch["input_ids"])[0]
     segments = rows.packed.segment_ids[0]
-    pieces, notes = shown_pieces(tokenizer, read.tolist()), objective.notes(rows, batch)[0]
+    pieces, notes = format_pieces(tokenizer, read.tolist()), objective.notes(rows, batch)[0]
     documents = ", ".join(map(str, reader.describe(key)["documents"]))
     sizes = f"{int((segments > 0).sum())} of {len(segments)} tokens, of documents {documents}"
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]

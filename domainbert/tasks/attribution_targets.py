@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from domainbert.encoders.crf import NEVER, Crf, WordGrid
+from domainbert.encoders.crf import FORBIDDEN_SCORE, Crf, WordGrid
 
 
 @dataclass(frozen=True)
-class Claim:
+class AttributionTarget:
     """A predicted label of a text or of a range of its words, with its differentiable score."""
 
     label: str
@@ -42,5 +42,5 @@ def log_probability(
     forbidden = torch.zeros_like(emissions, dtype=torch.bool)
     for word, labels in allowed.items():
         forbidden[0, word] = ~torch.tensor(labels, device=logits.device)
-    constrained = field.log_partition(emissions.masked_fill(forbidden, NEVER), sentence.lengths)
+    constrained = field.log_partition(emissions.masked_fill(forbidden, FORBIDDEN_SCORE), sentence.lengths)
     return (constrained - field.log_partition(emissions, sentence.lengths)).squeeze(0)

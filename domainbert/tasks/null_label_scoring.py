@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.counts import by_name, scores
-from domainbert.metrics.meaningful import STATISTICS, meaningful_scores
+from domainbert.metrics.counts import scores, scores_by_name
+from domainbert.metrics.null_class import STATISTICS, scores_without_null
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import per_label_lines, sliced_lines
 from domainbert.tasks.scoring import CountedScoring
 
 
-class MeaningfulScoring(CountedScoring):
+class NullLabelScoring(CountedScoring):
     """Macro and micro F1 without the negative label, and accuracy over all labels; `count` returns the counts of
     `metrics.meaningful`."""
 
@@ -45,10 +45,10 @@ class MeaningfulScoring(CountedScoring):
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
         """Compute scores from counts; `precision` and `recall` are micro averages."""
         positive = [label for label in self.classes if label != self.nothing]
-        means = {name: float(value) for name, value in meaningful_scores(totals).items()}
+        means = {name: float(value) for name, value in scores_without_null(totals).items()}
         micro = scores(totals[:-1].sum(axis=0))
         further = {"precision": micro.precision, "recall": micro.recall}
-        return {**means, **further, "per_label": by_name(positive, totals[:-1])}
+        return {**means, **further, "per_label": scores_by_name(positive, totals[:-1])}
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single label although gold has several."""
@@ -67,4 +67,4 @@ class MeaningfulScoring(CountedScoring):
         others = {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "accuracy"}
         del others[self.headline.key]
         lines = per_label_lines(summary, {self.headline.key: self.headline.name, **others})
-        return lines + sliced_lines(summary, self.headline.of_slice)
+        return lines + sliced_lines(summary, self.headline.averaged_key)

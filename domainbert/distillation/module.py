@@ -16,7 +16,7 @@ from domainbert.training.lightning_internals import set_ddp_option
 from domainbert.training.module import TrainedModule
 
 
-class Distilling(TrainedModule):
+class DistillationModule(TrainedModule):
     """Base class of `Distillation` and `TaskDistillation`: teachers, the sum of losses, gradual unfreezing.
 
     The teachers are not submodules, so no checkpoint and no optimizer contains them; they stay in eval mode without
@@ -27,7 +27,9 @@ class Distilling(TrainedModule):
     unfreeze_every: int
     teachers: tuple[EncoderWithHead, ...] = ()
 
-    def learn_from(self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int) -> None:
+    def set_teachers_and_losses(
+        self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
+    ) -> None:
         """Set teachers and losses.
 
         Args:

@@ -15,12 +15,12 @@ INDENT = "  "
 _MAX_PIECES, _MAX_UNKNOWN = 400, 20  # per document
 
 
-def shown_pieces(tokenizer: DomainTokenizer, ids: Iterable[int]) -> list[str]:
+def format_pieces(tokenizer: DomainTokenizer, ids: Iterable[int]) -> list[str]:
     """Format token ids as entries of the vocabulary."""
     return [printable(tokenizer.pieces.shown(tokenizer.tokens[number])) for number in ids]
 
 
-def shown_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -> list[str]:
+def format_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -> list[str]:
     """Format the pieces of documents, and the text of unknown pieces."""
     lines = []
     for number, document in enumerate(documents, 1):
@@ -29,7 +29,7 @@ def shown_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -
         sizes = f"{len(document.text):,} characters, {len(encoding.ids):,} pieces, {len(unknown):,} unknown"
         pair = "" if document.boundary is None else ", a text and its translation"
         lines.append(f"document {number}, {printable(document.id)}, {document.split}{pair}: {sizes}")
-        lines += paragraph(shown_pieces(tokenizer, encoding.ids[:_MAX_PIECES]), INDENT)
+        lines += paragraph(format_pieces(tokenizer, encoding.ids[:_MAX_PIECES]), INDENT)
         if len(encoding.ids) > _MAX_PIECES:
             lines.append(f"{INDENT}... and {len(encoding.ids) - _MAX_PIECES:,} more pieces")
         for index in unknown[:_MAX_UNKNOWN]:
@@ -41,16 +41,16 @@ def shown_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -
     return lines
 
 
-def shown_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
+def format_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
     """Format the pieces of a window with its special tokens; the second text of a pair begins on a new line."""
-    pieces = shown_pieces(tokenizer, framed(window, tokenizer).tolist())
+    pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
     if window.first is None:
         return paragraph(pieces, INDENT)
     begin = 1 + len(window.first) + tokenizer.template.between
     return [*paragraph(pieces[:begin], INDENT), *paragraph(pieces[begin:], INDENT)]
 
 
-def framed(window: Window, tokenizer: DomainTokenizer) -> Ints:
+def with_special_tokens(window: Window, tokenizer: DomainTokenizer) -> Ints:
     """Return the ids of a window with its special tokens: (n + extra,)."""
     texts: Sequence[Ints] = [window.input_ids] if window.first is None else [window.first, window.input_ids]
     ids, _ = tokenizer.template.frame(*texts)

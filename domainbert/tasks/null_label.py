@@ -13,21 +13,21 @@ from domainbert.tasks.config_capabilities import Evaluation
 _KEY = "domainbert_nothing"  # of config.json
 
 
-def nothing_fact(nothing: str | None) -> dict[str, Any]:
-    """Return the `config.json` entry that `nothing_of_folder` reads; null if there is no negative label."""
+def null_label_field(nothing: str | None) -> dict[str, Any]:
+    """Return the `config.json` entry that `read_null_label` reads; null if there is no negative label."""
     return {_KEY: nothing}
 
 
-class NothingEvaluation(Evaluation):
+class NullLabelEvaluation(Evaluation):
     """Evaluation of a task with a negative label, which its only training setting names."""
 
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         (setting,) = self.training_settings
-        return {setting: nothing_of_folder(fields)} if _KEY in fields else {}
+        return {setting: read_null_label(fields)} if _KEY in fields else {}
 
 
-def nothing_of_folder(fields: Mapping[str, Any]) -> str | None:
+def read_null_label(fields: Mapping[str, Any]) -> str | None:
     """Return the negative label of training; None if there was none or the folder does not record it."""
     nothing = fields.get(_KEY)
     if nothing is not None and not isinstance(nothing, str):
