@@ -111,7 +111,7 @@ def _hash(text: str) -> int:
 def _size(name: str, sample: Iterable[str]) -> int:
     size = sum(len(words_of_text(text)) for text in sample)
     if not size:
-        raise DomainbertError(f"fit: the training documents of {name} have no words; expected at least one")
+        raise DomainbertError(f"{name}: the training documents contain no words; expected at least one word")
     return size
 
 

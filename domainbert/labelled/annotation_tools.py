@@ -215,7 +215,7 @@ def _text_bound(line: str, text: str, format: NerFormat, left_out: Counter[str])
         return None
     match = _TEXT_BOUND.fullmatch(line)
     if not match:
-        raise DomainbertError(f"{reprlib.repr(line)}; expected a line of brat, such as T1, tab, TYPE 0 5, tab, text")
+        raise DomainbertError(f"found {reprlib.repr(line)}; expected a line of brat such as T1<tab>TYPE 0 5<tab>text")
     label, start, end, more, quote = match[1], int(match[2]), int(match[3]), match[4], match[5]
     if more and format.keeps(label):
         raise DomainbertError(

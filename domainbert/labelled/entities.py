@@ -74,7 +74,9 @@ class NerFile(TaggedFile[Sentence]):
     def units(self) -> list[Unit]:
         """Raise `DomainbertError` if documents do not correspond to lines of the file."""
         if self.export:
-            raise DomainbertError(f"{self.path}: {self.export} cannot be divided into folds; expected CoNLL or JSONL")
+            raise DomainbertError(
+                f"{self.path}: {self.export} cannot be divided into folds; expected CoNLL, JSONL or no folds"
+            )
         return super().units()
 
     @property

@@ -95,8 +95,8 @@ def _checked(names: Any, source: str) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
             raise DomainbertError(f"{source}: found {shown(name)} in the label names; expected visible strings")
-    if len(set(names)) < len(names):
-        raise DomainbertError(f"{source}: duplicate label name in {format_names(names)}; expected different names")
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise DomainbertError(f"{source}: duplicate label names {format_names(duplicates)}; expected different names")
     return names
 
 

@@ -82,7 +82,8 @@ class StorageConfig:
         check_fields(self)
         if self.url is not None and redact(self.url) != self.url:
             raise DomainbertError(
-                "url: contains a password; expected the password in PGPASSWORD, ~/.pgpass or DOMAINBERT_STORAGE_URL"
+                "url: contains a password; expected a URL without it and the password in PGPASSWORD or ~/.pgpass, "
+                "or the whole URL in the environment variable DOMAINBERT_STORAGE_URL"
             )
         if not self.heartbeat < self.grace:
             raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, {self.heartbeat}")
@@ -166,7 +167,7 @@ class TuneConfig:
         check_fields(self)
         self._check_objectives()
         if not self.space:
-            raise DomainbertError("space: empty; expected at least one setting to vary")
+            raise DomainbertError("space: no settings; expected one or more, such as optim.lr: {low: 1e-5, high: 1e-3}")
 
     def _check_objectives(self) -> None:
         prefixes = (VALIDATION, COST)

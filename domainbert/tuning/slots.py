@@ -42,7 +42,8 @@ def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.e
     visible = _visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(
-            f"gpus: found {max(gpus)}; expected indices below {len(visible)}, the number of GPUs in {_VISIBLE}"
+            f"gpus: found index {max(gpus)}; expected indices from 0 to {len(visible) - 1}: {_VISIBLE} has "
+            f"{len(visible)} GPUs"
         )
 
 

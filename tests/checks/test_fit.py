@@ -188,7 +188,7 @@ def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     fine, empty = corpus(tmp_path, "a", ["Some words."] * 50, deduplicate=False), corpus(tmp_path, "b", ["…!"] * 3)
     with pytest.raises(DomainbertError, match="fit: the text of the task has no words; expected at least one"):
         compare_corpora({"a": fine}, ["", "…"])
-    with pytest.raises(DomainbertError, match="fit: the training documents of empty have no words; expected"):
+    with pytest.raises(DomainbertError, match="empty: the training documents contain no words; expected"):
         compare_corpora({"a": fine, "empty": empty}, ["text"])
 
 

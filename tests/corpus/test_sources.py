@@ -55,7 +55,7 @@ def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> Non
     reasons = [
         "no such",
         "no such",
-        "no file",
+        "no readable file in this folder",
         "no reader for this kind of file",
         "no reader for its 1 files, such",
     ]
@@ -71,7 +71,7 @@ def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest
     source = Source("hub:hub", text_key="body")
     assert [text for _, text in read_source(source, SourceReport("x"))] == ["one", "", "three"]
     assert CorpusConfig([source]).input_files() == []
-    with pytest.raises(DomainbertError, match=r"no column 'text' \(columns found: body\)"):
+    with pytest.raises(DomainbertError, match=r"no column 'text' \(columns found: 'body'\)"):
         list(read_source(Source(source.path), SourceReport("x")))
     with pytest.raises(DomainbertError, match=r"hub:hub/absent: the dataset cannot be read"):
         list(read_source(Source("hub:hub/absent"), SourceReport("x")))

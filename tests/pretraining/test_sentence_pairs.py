@@ -528,11 +528,14 @@ def test_the_order_of_segments_is_learnt(made: Any) -> None:
 @pytest.mark.parametrize(
     ("encoder", "said"),
     [
-        (RobertaConfig(32, 2, 2, 48), "relation: RobertaConfig has no head for pairs of segments; expected BertConfig"),
-        (ElectraConfig(32, 2, 2, 48), "relation: ElectraConfig has no head for pairs of segments"),
+        (
+            RobertaConfig(32, 2, 2, 48),
+            "RobertaConfig has no head for pairs of segments, as SentencePairs needs; expected BertConfig",
+        ),
+        (ElectraConfig(32, 2, 2, 48), "ElectraConfig has no head for pairs of segments"),
         (
             dataclasses.replace(BERT, type_vocab_size=1),
-            "relation: BertConfig has type_vocab_size: 1; expected 2 or more",
+            "BertConfig has type_vocab_size: 1; expected 2 or more",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
         ({"tags": [0, True]}, {"label_names": NAMES}, "'tags' contains true; expected numbers from 0 to 3"),
         ({"tags": [0]}, {"label_names": NAMES}, "2 tokens but 1 tags; expected equal numbers"),
         ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "names of labels in label_names and in "),
-        ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label name in 'O', 'O'; expected different"),
+        ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label names 'O'; expected different"),
         ({"tags": [0, 0], "label_names": "O"}, {}, 'the names of labels are "O"; expected a list of names, or an'),
         ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found 1 in the label names; expected visible strings"),
         (

@@ -80,7 +80,7 @@ def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
         ([{**GOOD[0], "question": " "}], "question 'a': 'question' is empty; expected a non-empty string"),
         (
             [{**GOOD[0], "answers": ["1889"]}],
-            "question 'a': an answer is not an object; expected an object with 'text'",
+            "expected an object with 'text' and 'answer_start'",
         ),
         ([{**GOOD[0], "answers": None}], "question 'a': 'answers' is null; expected a list"),
         ([{**GOOD[0], "id": 3}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is 3; expected a string"),

@@ -27,7 +27,7 @@ def test_gpus_are_among_those_that_the_worker_was_given(monkeypatch: pytest.Monk
     assert slot_environment(1, 2, (0, 1))["CUDA_VISIBLE_DEVICES"] == seen
     assert slot_environment(1, 2, None)["CUDA_VISIBLE_DEVICES"] == outer
     with pytest.raises(
-        DomainbertError, match="gpus: found 2; expected indices below 2, the number of GPUs in CUDA_VISIBLE_DEVICES"
+        DomainbertError, match="gpus: found index 2; expected indices from 0 to 1: CUDA_VISIBLE_DEVICES has 2 GPUs"
     ):
         check_gpus((0, 2))
 

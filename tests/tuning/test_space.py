@@ -72,7 +72,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ),
         ({"space": {"x": {"low": 0}}}, "space.x: expected low and high, or choices"),
         ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found with a range"),
-        ({"space": {}}, "space: empty; expected at least one setting to vary"),
+        ({"space": {}}, "space: no settings; expected one or more, such as"),
         ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
         ({"settings": {"out": "x"}}, "settings.out: expected no out here, each trial has its folder"),
         ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),

@@ -197,11 +197,10 @@ def _json_question(row: Row, line: int) -> Question:
         if bool(row["answers"]) is impossible or not isinstance(impossible, bool):
             found = f"{len(row['answers'])} answers and is_impossible {shown(impossible)}"
             raise DomainbertError(f"{found}; expected an answer, or none and is_impossible true")
-        pairs = [
-            (answer.get("text"), answer.get("answer_start")) for answer in row["answers"] if isinstance(answer, dict)
-        ]
-        if len(pairs) < len(row["answers"]):
-            raise DomainbertError("an answer is not an object; expected an object with 'text' and 'answer_start'")
+        for answer in row["answers"]:
+            if not isinstance(answer, dict):
+                raise DomainbertError(f"answer {shown(answer)}; expected an object with 'text' and 'answer_start'")
+        pairs = [(answer.get("text"), answer.get("answer_start")) for answer in row["answers"]]
         return _question(row, row["id"], pairs, line)
     except DomainbertError as error:
         name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["place"]

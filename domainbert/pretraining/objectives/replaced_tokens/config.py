@@ -35,7 +35,7 @@ class GeneratorConfig:
         check_fields(self)
         if self.encoder is not None and (self.size, self.layers) != (1.0, 1.0):
             raise DomainbertError(
-                "generator: found encoder with size or layers; expected only encoder, or size and layers"
+                "generator: found encoder together with size or layers; expected encoder alone, or size, layers or both"
             )
 
     def beside(self, encoder: EncoderConfig) -> EncoderConfig:

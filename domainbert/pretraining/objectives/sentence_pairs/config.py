@@ -38,9 +38,9 @@ class SentencePairs(MaskedLM):
         family = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
             expected = "expected BertConfig or AlbertConfig"
-            raise DomainbertError(f"relation: {family} has no head for pairs of segments; {expected}")
+            raise DomainbertError(f"{family} has no head for pairs of segments, as SentencePairs needs; {expected}")
         if encoder.num_token_types < 2:
             raise DomainbertError(
-                f"relation: {family} has type_vocab_size: {encoder.num_token_types}; expected 2 or more, "
+                f"{family} has type_vocab_size: {encoder.num_token_types}; expected 2 or more, "
                 "one for each segment of a pair"
             )
