@@ -171,7 +171,7 @@ def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
         ({"seeds": "x"}, "learn: seeds: found 'x'; expected an integer from 0 to 4,294,967,295"),
         ({"steps": True}, "learn: steps: found True; expected an integer"),
         ({"steps": 1, "seeds": [1, 2]}, "learn: steps: found 1; expected one for each seed"),
-        ({"budget": {"max_steps": 1, "max_epochs": 1}}, "learn: budget: 2 of max_steps, max_tokens and max_epochs"),
+        ({"budget": {"max_steps": 1, "max_epochs": 1}}, "learn: budget: found 2 of max_steps, max_tokens"),
         ({"optim": object()}, "learn: optim: found <object object at "),
     ],
 )
