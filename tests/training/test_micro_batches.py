@@ -123,7 +123,7 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
 ) -> None:
     """There is room for 6 of the rows of step 2, and for 4 of those of step 0."""
     tried: list[tuple[int, int]] = []
-    real = micro_batches._loss
+    real = micro_batches._trial_loss
 
     def loss(trainer: Any, module: Mean, parts: int, step: int) -> Tensor:
         tried.append((ROWS // parts, step))
@@ -132,7 +132,7 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
         return real(trainer, module, parts, step)
 
     on_a_gpu(monkeypatch, ROWS)
-    monkeypatch.setattr(micro_batches, "_loss", loss)
+    monkeypatch.setattr(micro_batches, "_trial_loss", loss)
     assert train("auto", starts=[0, 2])[1] == 4
     assert tried == [(12, 2), *[(6, 2)] * 2, (6, 0), *[(4, 2)] * 2, (4, 0)]
 
@@ -145,7 +145,7 @@ def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytes
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The CPU has so little memory as to take `most` rows, and raises what a GPU raises."""
-    real, real_tried = Mean.training_step, micro_batches._tried
+    real, real_tried = Mean.training_step, micro_batches._largest_fitting_size
 
     def step(self: Mean, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss = real(self, batch, batch_idx)
@@ -162,7 +162,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         return found
 
     monkeypatch.setattr(Mean, "training_step", step)
-    monkeypatch.setattr(micro_batches, "_tried", tried)
+    monkeypatch.setattr(micro_batches, "_largest_fitting_size", tried)
     monkeypatch.setattr(micro_batches, "_is_gpu", lambda trainer: True)
 
 
