@@ -98,8 +98,8 @@ class DistillationBatches(LabelledTrainBatches):
         # per order: index of its first example, and of the first place in the global batch
         offsets = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
         parts = [(order.batch(step)[1] + first_example, first_place) for order, first_example, first_place in offsets]
-        example_ids = [number for items, _ in parts for number in self.share.of(items, micro_batch).tolist()]
-        places = [self.share.places(len(items), micro_batch) + first_place for items, first_place in parts]
+        example_ids = [number for items, _ in parts for number in self.share.select(items, micro_batch).tolist()]
+        places = [self.share.indices(len(items), micro_batch) + first_place for items, first_place in parts]
         global_examples = [[self.examples[number] for number in items.tolist()] for items, _ in parts]
         examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]

@@ -102,8 +102,9 @@ class NumberWatch(StatefulCallback):
             self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
         terms = ", ".join(dict.fromkeys(name for names in skipped.values() for name in names))
         raise TrainingFailed(
-            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row ({terms}); "
-            f"{self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true may help"
+            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row "
+            f"({terms}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true "
+            "may help"
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import text_numbers
+from domainbert.data.packing import text_ids
 from domainbert.data.types import Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
@@ -43,11 +43,11 @@ class Rows(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        rows = self.share.of(np.arange(ROWS), micro_batch)
+        rows = self.share.select(np.arange(ROWS), micro_batch)
         ids = (7 * rows[:, None] + np.arange(LENGTH) * (step + 2)) % 32
         places = np.broadcast_to(np.arange(LENGTH), ids.shape).copy()
         batch = {"input_ids": ids, "position_ids": places, "segment_ids": np.ones_like(ids)}
-        texts = text_numbers(self.share.places(ROWS, micro_batch), [1] * len(rows))
+        texts = text_ids(self.share.indices(ROWS, micro_batch), [1] * len(rows))
         nothing_read = np.zeros(0, dtype=np.int64)
         return batch | {"step": step, "micro_batch": micro_batch, "texts": texts, "positions": nothing_read}
 
