@@ -156,7 +156,7 @@ def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
     return np.unique(np.concatenate([specials, *(window.input_ids for window in windows), *firsts]))
 
 
-def _plan_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
+def _cheapest_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
     """Return the row length with the lowest cost, and the indices of the texts in each row.
 
     Longer rows can have less padding, so that linear layers cost less; but attention costs more.
@@ -192,7 +192,7 @@ def collate(
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.text for _, window in windows]
     lengths = np.asarray([window.num_tokens for _, window in windows], dtype=np.int64)
-    length, rows = _plan_rows(lengths)
+    length, rows = _cheapest_rows(lengths)
     packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
     window_order = [i for row in rows for i in row]
     ordered_windows = [windows[i] for i in window_order]  # in the order of the packed rows

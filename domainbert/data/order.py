@@ -38,7 +38,7 @@ class GlobalOrder:
         return epochs, items
 
     def whole_pass(self, epoch: int) -> Ints:
-        """Return the items of a pass in order: (size,)."""
+        """Return the items of pass number `epoch` in order: (size,)."""
         return _shuffled_items(self.size, self.seed, epoch)
 
     def _items(self, epoch: int, positions: Ints) -> Ints:
@@ -80,17 +80,17 @@ class WindowedOrder(GlobalOrder):
 
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
-        parts, starts = self._windows(epoch)
+        parts, starts = self._windows(epoch)  # in the order of the pass; starts of windows
         windows = np.searchsorted(starts, positions, side="right") - 1
         items = np.empty_like(positions)
         for number in np.unique(windows).tolist():
             selected = windows == number
-            members = parts[self.window * number : self.window * (number + 1)]
-            stops = np.cumsum(self.sizes[members])
+            members = parts[self.window * number : self.window * (number + 1)]  # parts of this window
+            stops = np.cumsum(self.sizes[members])  # of these parts in the window
             mixed = permuted(
                 positions[selected] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1
             )
-            owners = np.searchsorted(stops, mixed, side="right")
+            owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `members`
             items[selected] = self.firsts[members][owners] + mixed - (stops - self.sizes[members])[owners]
         return items
 

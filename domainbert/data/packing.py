@@ -208,7 +208,9 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     totals = sizes["A"] + sizes["B"] + num_special
     texts_per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
     before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
+    # (rows,) tokens of all previous rows
     row_starts = np.concatenate([before, [totals.sum()]])[np.cumsum(texts_per_row) - texts_per_row]
+    # (texts,) position of the first token of each text in the flattened rows
     firsts = np.repeat(np.arange(len(rows)) * length - row_starts, texts_per_row) + before
 
     input_ids = np.full(len(rows) * length, pad_id, dtype=np.int64)

@@ -88,6 +88,7 @@ def _chunks(
 def _encode_in_workers(
     batches: Iterable[list[Document]], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
+    """Yield the encoded batches in order; a limited number of batches is in work at a time."""
     # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
@@ -121,12 +122,12 @@ def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...
     counts = np.array([len(sides) for sides in documents])
     if (counts == 1).all():
         return lengths, input_ids, starts_word
-    between = tokenizer.template.separators
+    separators = tokenizer.template.separators
     firsts = np.cumsum(counts) - counts
     first_ends = np.cumsum(lengths)[firsts[counts == 2]]  # of the first texts of pairs
-    insert_at = np.repeat(first_ends, len(between))
-    input_ids = np.insert(input_ids, insert_at, np.tile(np.asarray(between, input_ids.dtype), len(first_ends)))
-    lengths = np.add.reduceat(lengths, firsts) + (counts - 1) * len(between)
+    insert_at = np.repeat(first_ends, len(separators))
+    input_ids = np.insert(input_ids, insert_at, np.tile(np.asarray(separators, input_ids.dtype), len(first_ends)))
+    lengths = np.add.reduceat(lengths, firsts) + (counts - 1) * len(separators)
     return lengths, input_ids, np.insert(starts_word, insert_at, True)
 
 
@@ -165,6 +166,7 @@ _tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
 def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
+    """Prepare a worker process: its tokenizer, its signals, and its end with the parent."""
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops its workers

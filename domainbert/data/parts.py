@@ -148,11 +148,11 @@ class PartedSplit(PreparedSplit):
 
     @override
     def documents_at(self, positions: Ints) -> Ints:
-        documents, owners = np.empty_like(positions), self._parts_of(positions)
-        for number in np.unique(owners).tolist():
-            selected = owners == number
-            within = self.parts.tokens(number).documents_at(positions[selected] - self._firsts[number])
-            documents[selected] = self._first_documents[number] + within
+        documents, part_indices = np.empty_like(positions), self._parts_of(positions)
+        for number in np.unique(part_indices).tolist():
+            selected = part_indices == number
+            index_in_part = self.parts.tokens(number).documents_at(positions[selected] - self._firsts[number])
+            documents[selected] = self._first_documents[number] + index_in_part
         return documents
 
     @override
@@ -191,6 +191,7 @@ class PartedSplit(PreparedSplit):
     def _take_from_parts(
         self, start: int, stop: int, take: Callable[[PreparedSplit, int, int], np.ndarray]
     ) -> np.ndarray:
+        """Return what `take` returns for tokens `start` to `stop` (exclusive), concatenated over their parts."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
         first, last = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
@@ -270,13 +271,13 @@ class _LazyArray:
 
     def __getitem__(self, index: Any) -> Any:
         positions = np.atleast_1d(np.asarray(index))
-        owners = np.searchsorted(self.firsts, positions, side="right") - 1
-        within = positions - self.firsts[owners]
-        values = self.shifts[owners].astype(np.int64)
-        unread = within > 0 if self.offsets else np.ones(len(positions), np.bool_)
-        for number in np.unique(owners[unread]).tolist():
-            selected = unread & (owners == number)
-            values[selected] += self.read(number)[within[selected]]
+        part_indices = np.searchsorted(self.firsts, positions, side="right") - 1
+        index_in_part = positions - self.firsts[part_indices]
+        values = self.shifts[part_indices].astype(np.int64)  # complete for the first offset of a part, which is 0
+        must_be_read = index_in_part > 0 if self.offsets else np.ones(len(positions), np.bool_)
+        for number in np.unique(part_indices[must_be_read]).tolist():
+            selected = must_be_read & (part_indices == number)
+            values[selected] += self.read(number)[index_in_part[selected]]
         return values if np.ndim(index) else int(values[0])
 
 

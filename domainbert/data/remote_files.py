@@ -134,13 +134,13 @@ class RemoteFiles:
         if difference or not copy.exists():
             copy.unlink(missing_ok=True)
             self._make_room(copy.parent, file.bytes)
-            for last in (False, True):
+            for is_last_try in (False, True):
                 _fetch(url, copy, file.bytes)
                 difference = _difference(copy, file)
                 if not difference:
                     break
                 copy.unlink()
-                if last:
+                if is_last_try:
                     raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it")
                 print(f"{redact(url)}: {difference}; fetching it again", flush=True)
         self._verified[copy.name] = copy.stat().st_ino

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
 Layers = Annotated[tuple[Annotated[int, Range(-1000, 1000)], ...], Items()]
+"""Numbers of layers; negative numbers count from the end."""
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ def _copy_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | Non
 
 
 def _embedding_tables(encoder: Encoder) -> Embeddings | None:
+    """Return the module with the position and token type embeddings; None if the family has none."""
     return next((module for module in encoder.modules() if isinstance(module, Embeddings)), None)
 
 

@@ -272,7 +272,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         return self.record_loss(self.losses.total(means), means)
 
     def _task_outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Replace logits at positions by logits of words or texts, and add the task's own loss."""
+        """Return outputs with logits of words or texts in place of logits of positions, and with the loss of the
+        task."""
         if student.logits is None:
             return student
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
@@ -317,7 +318,7 @@ def check_losses(
     student = [] if module.own_model is None else [start.tokenizer.fingerprint]
     fingerprints = [*student, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
     check_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
-    if not teachers.reads_same_tokens(start.tokenizer):
+    if not teachers.have_vocabulary_of(start.tokenizer):
         if weighted.needs_hidden:
             raise DomainbertError(
                 "losses: found losses on layers, but the student has another vocabulary than its teacher; "

@@ -128,7 +128,7 @@ class Teachers:
         """Whether a teacher has a CRF; its logits are log-marginals."""
         return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
-    def reads_same_tokens(self, tokenizer: DomainTokenizer) -> bool:
+    def have_vocabulary_of(self, tokenizer: DomainTokenizer) -> bool:
         """Return whether all teachers have the vocabulary of `tokenizer`."""
         return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
 
@@ -261,6 +261,7 @@ def _example_logits(
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
+    """Raise `DomainbertError` if a teacher has another number of outputs than the student (`sizes`) for a text."""
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(

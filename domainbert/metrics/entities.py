@@ -162,7 +162,7 @@ def all_entity_scores(
 
 
 class JudgedEntity(NamedTuple):
-    """A pair of a gold and a predicted entity, and its kind in `ERROR_KINDS`; None if the entity is unpaired."""
+    """A pair of a gold and a predicted entity, one of them None if unpaired, and its kind in `ERROR_KINDS`."""
 
     gold: Span | None
     predicted: Span | None
@@ -219,6 +219,7 @@ def _error_kind(gold: Span, predicted: Span) -> str:
 def _count_slices(
     gold: SentenceSpans, predicted: SentenceSpans, num_slices: int, slice_index: Callable[[int, Span], int]
 ) -> IntArray:
+    """Return counts (slices, 3) of tp, fp, fn; `slice_index` maps (index of the sentence, span) to a slice."""
     counts = np.zeros((num_slices, 3), dtype=np.int64)
     for sentence, (a, b) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
         for outcome, spans in enumerate((a & b, b - a, a - b)):  # tp, fp, fn

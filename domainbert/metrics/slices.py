@@ -109,10 +109,10 @@ def add_slices(
     are None.
     """
 
-    def mean(name: str, rows: NDArray[np.int64]) -> float | None:
-        if any(score in undefined(model[rows]) for model in counts[name]):
+    def mean(name: str, rows: NDArray[np.int64]) -> float | None:  # over the seeds of a system
+        if any(score in undefined(model_counts[rows]) for model_counts in counts[name]):
             return None
-        return float(np.mean([score_once(statistic, model[rows]) for model in counts[name]]))
+        return float(np.mean([score_once(statistic, model_counts[rows]) for model_counts in counts[name]]))
 
     for name, summary in summaries.items():
         summary["slices"] = {

@@ -69,10 +69,10 @@ def summarize(
     for name, runs in systems.items():
         counts[name] = [count(predictions) for predictions in runs.values()]
         scores: list[dict[str, Any]] = []
-        reasons = [undefined(model) for model in counts[name]]
-        for predictions, model, reason in zip(runs.values(), counts[name], reasons, strict=True):
-            means = {} if slice_statistic is None else slices.mean(model, slice_statistic)
-            scores.append(score(predictions, model.sum(axis=0)) | means | dict.fromkeys(reason))
+        reasons = [undefined(model_counts) for model_counts in counts[name]]
+        for predictions, model_counts, reason in zip(runs.values(), counts[name], reasons, strict=True):
+            means = {} if slice_statistic is None else slices.mean(model_counts, slice_statistic)
+            scores.append(score(predictions, model_counts.sum(axis=0)) | means | dict.fromkeys(reason))
         by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
         summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
         if any(reasons):

@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.base.progress import Progress
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.training.lightning_internals import is_logged_step, validate_now
-from domainbert.training.logged_steps import log_step, may_read
+from domainbert.training.logged_steps import can_read_without_waiting, log_step
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
@@ -88,7 +88,7 @@ class ProgressLines(Callback):
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
         """Return phase, loss and metrics; the previous text if reading new values would wait for the GPU."""
-        if may_read(trainer, module.step_loss):
+        if can_read_without_waiting(trainer, module.step_loss):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
             phase = bisect(self.starts, trainer.global_step - 1)
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []

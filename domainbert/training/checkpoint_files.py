@@ -110,14 +110,14 @@ def holds_progress(out: Path) -> bool:
     return any(any(out.glob(pattern)) for pattern in patterns)
 
 
-def is_progress(out: Path, name: str) -> bool:
+def is_finished_output(out: Path, name: str) -> bool:
     """Return whether the output `name` of a stage belongs to a finished seed, or to a finished part of a corpus."""
     folder, part_path = (out / name).parent, (out / name).relative_to(out).parts[:2]
     part = out.joinpath(*part_path) / PREPARED_FILE
     return (folder / FINISHED).is_file() or (part_path[0] == PARTS_FOLDER and part.is_file())
 
 
-def remove_progress(out: Path) -> None:
+def remove_checkpoints(out: Path) -> None:
     """Delete the checkpoints of a finished stage, including those of its seeds."""
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):

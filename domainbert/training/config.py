@@ -25,7 +25,7 @@ LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 _EXTRAS = ("wandb", "mlflow")  # loggers that need the package of the same name
 
 
-def need_logger(name: LoggerName) -> None:
+def check_logger_installed(name: LoggerName) -> None:
     """Raise `DomainbertError`, which names the extra, if the package of a logger is not installed."""
     if name in _EXTRAS and not is_installed(name):
         raise DomainbertError(f"loggers: {needs_package(name, name)}")

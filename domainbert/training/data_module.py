@@ -149,6 +149,7 @@ class TrainingData(lightning.LightningDataModule):
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def _loader(self, batches: Dataset[Batch], indices: range | None = None) -> DataLoader[Batch]:
+        """Return a loader of the batches with these indices; None: all, in order."""
         on_gpu, workers = self._on_gpu(), self.num_workers or 0
         loader = PrefetchLoader if on_gpu and self.num_workers is None else DataLoader
         return loader(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
 from domainbert.training.callbacks import StatefulCallback
-from domainbert.training.logged_steps import may_read
+from domainbert.training.logged_steps import can_read_without_waiting
 from domainbert.training.module import TrainedModule
 
 _FATAL_SKIPS = 3  # skipped steps in a row that end the training
@@ -65,7 +65,7 @@ class NumberWatch(StatefulCallback):
         module = cast(TrainedModule, pl_module)
         measured = [module.step_loss, module.step_skipped, *module.step_parts.values()]
         self._unread.append((trainer.global_step, [*module.step_parts], measured))
-        if may_read(trainer, module.step_loss) or len(self._unread) >= _MAX_UNREAD:
+        if can_read_without_waiting(trainer, module.step_loss) or len(self._unread) >= _MAX_UNREAD:
             self._read_steps()
 
     def on_train_end(self, *_: Any) -> None:
@@ -108,7 +108,7 @@ class NumberWatch(StatefulCallback):
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:
-        """Update the running averages of the loss; record the step if it is a spike."""
+        """Update the running averages of the loss for these loss terms (names); record the step if it is a spike."""
         count, mean, square = self.averages.get(terms, (0, 0.0, 0.0))
         deviation = math.sqrt(max(square - mean**2, 0.0))
         if count >= _AVERAGED_STEPS and loss > mean + _DEVIATIONS * deviation:

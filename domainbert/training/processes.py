@@ -49,11 +49,11 @@ def join_torchrun(backend: str) -> None:
     if not by_torchrun or distributed.is_initialized():
         return
     store, rank, size = next(distributed.rendezvous("env://"))
-    keys = distributed.PrefixStore(agreed_prefix(store, rank, size), store)
+    keys = distributed.PrefixStore(agree_on_prefix(store, rank, size), store)
     distributed.init_process_group(backend, store=keys, rank=rank, world_size=size)
 
 
-def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
+def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
     """Return a key prefix that all running processes share and that no earlier process used.
 
     Each process publishes a random name. The first process republishes the names it reads, some of which may belong to

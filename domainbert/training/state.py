@@ -133,12 +133,12 @@ def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved:
         return
     groups, names = iter(saved["param_groups"]), {parameter: name for name, parameter in module.named_parameters()}
     for optimizer in optimizers:
-        numbered = optimizer.state_dict()["param_groups"]
-        loaded = [{**next(groups), "params": group["params"]} for group in numbered]
+        current_groups = optimizer.state_dict()["param_groups"]
+        loaded_groups = [{**next(groups), "params": group["params"]} for group in current_groups]
         # torch numbers the parameters of all groups from 0 on
         named = enumerate(names[parameter] for group in optimizer.param_groups for parameter in group["params"])
         state = {number: saved["state"][name] for number, name in named if name in saved["state"]}
-        optimizer.load_state_dict({"state": state, "param_groups": loaded})
+        optimizer.load_state_dict({"state": state, "param_groups": loaded_groups})
 
 
 def _optimizers(trainer: Trainer) -> list[Optimizer]:

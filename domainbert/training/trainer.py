@@ -14,7 +14,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
-from domainbert.training.config import LoggerName, Runtime, need_logger
+from domainbert.training.config import LoggerName, Runtime, check_logger_installed
 from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
@@ -115,7 +115,7 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
 
 
 def _build_logger(name: LoggerName, folder: Path) -> Logger:
-    need_logger(name)
+    check_logger_installed(name)
     if name == "jsonl":
         return MetricsFile(folder / "metrics.jsonl")
     if name == "tensorboard":

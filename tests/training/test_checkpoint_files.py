@@ -19,7 +19,7 @@ from domainbert.training.checkpoint_files import (
     check_disk_space,
     holds_progress,
     newest_checkpoint,
-    remove_progress,
+    remove_checkpoints,
     write_checkpoint,
 )
 
@@ -272,6 +272,6 @@ def test_progress_is_a_checkpoint_or_a_finished_part(tmp_path: Path) -> None:
     for folder in (tmp_path / "seed-2/checkpoints", tmp_path / "checkpoints"):
         write(folder, 10)
         assert holds_progress(tmp_path)
-        remove_progress(tmp_path)
+        remove_checkpoints(tmp_path)
         assert not holds_progress(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["logs", "model.safetensors", "seed-1", "seed-2"]
