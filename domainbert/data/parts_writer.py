@@ -95,7 +95,7 @@ def write_part(
     report: CorpusReport,
     row_lengths: Sequence[int],
 ) -> dict[str, Any]:
-    """Write a part, in place of an existing folder, and return its facts; `report` must be that of the encoded
+    """Write a part, in place of an existing folder, and return its facts; `report` describes the encoded
     documents."""
     if part.folder.is_dir():
         shutil.rmtree(part.folder)

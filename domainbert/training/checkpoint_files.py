@@ -118,7 +118,7 @@ def is_finished_output(out: Path, name: str) -> bool:
 
 
 def remove_checkpoints(out: Path) -> None:
-    """Delete the checkpoints of a finished stage, including those of its seeds."""
+    """Delete the checkpoints of a finished stage and of its seeds."""
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
@@ -159,7 +159,7 @@ def _delete(path: Path) -> None:
 
 
 def _describe_damage(path: Path) -> str:
-    """Return what is wrong with a checkpoint; "" if nothing."""
+    """Return a text on the damage of a checkpoint; "" if it is intact."""
     try:
         return format_examples(damaged_files(path, {STATE: _read_index(path)}, FileHashes()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -176,7 +176,8 @@ class CorpusTraining(Training):
     def num_steps(self, num_rows: Sequence[int], num_tokens: Sequence[float]) -> int:
         """Return the number of optimiser steps of the budget.
 
-        `num_rows` and `num_tokens` (without special tokens and padding) are those of a pass in each phase.
+        `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
+        phase.
         """
         # a mean step makes `pace` times the share of a pass that a step of the last phase makes; 1 for a single phase
         pace = start = extra_tokens = 0.0

@@ -40,7 +40,7 @@ def phases_of_training(
 ) -> list[Phase]:
     """Return the phases of a training of `num_steps`; all steps have equally many tokens.
 
-    `batch_size` is that of the last phase, `num_rows` are the rows of a pass in each phase.
+    `batch_size` are the rows of a step in the last phase, `num_rows` the rows of a pass in each phase.
     """
     sizes = [batch_size * (lengths[-1].length // phase.length) for phase in lengths]
     return list(map(Phase, steps_of_phases(lengths, num_steps), sizes, num_rows))

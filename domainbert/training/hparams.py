@@ -47,7 +47,7 @@ def from_plain(hint: Any, value: Any) -> Any:
 
 
 def _is_tuple(hint: Any, value: Any) -> bool:
-    """Return whether a list stands for a tuple, because the type is a tuple or a union with one."""
+    """Return whether a value is a list and its type is a tuple, or a union with a tuple."""
     members = get_args(hint) if is_union(hint) else (hint,)
     return isinstance(value, list) and any(getattr(bare(member), "__origin__", None) is tuple for member in members)
 
