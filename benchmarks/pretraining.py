@@ -83,7 +83,7 @@ def train(
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.config import Runtime
     from domainbert.training.optim_config import ScheduleConfig
-    from domainbert.training.throughput import throughput_of
+    from domainbert.training.throughput import throughput_callback
     from domainbert.training.trainer import build_trainer
 
     class AfterStep(lightning.Callback):
@@ -115,7 +115,7 @@ def train(
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, num_workers, ("jsonl", "tensorboard"), arguments)
     flops_per_token = module.objective.flops_per_token(module.models, settings.length)
-    throughput = throughput_of({0: flops_per_token}, runtime)
+    throughput = throughput_callback({0: flops_per_token}, runtime)
     callbacks = [
         History(),
         throughput,

@@ -100,12 +100,12 @@ class Runs:
 
     def run(self, name: str, stage: Callable[..., dict[str, Any]], **arguments: Any) -> Path:
         """Run a stage into a new folder, as the runner does."""
-        from domainbert.training.checkpoint_files import remove_progress
+        from domainbert.training.checkpoint_files import remove_checkpoints
 
         out = self / name
         out.mkdir(parents=True)
         self.results[name] = stage(out=out, **arguments)
-        remove_progress(out)
+        remove_checkpoints(out)
         return out
 
     def pretrain(self, name: str, max_steps: int = 20, **changes: Any) -> Path:

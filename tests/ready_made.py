@@ -106,7 +106,7 @@ def task_distillation(
 
     module = TaskDistillation(["none"], Ner(), [], optim=OptimConfig(), schedule=ScheduleConfig())
     module.take(model, task)
-    module.compare(losses, teachers)
+    module.set_losses(losses, teachers)
     return module
 
 

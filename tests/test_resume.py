@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.order import GlobalOrder, _pass
+from domainbert.data.order import GlobalOrder, _shuffled_items
 from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.pretraining.objective import Key
 from domainbert.training.checkpoint_files import write_checkpoint
@@ -281,7 +281,7 @@ def test_going_on_late_takes_no_more_than_going_on_early(runs: Any, work: Work, 
         assert work.run("pretrain", str(step), settings, stop=(0, 1)) == 75
         pass_off(work / str(step) / "checkpoints", step)
         read.clear()
-        _pass.cache_clear()
+        _shuffled_items.cache_clear()
         assert work.run("pretrain", str(step), settings, *GO_ON) == 0
         assert work.trained[-2:] == [(0, step), (0, step + 1)]
         found[step] = dict(read)

@@ -65,7 +65,7 @@ def prepare_to_die(place):
     elif place == "optimiser":
         in_the_midst(optimisers.CombinedOptimizer, "step", soon, after=True)
     elif place == "save":
-        in_the_midst(checkpoints, "_write", 2, after=True)
+        in_the_midst(checkpoints, "_write_state", 2, after=True)
     elif place == "sync":
         in_the_midst(os, "fsync", random.randint(5, 9))
     elif place == "rename":

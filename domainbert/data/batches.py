@@ -15,8 +15,15 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 class LabelledTrainBatches(Dataset[Batch]):
-    """Micro-batches of packed, whole examples of this rank's share; `order` assigns examples to optimiser steps.
-    `steps` are the steps of this training, numbered from 0; a resumed training does not begin with 0."""
+    """Micro-batches of this rank, with whole examples packed in rows.
+
+    Args:
+        examples: the training set.
+        tokenizer: tokenizer of the examples.
+        order: assigns examples to optimiser steps.
+        share: rank and number of micro-batches.
+        steps: optimiser steps of the batches, numbered from 0; a resumed training does not begin with 0.
+    """
 
     def __init__(
         self, examples: Sequence[Example], tokenizer: DomainTokenizer, order: GlobalOrder, share: Share, steps: range
@@ -26,7 +33,7 @@ class LabelledTrainBatches(Dataset[Batch]):
         self._num_targets = np.asarray([sum(len(window.targets) for window in item.windows) for item in examples])
 
     def __len__(self) -> int:
-        """Number of micro-batches of all steps."""
+        """Return the number of micro-batches of all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
@@ -34,24 +41,25 @@ class LabelledTrainBatches(Dataset[Batch]):
         of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         global_batch = self.order.batch(step)[1]
-        items = self.share.of(global_batch, micro_batch).tolist()
+        items = self.share.select(global_batch, micro_batch).tolist()
         targets = int(self._num_targets[global_batch].sum())
-        places = self.share.places(len(global_batch), micro_batch)
-        batch = collate([self.examples[i] for i in items], items, self.tokenizer, places)
+        global_indices = self.share.indices(len(global_batch), micro_batch)
+        batch = collate([self.examples[i] for i in items], items, self.tokenizer, global_indices)
         counts = {"num_examples": len(global_batch), "num_targets": targets}
         return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
 class LabelledBatches(Dataset[Batch]):
-    """All examples once, divided between ranks, longest first, in batches of at most `max_tokens` tokens."""
+    """Batches of all examples once, divided between ranks, longest first; at most `max_tokens` tokens in a batch,
+    unless a single example has more."""
 
     def __init__(self, examples: Sequence[Example], tokenizer: DomainTokenizer, max_tokens: int, share: Share) -> None:
         by_length = sorted(range(len(examples)), key=lambda i: (-examples[i].num_tokens, i))
         self.examples, self.tokenizer = examples, tokenizer
-        self.batches = _by_budget(by_length[share.rank :: share.world_size], examples, max_tokens)
+        self.batches = _split_by_tokens(by_length[share.rank :: share.world_size], examples, max_tokens)
 
     def __len__(self) -> int:
-        """Number of batches of this rank."""
+        """Return the number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
@@ -67,11 +75,11 @@ class TextBatches(Dataset[Batch]):
         self, texts: Sequence[str], tokenizer: DomainTokenizer, max_length: int, batch_size: int, share: Share
     ) -> None:
         self.texts, self.tokenizer, self.max_length = texts, tokenizer, max_length
-        numbers = np.arange(len(texts))[share.rank :: share.world_size].tolist()
-        self.batches = [numbers[start : start + batch_size] for start in range(0, len(numbers), batch_size)]
+        items_of_rank = np.arange(len(texts))[share.rank :: share.world_size].tolist()
+        self.batches = [items_of_rank[start : start + batch_size] for start in range(0, len(items_of_rank), batch_size)]
 
     def __len__(self) -> int:
-        """Number of batches of this rank."""
+        """Return the number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
@@ -91,7 +99,7 @@ def packed_loader(
     """Return a DataLoader of packed batches of texts: several texts per row, without padding between them.
 
     A batch has `input_ids`, `position_ids` and `segment_ids` (rows, length), the inputs of `Packed.of`; `items`
-    (texts,), the numbers of its texts; `positions` (windows,), the index of the [CLS] of each window in the flattened
+    (texts,), the indices of its texts; `positions` (windows,), the index of the [CLS] of each window in the flattened
     tokens; and `example` (windows,), the index of the text of each window in `items`.
 
     >>> from domainbert import packed_loader, train_tokenizer
@@ -113,13 +121,14 @@ def packed_loader(
     return DataLoader(batches, batch_size=None, num_workers=num_workers)
 
 
-def _by_budget(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
+def _split_by_tokens(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
+    """Return the items (indices of examples) of each batch, in order."""
     batches: list[list[int]] = []
-    used = max_tokens
+    num_tokens = max_tokens  # so that the first item begins a batch
     for item in items:
-        used += examples[item].num_tokens
-        if used > max_tokens:
+        num_tokens += examples[item].num_tokens
+        if num_tokens > max_tokens:
             batches.append([])
-            used = examples[item].num_tokens
+            num_tokens = examples[item].num_tokens
         batches[-1].append(item)
     return batches

@@ -16,12 +16,12 @@ _MAX_PIECES, _MAX_UNKNOWN = 400, 20  # per document
 
 
 def format_pieces(tokenizer: DomainTokenizer, ids: Iterable[int]) -> list[str]:
-    """Format token ids as entries of the vocabulary."""
+    """Return the entry of the vocabulary of each token id, printable in a terminal."""
     return [printable(tokenizer.pieces.shown(tokenizer.tokens[number])) for number in ids]
 
 
 def format_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -> list[str]:
-    """Format the pieces of documents, and the text of unknown pieces."""
+    """Return lines with the pieces of documents, and the text of unknown pieces."""
     lines = []
     for number, document in enumerate(documents, 1):
         (encoding,) = tokenizer.encode_with_offsets([document.text])
@@ -42,11 +42,11 @@ def format_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) 
 
 
 def format_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
-    """Format the pieces of a window with its special tokens; the second text of a pair begins on a new line."""
+    """Return lines with the pieces of a window and its special tokens; the second text of a pair begins a new line."""
     pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
     if window.first is None:
         return paragraph(pieces, INDENT)
-    begin = 1 + len(window.first) + tokenizer.template.between
+    begin = 1 + len(window.first) + tokenizer.template.between  # 1: [CLS]
     return [*paragraph(pieces[:begin], INDENT), *paragraph(pieces[begin:], INDENT)]
 
 

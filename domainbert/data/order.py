@@ -29,24 +29,24 @@ class GlobalOrder:
         self.first_step, self.first_pass = first_step, first_pass
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
-        """Return the pass number of each item of global batch `step`, and the item; both (batch_size,)."""
+        """Return the pass number and the index of each item of global batch `step`; both (batch_size,)."""
         epochs, positions = self._positions(step)
         items = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
-            here = epochs == epoch
-            items[here] = self._items(epoch, positions[here])
+            selected = epochs == epoch
+            items[selected] = self._items(epoch, positions[selected])
         return epochs, items
 
     def whole_pass(self, epoch: int) -> Ints:
-        """Return the items of a pass in order: (size,)."""
-        return _pass(self.size, self.seed, epoch)
+        """Return the items of pass number `epoch` in order: (size,)."""
+        return _shuffled_items(self.size, self.seed, epoch)
 
     def _items(self, epoch: int, positions: Ints) -> Ints:
-        """Items at some positions of a pass."""
+        """Return the items at some positions of a pass."""
         return self.whole_pass(epoch)[positions]
 
     def _positions(self, step: int) -> tuple[Ints, Ints]:
-        """Pass number of each item of a global batch, and its position in the pass; both (batch_size,)."""
+        """Return the pass number of each item of a global batch, and its position in the pass; both (batch_size,)."""
         first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
         epochs, positions = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
         return epochs, positions
@@ -80,20 +80,23 @@ class WindowedOrder(GlobalOrder):
 
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
-        parts, starts = self._windows(epoch)
+        parts, starts = self._windows(epoch)  # in the order of the pass; starts of windows
         windows = np.searchsorted(starts, positions, side="right") - 1
         items = np.empty_like(positions)
         for number in np.unique(windows).tolist():
-            here = windows == number
-            members = parts[self.window * number : self.window * (number + 1)]
-            stops = np.cumsum(self.sizes[members])
-            mixed = permuted(positions[here] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1)
-            owners = np.searchsorted(stops, mixed, side="right")
-            items[here] = self.firsts[members][owners] + mixed - (stops - self.sizes[members])[owners]
+            selected = windows == number
+            members = parts[self.window * number : self.window * (number + 1)]  # parts of this window
+            stops = np.cumsum(self.sizes[members])  # of these parts in the window
+            mixed = permuted(
+                positions[selected] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1
+            )
+            owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `members`
+            items[selected] = self.firsts[members][owners] + mixed - (stops - self.sizes[members])[owners]
         return items
 
     def _windows(self, epoch: int) -> tuple[Ints, Ints]:
-        """Parts in the order of a pass (parts,), and the position in the pass where each window begins (windows,)."""
+        """Return the parts in the order of a pass (parts,), and the position in the pass at which each window begins
+        (windows,)."""
         if epoch not in self._cache:
             parts = permutation(len(self.sizes), self.seed, _WINDOWS, epoch, 0)
             totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))
@@ -109,7 +112,7 @@ class SharesOrder(GlobalOrder):
 
     Args:
         classes: (size,) class of each item, numbered from 0 without gaps.
-        shares: (classes,) in any unit.
+        shares: (classes,) relative frequencies of the classes; they need not sum to 1.
         batch_size, seed, first_step, first_pass: see `GlobalOrder`.
     """
 
@@ -128,8 +131,11 @@ class SharesOrder(GlobalOrder):
         self._cache: dict[int, Ints] = {}  # the last two passes: a batch may contain both
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
-        """Return the number of the pass *over its class* of each item of global batch `step`, and the item; both
-        (batch_size,). So an item that is drawn twice in a pass has two numbers, and is masked differently."""
+        """Return the number of the pass *over its class* and the index of each item of global batch `step`; both
+        (batch_size,).
+
+        So an item that is drawn twice in a pass has two pass numbers, and is masked differently.
+        """
         _, draws = super().batch(step)
         epochs, items = np.divmod(draws, self.size)
         return epochs, items
@@ -141,12 +147,13 @@ class SharesOrder(GlobalOrder):
         return self._cache[epoch]
 
     def _draw(self, epoch: int) -> Ints:
+        """Return the result of `whole_pass`."""
         parts = []
         for number, (members, draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
             seed = int(random_bits(self.seed, _CLASSES, number))
             epochs, indices = GlobalOrder(len(members), draws, seed).batch(epoch)
             parts.append(epochs * self.size + members[indices])
-        return np.concatenate(parts)[_pass(self.size, self.seed, epoch)]
+        return np.concatenate(parts)[_shuffled_items(self.size, self.seed, epoch)]
 
 
 class BalancedOrder(SharesOrder):
@@ -174,5 +181,5 @@ def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:
 
 
 @lru_cache(maxsize=4)
-def _pass(size: int, seed: int, epoch: int) -> Ints:
+def _shuffled_items(size: int, seed: int, epoch: int) -> Ints:
     return permutation(size, seed, _ORDER, epoch)

@@ -30,12 +30,12 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     order = np.argsort(-lengths, kind="stable")
     # An item that leaves no room for the shortest item is alone in its row: most items if documents are long.
     shortest = int(lengths.min(initial=capacity))
-    alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
-    rows[order[:alone]] = np.arange(alone)
+    num_alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
+    rows[order[:num_alone]] = np.arange(num_alone)
     open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space; the row filled last at the end
     spaces: list[int] = []  # free spaces that occur, ascending
-    count = alone
-    for item in order[alone:].tolist():
+    count = num_alone
+    for item in order[num_alone:].tolist():
         length = int(lengths[item])
         index = bisect_left(spaces, length)
         if index == len(spaces):
@@ -55,7 +55,7 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Plan of the rows: the pieces of the token stream in each row."""
+    """Plan of packed rows: the pieces (parts of documents in the token stream) of each row."""
 
     starts: Ints  # (pieces,) position of each piece in the stream; the pieces of a row are adjacent in this array
     lengths: Ints  # (pieces,) tokens, without special tokens
@@ -83,7 +83,7 @@ class RowPlan:
         return np.add.reduceat(values, self.row_offsets[:-1]) if self.num_rows else values
 
     def pieces_of(self, rows: Ints) -> Ints:
-        """Return the numbers of the pieces in some rows, row by row: (pieces in these rows,)."""
+        """Return the indices of the pieces in some rows, row by row: (pieces in these rows,)."""
         return concatenated_ranges(self.row_offsets[rows], self.row_offsets[rows + 1] - self.row_offsets[rows])
 
     @property
@@ -108,7 +108,7 @@ def plan_rows(
     extra: int,
     groups: Ints | None = None,
 ) -> RowPlan:
-    """Cut documents into pieces at word boundaries and pack the pieces in rows of `length` tokens.
+    """Return a plan that cuts documents into pieces at word boundaries and packs them in rows of `length` tokens.
 
     Every token is in exactly one piece. `document_offsets` (documents + 1,) are the positions of the documents in the
     token stream; `take(start, stop)` returns its tokens, and `take_starts(start, stop)` whether each begins a word.
@@ -124,7 +124,7 @@ def plan_rows(
     pieces: list[int] = []  # per document
     for begin, end in itertools.pairwise(document_offsets.tolist()):
         tokens = take(begin, end)
-        cuts = [0, end - begin] if 0 < end - begin <= room else _cuts(take_starts(begin, end), room)
+        cuts = [0, end - begin] if 0 < end - begin <= room else _cut_positions(take_starts(begin, end), room)
         pieces.append(len(cuts) - 1)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])
@@ -140,24 +140,28 @@ def plan_rows(
 
 
 def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
-    """`best_fit_decreasing` for each group (items,) separately: row of each item (items,)."""
+    """Return the row of each item (items,): `best_fit_decreasing` for the items of each group (items,) separately."""
     rows, count = np.empty_like(lengths), 0
     for group in np.unique(groups):
-        here = groups == group
-        rows[here] = count + best_fit_decreasing(lengths[here], capacity)
-        count = int(rows[here].max()) + 1
+        selected = groups == group
+        rows[selected] = count + best_fit_decreasing(lengths[selected], capacity)
+        count = int(rows[selected].max()) + 1
     return rows
 
 
 def room_for_text(length: int, extra: int) -> int:
-    """Return the room for text in a row or window of `length` tokens with `extra` special tokens; an error if none."""
+    """Return the room for text in a row or window of `length` tokens with `extra` special tokens; `DomainbertError` if
+    there is none."""
     if length <= extra:
         raise DomainbertError(f"max_length: found {length}; expected more than the {extra} special tokens of a text")
     return length - extra
 
 
-def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
-    """Positions to cut a document: at most `room` tokens apart, and at word boundaries unless a word is longer."""
+def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
+    """Return the positions at which to cut a document, with its begin and end; [0] for an empty document.
+
+    They are at most `room` tokens apart, and at word boundaries unless a word is longer.
+    """
     size = len(starts_word)
     last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # last word start up to each token
     cuts = [0]
@@ -168,11 +172,14 @@ def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
     return [*cuts, size] if size else [0]
 
 
-def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
-    """Number the texts of a micro-batch independently of the division of the global batch: (texts,). `places` (items,)
-    are the indices of its rows or examples in the global batch, `counts` (items,) the number of texts of each."""
+def text_ids(global_indices: Ints, counts: Ints | Sequence[int]) -> Ints:
+    """Return an id of each text of a micro-batch (texts,) that does not depend on the division of the global batch.
+
+    `global_indices` (items,) are the indices of its rows or examples in the global batch, `counts` (items,) the number
+    of texts of each.
+    """
     per_item = np.asarray(counts, dtype=np.int64)
-    return np.repeat(places, per_item) * _MAX_TEXTS + concatenated_ranges(np.zeros_like(per_item), per_item)
+    return np.repeat(global_indices, per_item) * _MAX_TEXTS + concatenated_ranges(np.zeros_like(per_item), per_item)
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ class PackedRows:
 
 
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
-    """Fill rows of `length` tokens with texts or pairs of texts and their special tokens.
+    """Return rows of `length` tokens, filled with texts or pairs of texts and their special tokens.
 
     Each part of the template is written for all texts at once: a loop over texts takes three times as long.
     """
@@ -195,24 +202,27 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
     parts_of = {pair: template.parts(pair) for pair in np.unique(is_pair).tolist()}
     pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
-    sizes = {"A": _sizes([first for first, _ in pairs]), "B": _sizes([second for _, second in pairs])}
-    framing = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
-    totals = sizes["A"] + sizes["B"] + framing
-    per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
+    sizes = {"A": _lengths_of([first for first, _ in pairs]), "B": _lengths_of([second for _, second in pairs])}
+    # special tokens of each text: the parts of its template without the text, or the two texts of a pair
+    num_special = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
+    totals = sizes["A"] + sizes["B"] + num_special
+    texts_per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
     before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
-    row_starts = np.concatenate([before, [totals.sum()]])[np.cumsum(per_row) - per_row]
-    firsts = np.repeat(np.arange(len(rows)) * length - row_starts, per_row) + before
+    # (rows,) tokens of all previous rows
+    row_starts = np.concatenate([before, [totals.sum()]])[np.cumsum(texts_per_row) - texts_per_row]
+    # (texts,) position of the first token of each text in the flattened rows
+    firsts = np.repeat(np.arange(len(rows)) * length - row_starts, texts_per_row) + before
 
     input_ids = np.full(len(rows) * length, pad_id, dtype=np.int64)
     position_ids, segment_ids, token_type_ids = (np.zeros(len(rows) * length, dtype=np.int64) for _ in range(3))
     for pair, parts in parts_of.items():
-        here = np.flatnonzero(is_pair == pair)
-        starts = firsts[here]
+        selected = np.flatnonzero(is_pair == pair)
+        starts = firsts[selected]
         for token, token_type in parts:
             if isinstance(token, str):
-                counts = sizes[token][here]
+                counts = sizes[token][selected]
                 places = concatenated_ranges(starts, counts)
-                input_ids[places] = np.concatenate([pairs[text][token == "B"] for text in here.tolist()])
+                input_ids[places] = np.concatenate([pairs[text][token == "B"] for text in selected.tolist()])
             else:
                 counts, places = np.ones_like(starts), starts
                 input_ids[places] = token
@@ -221,7 +231,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
             starts = starts + counts
     places = concatenated_ranges(firsts, totals)
     position_ids[places] = places - np.repeat(firsts, totals)
-    segment_ids[places] = np.repeat(concatenated_ranges(np.ones_like(per_row), per_row), totals)
+    segment_ids[places] = np.repeat(concatenated_ranges(np.ones_like(texts_per_row), texts_per_row), totals)
     ids, position, segment, types = (
         values.reshape(len(rows), length) for values in (input_ids, position_ids, segment_ids, token_type_ids)
     )
@@ -229,17 +239,18 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
 
 def concatenated_ranges(starts: Ints, counts: Ints) -> Ints:
-    """Return `start`, `start` + 1, ..., `start` + `count` - 1 of each pair, concatenated: (sum of counts,)."""
+    """Return `start`, `start` + 1, ..., `start` + `count` - 1 for each start and count, concatenated: (sum of
+    counts,)."""
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
-def _sizes(texts: Sequence[NDArray[np.integer]]) -> Ints:
+def _lengths_of(texts: Sequence[NDArray[np.integer]]) -> Ints:
     return np.asarray([len(text) for text in texts], dtype=np.int64)
 
 
 def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
-    """Pack texts in rows by best fit decreasing; return the indices of the texts of each row. `lengths` (texts,)
-    include the special tokens."""
+    """Return the indices of the texts in each row, packed by best fit decreasing; `lengths` (texts,) include the
+    special tokens."""
     rows = best_fit_decreasing(lengths, row_length)
     grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]
     for index, row in enumerate(rows.tolist()):

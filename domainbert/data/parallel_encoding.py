@@ -27,13 +27,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
 from domainbert.tokenization.load import DomainTokenizer
 
-_BATCH_CHARACTERS = 500_000
-_BATCH_DOCUMENTS = 10_000
-_PIECE_CHARACTERS = 3_000
-_CALL_CHARACTERS = 100_000
+_BATCH_CHARACTERS = 500_000  # a batch ends at this number of characters
+_BATCH_DOCUMENTS = 10_000  # or at this number of documents
+_PIECE_CHARACTERS = 3_000  # minimum length of a piece of a long text
+_CALL_CHARACTERS = 100_000  # minimum length of the pieces in a call of the tokenizer
 _MAX_PENDING_CHARACTERS = 100_000_000  # bounds the memory for huge documents and many workers
 T = TypeVar("T")
-_CUT = re.compile(r"(?<=\S) ")
+_WORD_END = re.compile(r"(?<=\S) ")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 def encode_documents(
     documents: Iterable[Document], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
-    """Encode a stream of documents; the batches do not depend on the number of worker processes. 0 encodes in this
-    process. `DomainbertError` if a worker dies."""
+    """Yield batches of encoded documents, in order; they do not depend on the number of worker processes.
+
+    0 workers: encode in this process. `DomainbertError` if a worker dies.
+    """
     batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
     if num_workers > 0:
         yield from _encode_in_workers(batches, tokenizer, num_workers)
@@ -67,14 +69,16 @@ def encode_documents(
         yield EncodedBatch(batch, *_encode_sides(tokenizer, [document.sides for document in batch]))
 
 
-def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: float = math.inf) -> Iterator[list[T]]:
-    """Yield lists of items with a total size of at least `enough`, or of `most` items."""
+def _chunks(
+    items: Iterable[T], size: Callable[[T], int], min_size: int, max_items: float = math.inf
+) -> Iterator[list[T]]:
+    """Yield lists of consecutive items: a list ends at a total size of `min_size`, or at `max_items` items."""
     chunk: list[T] = []
     total = 0
     for item in items:
         chunk.append(item)
         total += size(item)
-        if total >= enough or len(chunk) >= most:
+        if total >= min_size or len(chunk) >= max_items:
             yield chunk
             chunk, total = [], 0
     if chunk:
@@ -84,6 +88,7 @@ def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: flo
 def _encode_in_workers(
     batches: Iterable[list[Document]], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
+    """Yield the encoded batches in order; a limited number of batches is in work at a time."""
     # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
@@ -112,22 +117,22 @@ def _encode_in_workers(
 
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
-    """Encode texts, and pairs of texts with special tokens between them."""
+    """Return the encoding of documents, each a text or a pair of texts with special tokens between them."""
     lengths, input_ids, starts_word = _encode(tokenizer, [side for sides in documents for side in sides])
     counts = np.array([len(sides) for sides in documents])
     if (counts == 1).all():
         return lengths, input_ids, starts_word
-    between = tokenizer.template.separators
+    separators = tokenizer.template.separators
     firsts = np.cumsum(counts) - counts
-    stops = np.cumsum(lengths)[firsts[counts == 2]]  # of the first texts of pairs
-    places = np.repeat(stops, len(between))
-    input_ids = np.insert(input_ids, places, np.tile(np.asarray(between, input_ids.dtype), len(stops)))
-    lengths = np.add.reduceat(lengths, firsts) + (counts - 1) * len(between)
-    return lengths, input_ids, np.insert(starts_word, places, True)
+    first_ends = np.cumsum(lengths)[firsts[counts == 2]]  # of the first texts of pairs
+    insert_at = np.repeat(first_ends, len(separators))
+    input_ids = np.insert(input_ids, insert_at, np.tile(np.asarray(separators, input_ids.dtype), len(first_ends)))
+    lengths = np.add.reduceat(lengths, firsts) + (counts - 1) * len(separators)
+    return lengths, input_ids, np.insert(starts_word, insert_at, True)
 
 
 def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
-    """Encode texts of any length; long texts in pieces, which is faster and needs less memory."""
+    """Return the encoding of texts; long texts are encoded in pieces, which is faster and needs less memory."""
     dtype = token_dtype(tokenizer.vocab_size)
     lengths = np.zeros(len(texts), np.int64)
     input_ids, starts_word = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)]
@@ -142,14 +147,16 @@ def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
 
 
 def split_text(text: str, characters: int) -> Iterator[str]:
-    """Cut a text into pieces of at least `characters` characters that have the same ids as the whole text.
+    """Yield pieces of a text, each of at least `characters` characters (the last may be shorter), with the same ids.
+
+    The ids of the pieces, one after the other, are the ids of the whole text.
 
     It is cut only before a space after a word: there every pre-tokenizer begins a new word, and the space belongs to
     the next word. It is not cut before a line break, because byte-level tokenizers would add a space to the piece.
     """
     start = 0
     while start < len(text):
-        cut = _CUT.search(text, start + characters)
+        cut = _WORD_END.search(text, start + characters)
         stop = cut.start() if cut else len(text)
         yield text[start:stop]
         start = stop
@@ -159,6 +166,7 @@ _tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
 def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
+    """Prepare a worker process: its tokenizer, its signals, and its end with the parent."""
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops its workers

@@ -46,25 +46,26 @@ class SplitOfPart:
     characters: int
     files: Sequence[FileFacts]
     rows: Mapping[int, int]  # by row length
-    pieces: Mapping[int, int]
-    plans: Mapping[int, FileFacts]
+    pieces: Mapping[int, int]  # by row length
+    plans: Mapping[int, FileFacts]  # by row length
 
     @classmethod
-    def of(cls, folder: str, split: str, facts: Mapping[str, Any]) -> SplitOfPart:
-        """Read the facts of a split from `prepared.json`; `folder` is relative to the folder of the corpus."""
+    def from_facts(cls, folder: str, split: str, facts: Mapping[str, Any]) -> SplitOfPart:
+        """Return a split from the facts in `prepared.json`; `folder` is the part, relative to the folder of the
+        corpus."""
         plans = {int(length): plan for length, plan in facts["plans"].items()}
         return cls(
             facts["documents"],
             facts["tokens"],
             facts["characters"],
-            files=[_file(f"{folder}/{split}", file) for file in facts["files"]],
+            files=[_file_facts(f"{folder}/{split}", file) for file in facts["files"]],
             rows={length: plan["rows"] for length, plan in plans.items()},
             pieces={length: plan["pieces"] for length, plan in plans.items()},
-            plans={length: _file(folder, plan["file"]) for length, plan in plans.items()},
+            plans={length: _file_facts(folder, plan["file"]) for length, plan in plans.items()},
         )
 
 
-def _file(folder: str, facts: Mapping[str, Any]) -> FileFacts:
+def _file_facts(folder: str, facts: Mapping[str, Any]) -> FileFacts:
     return FileFacts(f"{folder}/{facts['name']}", facts["bytes"], facts["sha256"])
 
 
@@ -82,19 +83,22 @@ class Parts:
         self._opened: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without open parts: worker processes open parts themselves."""
+        """Return the state for pickle, without open parts: worker processes open parts themselves."""
         return vars(self) | {"_opened": {}}
 
     def tokens(self, number: int) -> PreparedSplit:
-        """Return the tokens of a part."""
+        """Return the token stream of a part."""
         return self._open(number, lambda: PreparedSplit(map(self.files.path, self.parts[number].files)))
 
     def plan(self, length: int, number: int) -> StoredPlan:
-        """Return the rows of `length` tokens of a part."""
+        """Return the plan of the rows of `length` tokens of a part."""
         return self._open((length, number), lambda: read_plan(self.files.path(self.parts[number].plans[length])))
 
     def _open(self, key: Any, open_item: Callable[[], Opened]) -> Opened:
-        """LRU cache: a batch may extend over two windows, and each of their parts has a plan and tokens."""
+        """Return the opened item of a key from an LRU cache; open it if it is not in the cache.
+
+        The cache holds two windows, over which a batch may extend, with a plan and tokens for each part.
+        """
         self._opened[key] = self._opened.pop(key) if key in self._opened else open_item()
         if len(self._opened) > 4 * self.window:
             del self._opened[next(iter(self._opened))]
@@ -137,23 +141,24 @@ class PartedSplit(PreparedSplit):
 
     @cached_property
     def document_offsets(self) -> NoReturn:
-        """Raise an error."""
+        """Not available: raises `DomainbertError`."""
         raise DomainbertError(
             "prepared: the objective cannot read a corpus in parts; expected a corpus prepared without row_lengths"
         )
 
     @override
-    def documents_at(self, places: Ints) -> Ints:
-        documents, owners = np.empty_like(places), self._parts_of(places)
-        for number in np.unique(owners).tolist():
-            here = owners == number
-            within = self.parts.tokens(number).documents_at(places[here] - self._firsts[number])
-            documents[here] = self._first_documents[number] + within
+    def documents_at(self, positions: Ints) -> Ints:
+        documents, part_indices = np.empty_like(positions), self._parts_of(positions)
+        for number in np.unique(part_indices).tolist():
+            selected = part_indices == number
+            index_in_part = self.parts.tokens(number).documents_at(positions[selected] - self._firsts[number])
+            documents[selected] = self._first_documents[number] + index_in_part
         return documents
 
     @override
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """Iterate over documents; if there are too many tokens, over documents of evenly spaced parts."""
+        """Iterate over the tokens of documents, about `enough` in total if there are more; then of evenly spaced
+        parts."""
         sizes = np.diff(self._stops, prepend=0)
         numbers = range(0, len(sizes), -(-len(sizes) // _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1)
         share = min(1.0, enough / max(1, sum(sizes[number] for number in numbers)))
@@ -177,13 +182,16 @@ class PartedSplit(PreparedSplit):
 
     @override
     def take(self, start: int, stop: int) -> np.ndarray:
-        return self._joined(start, stop, PreparedSplit.take)
+        return self._take_from_parts(start, stop, PreparedSplit.take)
 
     @override
     def take_starts(self, start: int, stop: int) -> np.ndarray:
-        return self._joined(start, stop, PreparedSplit.take_starts)
+        return self._take_from_parts(start, stop, PreparedSplit.take_starts)
 
-    def _joined(self, start: int, stop: int, take: Callable[[PreparedSplit, int, int], np.ndarray]) -> np.ndarray:
+    def _take_from_parts(
+        self, start: int, stop: int, take: Callable[[PreparedSplit, int, int], np.ndarray]
+    ) -> np.ndarray:
+        """Return what `take` returns for tokens `start` to `stop` (exclusive), concatenated over their parts."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
         first, last = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
@@ -194,9 +202,9 @@ class PartedSplit(PreparedSplit):
                 pieces.append(take(self.parts.tokens(number), max(start, begin) - begin, min(stop, end) - begin))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _parts_of(self, places: Ints) -> Ints:
-        """Parts of the tokens at positions `places` (N,)."""
-        return np.minimum(np.searchsorted(self._stops, places, side="right"), len(self._stops) - 1)
+    def _parts_of(self, positions: Ints) -> Ints:
+        """Return the indices of the parts that contain the tokens at positions `positions` (N,)."""
+        return np.minimum(np.searchsorted(self._stops, positions, side="right"), len(self._stops) - 1)
 
 
 class PartedPlan(RowPlan):
@@ -208,14 +216,16 @@ class PartedPlan(RowPlan):
         tokens = np.array([part.tokens for part in parts.parts])
         plans = partial(parts.plan, length)
         super().__init__(
-            starts=_as_array(pieces, partial(_column, plans, "starts"), np.cumsum(tokens) - tokens),
-            lengths=_as_array(pieces, partial(_column, plans, "lengths")),
+            starts=_lazy_array(pieces, partial(_plan_column, plans, "starts"), np.cumsum(tokens) - tokens),
+            lengths=_lazy_array(pieces, partial(_plan_column, plans, "lengths")),
             maskable=np.zeros(0, np.int64),  # unused: `maskable_tokens` is stored
-            row_offsets=_as_array(rows, partial(_column, plans, "row_offsets"), first_pieces, offsets=True),
+            row_offsets=_lazy_array(rows, partial(_plan_column, plans, "row_offsets"), first_pieces, offsets=True),
             row_length=length,
             extra=extra,
         )
-        columns = {name: _as_array(rows, partial(_column, plans, name)) for name in ("text_tokens", "maskable_tokens")}
+        columns = {
+            name: _lazy_array(rows, partial(_plan_column, plans, name)) for name in ("text_tokens", "maskable_tokens")
+        }
         sizes = {"rows_of_parts": rows, "window": parts.window}
         totals = {"pieces": int(pieces.sum()), "tokens": int(tokens.sum())}
         vars(self).update(sizes | totals | columns)  # the dataclass is frozen
@@ -236,12 +246,13 @@ class PartedPlan(RowPlan):
         return (self.tokens + self.extra * self.pieces) / max(self.num_rows * self.row_length, 1)
 
 
-def _column(plans: Callable[[int], StoredPlan], name: str, number: int) -> Ints:
+def _plan_column(plans: Callable[[int], StoredPlan], name: str, number: int) -> Ints:
+    """Return the array `name` of the plan of part `number`."""
     column: Ints = getattr(plans(number), name)
     return column
 
 
-def _as_array(sizes: Ints, read: Callable[[int], Ints], shifts: Ints | None = None, offsets: bool = False) -> Ints:
+def _lazy_array(sizes: Ints, read: Callable[[int], Ints], shifts: Ints | None = None, offsets: bool = False) -> Ints:
     return cast(Ints, _LazyArray(sizes, read, np.zeros_like(sizes) if shifts is None else shifts, offsets))
 
 
@@ -259,21 +270,21 @@ class _LazyArray:
         self.firsts, self.read, self.shifts, self.offsets = np.cumsum(sizes) - sizes, read, shifts, offsets
 
     def __getitem__(self, index: Any) -> Any:
-        places = np.atleast_1d(np.asarray(index))
-        owners = np.searchsorted(self.firsts, places, side="right") - 1
-        within = places - self.firsts[owners]
-        values = self.shifts[owners].astype(np.int64)
-        unread = within > 0 if self.offsets else np.ones(len(places), np.bool_)
-        for number in np.unique(owners[unread]).tolist():
-            here = unread & (owners == number)
-            values[here] += self.read(number)[within[here]]
+        positions = np.atleast_1d(np.asarray(index))
+        part_indices = np.searchsorted(self.firsts, positions, side="right") - 1
+        index_in_part = positions - self.firsts[part_indices]
+        values = self.shifts[part_indices].astype(np.int64)  # complete for the first offset of a part, which is 0
+        must_be_read = index_in_part > 0 if self.offsets else np.ones(len(positions), np.bool_)
+        for number in np.unique(part_indices[must_be_read]).tolist():
+            selected = must_be_read & (part_indices == number)
+            values[selected] += self.read(number)[index_in_part[selected]]
         return values if np.ndim(index) else int(values[0])
 
 
 def split_parts(parts: Sequence[Mapping[str, Any]], files: Files, window: int, token_counts: Ints) -> list[PartedSplit]:
-    """Return both splits of a corpus; `parts` is the list of parts in `prepared.json`."""
+    """Return the training and the validation split of a corpus; `parts` is the list of parts in `prepared.json`."""
     splits = []
     for split, counts in zip(SPLITS, token_counts, strict=True):
-        split_of_parts = [SplitOfPart.of(part["folder"], split, part["splits"][split]) for part in parts]
+        split_of_parts = [SplitOfPart.from_facts(part["folder"], split, part["splits"][split]) for part in parts]
         splits.append(PartedSplit(Parts(split_of_parts, files, window), counts))
     return splits

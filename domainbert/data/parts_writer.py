@@ -46,30 +46,30 @@ class PlannedPart(NamedTuple):
 def plan_parts(
     out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, row_lengths: Sequence[int], filters: Sequence[str] = ()
 ) -> list[PlannedPart]:
-    """Plan the parts of a corpus below a folder, in order, one per file.
+    """Return the parts of a corpus to write below a folder, in order, one per file.
 
     Args:
         out: the folder.
         corpus: sources and settings of the corpus.
         tokenizer: tokenizer of all parts.
         row_lengths: lengths of rows to plan.
-        filters: names of further steps between the reader and the tokenizer.
+        filters: names of further steps between the reader and the tokenizer; a part is written again if they change.
     """
     settings = as_plain(corpus, defaults=False)  # without defaults: later versions may add settings
-    common = {"settings": hash_json([settings, row_lengths, filters]), "tokenizer": tokenizer.fingerprint}
+    shared_facts = {"settings": hash_json([settings, row_lengths, filters]), "tokenizer": tokenizer.fingerprint}
     if corpus.exclude is not None:
-        common["exclude"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
+        shared_facts["exclude"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
     parts = []
     for file in corpus_files(corpus.sources):
         paths = [path for path in (file.path, file.source.translation) if path is not None]
         stats = {str(path): hash_json(quick_look(path.stat())) for path in paths}
-        made_from = Freshness({**common, "number": file.number, **stats})
+        made_from = Freshness({**shared_facts, "number": file.number, **stats})
         parts.append(PlannedPart(file, out / PARTS_FOLDER / f"{file.number:05d}", made_from))
     return parts
 
 
 def finished_part(part: PlannedPart) -> dict[str, Any] | None:
-    """Return the facts of a part of an interrupted run, or None; print why a part is not reused."""
+    """Return the facts of a part that an earlier run has finished; None, with a message, if it cannot be reused."""
     if (part.folder / PREPARED_FILE).is_file():
         try:
             facts = read_parts([part.folder])[part.folder]
@@ -95,7 +95,8 @@ def write_part(
     report: CorpusReport,
     row_lengths: Sequence[int],
 ) -> dict[str, Any]:
-    """Replace the folder of a part, from its encoded documents, which also complete the report."""
+    """Write a part, in place of an existing folder, and return its facts; `report` describes the encoded
+    documents."""
     if part.folder.is_dir():
         shutil.rmtree(part.folder)
     part.folder.mkdir(parents=True)
@@ -108,7 +109,7 @@ def write_part(
 
 
 def read_parts(folders: Iterable[Path]) -> dict[Path, dict[str, Any]]:
-    """Read the facts of parts, by folder; `DomainbertError` lists all missing parts and changed files."""
+    """Return the facts of parts, by folder; `DomainbertError` lists all missing parts and changed files."""
     parts, problems = dict[Path, dict[str, Any]](), Problems("parts")
     for folder in folders:
         try:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, RowPlan
 
+# columns of the file: lists with a value per piece, and values of rows
 _PER_PIECE = {"starts": pa.int64(), "lengths": pa.int32()}
 _PER_ROW = {"maskable_tokens": pa.int32(), "text_tokens": pa.int32()}
 
@@ -39,7 +40,7 @@ def write_plan(path: Path, plan: RowPlan) -> None:
 
 
 def read_plan(path: Path) -> StoredPlan:
-    """Map a plan; `DomainbertError` if it cannot be read."""
+    """Return a plan as a memory-mapped file; `DomainbertError` if it cannot be read."""
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             batch = stream.read_next_batch()

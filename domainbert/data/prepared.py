@@ -30,7 +30,7 @@ from domainbert.data.splits import LanguageSampling, PreparedCorpus, PreparedSpl
 def open_prepared(
     folders: Sequence[Path], tokenizer_fingerprint: str | None = None, cache: CacheConfig | None = None
 ) -> PreparedCorpus:
-    """Open one or several prepared folders, all with the same tokenizer, as one corpus.
+    """Return one or several prepared folders, all with the same tokenizer, as one corpus.
 
     Every file is hashed (about one second per gigabyte and processor), so that a damaged file is reported here and not
     by a training hours later. The files of a corpus in parts are hashed by `prepare` and `merge`, or when they are
@@ -50,10 +50,10 @@ def open_prepared(
         raise DomainbertError("prepared: no folder; expected at least one")
     folders = [Path(folder) for folder in folders]
     facts = [read_facts(folder) for folder in folders]
-    parted = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]
-    if parted and len(folders) > 1:
+    in_parts = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]
+    if in_parts and len(folders) > 1:
         raise DomainbertError(
-            f"prepared: {parted[0]} is a corpus in parts; expected no other folder: combine them with `merge`"
+            f"prepared: {in_parts[0]} is a corpus in parts; expected no other folder: combine them with `merge`"
         )
     expected = tokenizer_fingerprint or facts[0]["tokenizer_fingerprint"]
     whose = "the model's tokenizer" if tokenizer_fingerprint else f"the tokenizer of {folders[0]}"
@@ -62,25 +62,24 @@ def open_prepared(
         if content["tokenizer_fingerprint"] != expected:
             actual = content["tokenizer_fingerprint"][:12]
             problems.add(f"{folder}: prepared with another tokenizer ({actual}); expected {whose} ({expected[:12]})")
-        if _alpha(content) != (alpha := _alpha(facts[0])):
-            problems.add(
-                f"{folder}: prepared with languages.alpha {_alpha(content)}; expected {alpha}, as in {folders[0]}"
-            )
+        alpha, first_alpha = _language_alpha(content), _language_alpha(facts[0])
+        if alpha != first_alpha:
+            problems.add(f"{folder}: prepared with languages.alpha {alpha}; expected {first_alpha}, as in {folders[0]}")
         check_files(folder, content, problems)
-    if not parted and cache is not None and cache.url is not None:
+    if not in_parts and cache is not None and cache.url is not None:
         problems.add(f"cache.url: found {cache.url}, but {folders[0]} is not a corpus in parts; expected no URL")
     problems.raise_if_any()
-    splits = _parted_splits(folders[0], facts[0], cache) if parted else _whole_splits(folders, facts)
+    splits = _parted_splits(folders[0], facts[0], cache) if in_parts else _whole_splits(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)
 
 
 def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence[PreparedSplit]:
-    alpha = _alpha(facts[0])
+    alpha = _language_alpha(facts[0])
     names = [] if alpha is None else sorted({name for content in facts for name in content["languages"]["tokens"]})
     sampling = None if alpha is None else LanguageSampling(names, Languages(alpha))
     contents = list(zip(folders, facts, strict=True))
     files = [
-        [f / split / file["name"] for f, content in contents for file in content["splits"][split]["files"]]
+        [folder / split / file["name"] for folder, content in contents for file in content["splits"][split]["files"]]
         for split in SPLITS
     ]
     return [PreparedSplit(paths, sampling) for paths in files]
@@ -94,5 +93,6 @@ def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | 
     return split_parts(facts["parts"], open_files(root or str(folder), cache), facts["window"], counts)
 
 
-def _alpha(facts: Mapping[str, Any]) -> float | None:
+def _language_alpha(facts: Mapping[str, Any]) -> float | None:
+    """Return `languages.alpha` of a prepared corpus; None if it was prepared without `languages`."""
     return facts["languages"]["alpha"] if "languages" in facts else None

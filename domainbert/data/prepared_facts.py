@@ -18,7 +18,7 @@ SPLITS = ("train", "validation")
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Read the `prepared.json` of a folder; `DomainbertError` if it is missing, broken or changed."""
+    """Return the content of the `prepared.json` of a folder; `DomainbertError` if it is missing, broken or changed."""
     path = folder / PREPARED_FILE
     if not path.is_file():
         raise DomainbertError(f"{folder}: no {PREPARED_FILE}; expected a folder written by `domainbert prepare`")
@@ -36,7 +36,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:
-    """Compare every file with its recorded size and SHA-256."""
+    """Add a problem for each file that is missing or differs from its recorded size or SHA-256."""
     splits = facts.get("splits", {})  # a corpus in parts has its files in the parts
     outputs = {f"{split}/{file['name']}": file for split in splits for file in splits[split]["files"]}
     plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]
@@ -46,6 +46,6 @@ def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None
 
 
 def file_facts(path: Path, folder: Path) -> dict[str, Any]:
-    """Name below `folder`, size and SHA-256 of a file."""
+    """Return the name below `folder`, the size and the SHA-256 of a file."""
     name = path.relative_to(folder).as_posix()
     return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}

@@ -25,9 +25,8 @@ from domainbert.data.prepared_facts import FORMAT_VERSION, PREPARED_FILE, SPLITS
 from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
-_BATCH_TOKENS = 1024**2
-_BATCH_DOCUMENTS = 64 * 1024
-_SHARD_BYTES = 500 * 1024**2
+_BATCH_TOKENS, _BATCH_DOCUMENTS = 1024**2, 64 * 1024  # a record batch ends at one of these numbers
+_SHARD_BYTES = 500 * 1024**2  # a file ends at this size
 
 
 class PreparedWriter:
@@ -55,8 +54,8 @@ class PreparedWriter:
 
     def write(self, batch: EncodedBatch) -> None:
         """Append the documents of a batch to their splits."""
-        stops = np.cumsum(batch.lengths)
-        for document, length, stop in zip(batch.documents, batch.lengths, stops, strict=True):
+        ends = np.cumsum(batch.lengths)
+        for document, length, stop in zip(batch.documents, batch.lengths, ends, strict=True):
             if length == 0:
                 self.empty_documents += 1
                 continue
@@ -66,9 +65,11 @@ class PreparedWriter:
                 self.language_tokens[str(document.language)] += int(length)
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
-        """Write the last batch, the tokenizer and finally `prepared.json`; return its content. `DomainbertError` if a
-        split has no document."""
-        self._refuse_empty_split(report)
+        """Write the last batch, the tokenizer and finally `prepared.json`; return the content of `prepared.json`.
+
+        `DomainbertError` if a split has no document.
+        """
+        self._check_splits_not_empty(report)
         splits = self._close_splits()
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)
         facts: dict[str, Any] = {"splits": splits, "other_files": self._other_files(TOKENIZER_FOLDER)}
@@ -77,8 +78,10 @@ class PreparedWriter:
         return write_facts(self.out, self.tokenizer, facts)
 
     def close_part(self, row_lengths: Sequence[int], part_facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Close a part of a corpus (see `parts`): plan rows of each length; a split may be empty, and the tokenizer is
-        not written. `part_facts` are added to `prepared.json`."""
+        """Close a part of a corpus (see `parts`), with a plan of rows for each length; return its `prepared.json`.
+
+        A split may be empty, and the tokenizer is not written. `part_facts` are added to `prepared.json`.
+        """
         splits = self._close_splits()
         counts = []
         for name, facts in splits.items():
@@ -102,14 +105,14 @@ class PreparedWriter:
         return splits
 
     def _other_files(self, *names: str) -> list[dict[str, Any]]:
-        """Facts of the files with these names or in folders with these names, and of all files except token files."""
+        """Return the facts of all files except the token files; `names` are files or folders besides the splits."""
         files = [self.out / "dataset_dict.json"]
         for path in map(self.out.joinpath, (*names, *SPLITS)):
             inside = sorted(path.iterdir()) if path.is_dir() else [path]
             files += (file for file in inside if file.suffix != ".arrow")
         return [file_facts(path, self.out) for path in files]
 
-    def _refuse_empty_split(self, report: CorpusReport) -> None:
+    def _check_splits_not_empty(self, report: CorpusReport) -> None:
         counts = {split: writer.documents for split, writer in self._splits.items()}
         advice = {"train": "lower corpus.validation_fraction", "validation": "raise corpus.validation_fraction"}
         for split, other in (SPLITS, SPLITS[::-1]):
@@ -178,9 +181,9 @@ class _SplitWriter:
 
     def _write_batch(self) -> None:
         documents, input_ids, starts_word = zip(*self._rows, strict=True)
-        stops = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
+        ends = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
         lists = [
-            pa.ListArray.from_arrays(stops, pa.array(np.concatenate(values))) for values in (input_ids, starts_word)
+            pa.ListArray.from_arrays(ends, pa.array(np.concatenate(values))) for values in (input_ids, starts_word)
         ]
         characters = pa.array([len(document.text) for document in documents], pa.int32())
         columns = [pa.array([document.id for document in documents], pa.string()), *lists, characters]

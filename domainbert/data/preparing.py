@@ -52,7 +52,7 @@ class PreparedSummary:
         return self.unknown / max(sum(facts["tokens"] for facts in self.splits.values()), 1)
 
     def lines(self) -> list[str]:
-        """Format the counts as lines of text."""
+        """Return the counts as lines of text."""
         lines = self.corpus.lines()
         for split, facts in self.splits.items():
             share = f"{facts['characters'] / max(facts['tokens'], 1):.2f} characters per token"
@@ -63,7 +63,7 @@ class PreparedSummary:
         return lines + ([] if self.languages is None else self.languages.lines("tokens"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
+        """Return the counts as JSON values, by name."""
         return {
             "splits": self.splits,
             "unknown_share": self.unknown_share,
@@ -83,7 +83,9 @@ def prepare_corpus(
     row_lengths: Sequence[int] | None = None,
     num_workers: int = 0,
 ) -> PreparedSummary:
-    """Tokenize a corpus into a folder of memory-mapped files, which training and `datasets.load_from_disk` open.
+    """Tokenize a corpus into a folder of memory-mapped files, and return its counts.
+
+    Training and `datasets.load_from_disk` open the folder.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -140,7 +142,7 @@ def _prepare_whole(
         unknown += int((batch.input_ids == tokenizer.unk_id).sum())
         progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
     languages = corpus.language_shares(writer.language_tokens)
-    splits = _sum_counts([writer.close(report)["splits"]])
+    splits = _sum_splits([writer.close(report)["splits"]])
     return PreparedSummary(splits, unknown, writer.empty_documents, report, tokenizer.fingerprint, languages=languages)
 
 
@@ -169,13 +171,14 @@ def _prepare_parts(
 def bind_corpus(
     out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, parts: Mapping[Path, Mapping[str, Any]]
 ) -> PreparedSummary:
-    """Combine the parts of a corpus, given by folder; `DomainbertError` if a split has no document."""
+    """Combine parts, given by folder, to a corpus, and return its counts; `DomainbertError` if a split has no
+    document."""
     bind_parts(out, tokenizer, parts)
     total = CorpusReport()
     for facts in parts.values():
         total.add(facts["report"])
     total.ignore(ignored_files(corpus.sources))  # files that no part reads are counted once
-    splits = _sum_counts([facts["splits"] for facts in parts.values()])
+    splits = _sum_splits([facts["splits"] for facts in parts.values()])
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     return PreparedSummary(splits, unknown, empty, total, tokenizer.fingerprint, parts=len(parts))
 
@@ -186,5 +189,6 @@ def _with_progress(batches: Iterator[EncodedBatch], progress: Progress, note: st
         yield batch
 
 
-def _sum_counts(counts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def _sum_splits(counts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return the sums of documents, tokens and characters over parts, by split."""
     return {split: {name: sum(part[split][name] for part in counts) for name in _COUNTS} for split in counts[0]}

@@ -28,7 +28,7 @@ _TRIES = 6  # per file: half a minute
 _KEEP_SECONDS = 5.0  # after `path`, so that the caller can open the copy
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 _TEMPORARY = (408, 425, 429)  # HTTP client errors to retry: timeout, too early, too many requests
-_HINT = "start the run again to resume from the last checkpoint"
+_ADVICE = "start the run again to resume from the last checkpoint"
 Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
 
 
@@ -64,13 +64,13 @@ class FileFacts(NamedTuple):
 
 
 class LocalFiles:
-    """Files on a disk."""
+    """Files below a folder on a disk."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, file: FileFacts) -> Path:
-        """Return the path; `DomainbertError` if the file is missing or has another size."""
+        """Return the path of a file; `DomainbertError` if the file is missing or has another size."""
         path = self.root / file.name
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
@@ -134,25 +134,25 @@ class RemoteFiles:
         if difference or not copy.exists():
             copy.unlink(missing_ok=True)
             self._make_room(copy.parent, file.bytes)
-            for last in (False, True):
+            for is_last_try in (False, True):
                 _fetch(url, copy, file.bytes)
                 difference = _difference(copy, file)
                 if not difference:
                     break
                 copy.unlink()
-                if last:
+                if is_last_try:
                     raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it")
                 print(f"{redact(url)}: {difference}; fetching it again", flush=True)
         self._verified[copy.name] = copy.stat().st_ino
 
     def _make_room(self, folder: Path, size: int) -> None:
         """Delete the least recently used copies to make room, except copies that may just be opened."""
-        room = round(self.cache.gigabytes * 1e9)
-        if size > room:
+        max_bytes = round(self.cache.gigabytes * 1e9)
+        if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
             raise DomainbertError(f"cache.gigabytes: found {sizes}; expected room for two windows of parts")
         copies = [(path.stat(), path) for path in folder.glob("*-*")]
-        excess = sum(status.st_size for status, _ in copies) + size - room
+        excess = sum(status.st_size for status, _ in copies) + size - max_bytes
         for status, path in sorted(copies, key=lambda item: item[0].st_mtime):
             if excess <= 0 or abs(time.time() - status.st_mtime) < _KEEP_SECONDS:
                 return
@@ -160,7 +160,7 @@ class RemoteFiles:
             excess -= status.st_size
 
     def _url_of(self, name: str) -> str:
-        """URL of a file; the query of an HTTP URL, which may be a signature, stays at the end."""
+        """Return the URL of a file; the query of an HTTP URL, which may be a signature, stays at the end."""
         if not self.url.startswith(("http://", "https://")):
             return f"{self.url.rstrip('/')}/{name}"
         root, mark, query = self.url.partition("?")
@@ -168,7 +168,7 @@ class RemoteFiles:
 
 
 def _difference(copy: Path, file: FileFacts) -> str:
-    """Describe how a copy differs from the original; "" if it does not."""
+    """Return a text on how a copy differs from the original; "" if it does not."""
     if (size := copy.stat().st_size) != file.bytes:
         return f"{size:,} bytes; expected {file.bytes:,}"
     digest = hash_file(copy)
@@ -176,6 +176,7 @@ def _difference(copy: Path, file: FileFacts) -> str:
 
 
 def _check_readable(url: str) -> None:
+    """Raise `DomainbertError` if no installed package reads URLs of this protocol."""
     import fsspec
     from fsspec.registry import known_implementations
 
@@ -212,7 +213,7 @@ def _fetch(url: str, copy: Path, size: int) -> None:
             refused = isinstance(status, int) and 400 <= status < 500 and status not in _TEMPORARY
             if refused or isinstance(error, _PERMANENT) or number == _TRIES:
                 failure = f"{reason} at try {number} of {_TRIES}; expected {size:,} bytes"
-                raise DomainbertError(f"{redact(url)}: {failure}: {_HINT}") from None
+                raise DomainbertError(f"{redact(url)}: {failure}: {_ADVICE}") from None
         wait = 2 ** (number - 1)
         print(f"{redact(url)}: {reason}; retrying in {wait} s", flush=True)
         time.sleep(wait)

@@ -50,7 +50,7 @@ class PreparedSplit:
         # (documents,) characters, int32
         self.num_characters = np.concatenate([np.zeros(0, np.int32), *characters])
         # (documents,) index of the language in `sampling.names`
-        self.languages = None if sampling is None else _languages(batches, sampling.names)
+        self.languages = None if sampling is None else _language_indices(batches, sampling.names)
 
     def __reduce__(self) -> tuple[Callable[..., PreparedSplit], tuple[list[Path], LanguageSampling | None]]:
         """Pickle only the paths: worker processes map the files themselves."""
@@ -63,55 +63,58 @@ class PreparedSplit:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of all documents."""
+        """Number of tokens of all documents together."""
         return self._chunk_starts[-1]
 
     @property
     def tokens_per_character(self) -> float:
-        """Factor to convert a loss per token to a loss per character."""
+        """Mean number of tokens per character: the factor from a loss per token to a loss per character."""
         return self.num_tokens / int(self.num_characters.sum(dtype=np.int64))
 
     def tokens_per_character_of(self, name: str) -> float:
         """Return `tokens_per_character` of a language."""
         assert self.sampling is not None
-        here = self.languages == self.sampling.names.index(name)
-        return int(self.lengths[here].sum()) / int(self.num_characters[here].sum(dtype=np.int64))
+        selected = self.languages == self.sampling.names.index(name)
+        return int(self.lengths[selected].sum()) / int(self.num_characters[selected].sum(dtype=np.int64))
 
     @cached_property
     def document_offsets(self) -> np.ndarray:
         """First token of each document, and the end of the last document: int64 (documents + 1,)."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
-    def documents_at(self, places: Ints) -> Ints:
-        """Return the documents (N,) of the tokens at positions `places` (N,) of the stream."""
-        return (np.searchsorted(self.document_offsets, places, side="right") - 1).astype(np.int64)
+    def documents_at(self, positions: Ints) -> Ints:
+        """Return the documents (N,) of the tokens at positions `positions` (N,) of the stream."""
+        return (np.searchsorted(self.document_offsets, positions, side="right") - 1).astype(np.int64)
 
     def token_counts(self, vocab_size: int) -> Ints:
-        """Count the occurrences of each entry of the vocabulary: (vocab_size,)."""
+        """Return the number of occurrences of each entry of the vocabulary: (vocab_size,)."""
         counts = np.zeros(vocab_size, dtype=np.int64)
         for start in range(0, self.num_tokens, _CHUNK_TOKENS):
             counts += np.bincount(self.take(start, min(start + _CHUNK_TOKENS, self.num_tokens)), minlength=vocab_size)
         return counts
 
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """Plan rows of `length` tokens; see `plan_rows`."""
+        """Return a plan of rows of `length` tokens; see `plan_rows`."""
         special_ids, extra = tokenizer.special_ids, tokenizer.template.extra()
         tokens = (self.document_offsets, self.take, self.take_starts)
         return plan_rows(*tokens, tokenizer.vocab_size, special_ids, length, extra, self.languages)
 
     def take(self, start: int, stop: int) -> np.ndarray:
-        """Return tokens `start` to `stop` (exclusive): uint16 or uint32 (stop - start,). The result is a view of the
-        file, or a copy if the range extends over several record batches of about a million tokens."""
+        """Return tokens `start` to `stop` (exclusive) of the stream: uint16 or uint32 (stop - start,).
+
+        The result is a view of the file, or a copy if the range extends over several record batches of about a million
+        tokens.
+        """
         pieces = [self._chunks[number][first:last] for number, first, last in self._ranges(start, stop)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def take_starts(self, start: int, stop: int) -> np.ndarray:
         """Return whether each of the tokens `start` to `stop` (exclusive) begins a word: bool (stop - start,)."""
-        pieces = [_unpacked(self._bits[number], first, last) for number, first, last in self._ranges(start, stop)]
+        pieces = [_unpack_bits(self._bits[number], first, last) for number, first, last in self._ranges(start, stop)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the record batches of tokens `start` to `stop`, with the range in each batch."""
+        """Yield each record batch with tokens `start` to `stop`, as its index, and the range of tokens within it."""
         if not 0 <= start <= stop <= self._chunk_starts[-1]:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
         first = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1
@@ -121,8 +124,10 @@ class PreparedSplit:
             yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
 
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """Iterate over the tokens of documents. A larger split is reduced to about `enough` tokens: every second
-        document, every third, and so on."""
+        """Iterate over the tokens of documents, about `enough` in total if there are more.
+
+        Then only every second document is taken, or every third, and so on.
+        """
         return map(self.document, range(0, self.num_documents, max(1, -(-self.num_tokens // enough))))
 
     def document(self, number: int) -> np.ndarray:
@@ -141,8 +146,8 @@ class PreparedCorpus:
     validation: PreparedSplit
 
 
-def _languages(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> np.ndarray:
-    """(documents,) Index of the language of each document in `names`."""
+def _language_indices(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> np.ndarray:
+    """Return the index of the language of each document in `names`: (documents,)."""
     index, languages = {name: number for number, name in enumerate(names)}, [np.zeros(0, np.int64)]
     for batch in batches:
         column = batch.column("language").dictionary_encode()
@@ -160,12 +165,13 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
 
 
 def _bits(column: pa.ListArray) -> np.ndarray:
-    """Bytes of a column of lists of booleans, lowest bit first, as a view of the file."""
+    """Return the bytes of a column of lists of booleans, lowest bit first, as a view of the file."""
     values = column.flatten()
     return np.frombuffer(values.buffers()[1], np.uint8, -(-len(values) // 8))
 
 
-def _unpacked(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
+def _unpack_bits(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Return bits `start` to `stop` (exclusive) of bytes as booleans."""
     first = start // 8
     unpacked = np.unpackbits(bits[first : -(-stop // 8)], bitorder="little")
     return unpacked[start - 8 * first : stop - 8 * first].view(np.bool_)

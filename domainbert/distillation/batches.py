@@ -20,7 +20,8 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def segment_counts(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Count segments, tokens and pairs of tokens, for packed segments of `lengths` tokens including special tokens."""
+    """Return the numbers of segments, tokens and pairs of tokens in segments of `lengths` tokens (with special
+    tokens)."""
     return {
         "num_segments": len(lengths),
         "num_real_tokens": int(lengths.sum()),
@@ -29,23 +30,24 @@ def segment_counts(lengths: NDArray[np.int64]) -> dict[str, int]:
 
 
 def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
-    """Return the counts of `segment_counts` for a batch (B, S) alone, on its device."""
-    places = TokenPositions(position_ids, segment_ids)
+    """Return the counts of `segment_counts` for one batch (B, S), as tensors on its device."""
+    tokens = TokenPositions(position_ids, segment_ids)
     return {
-        "num_segments": ((position_ids == 0) & places.real).sum(),
-        "num_real_tokens": places.real.sum(),
-        "num_pairs": places.pairs.sum(),
+        "num_segments": ((position_ids == 0) & tokens.real).sum(),
+        "num_real_tokens": tokens.real.sum(),
+        "num_pairs": tokens.pairs.sum(),
     }
 
 
 def find_token_positions(batch: Batch) -> dict[str, NDArray[np.int64]]:
-    """Return `token_positions` and `cls_positions` of a batch of arrays, see `Places`."""
+    """Return `token_positions` and `cls_positions` of a batch of arrays, see `TokenPositions`."""
     real = np.flatnonzero(batch["segment_ids"])
     return {"token_positions": real, "cls_positions": real[batch["position_ids"].ravel()[real] == 0]}
 
 
 class CountedRows(Dataset[Batch]):
-    """Micro-batches of masked LM with the counts of their global batches, and without unused `positions`."""
+    """Micro-batches of masked LM with `segment_counts` of their global batches, and without positions that have no
+    target."""
 
     def __init__(self, batches: TrainRows) -> None:
         self.batches = batches
@@ -58,8 +60,8 @@ class CountedRows(Dataset[Batch]):
         """Return micro-batch `index`."""
         batch, plan = self.batches[index], self.batches.reader.plan
         pieces = plan.pieces_of(self.batches.order.batch(batch["step"])[1])
-        used = batch["targets"] != IGNORE_INDEX
-        batch |= {name: batch[name][used] for name in ("positions", "targets")}
+        has_target = batch["targets"] != IGNORE_INDEX
+        batch |= {name: batch[name][has_target] for name in ("positions", "targets")}
         return batch | find_token_positions(batch) | segment_counts(plan.lengths[pieces] + plan.extra)
 
 
@@ -68,8 +70,8 @@ class DistillationBatches(LabelledTrainBatches):
 
     Args, in addition to the arguments of `LabelledTrainBatches`:
         examples: the labelled examples, followed by the unlabelled examples.
-        orders: assigns labelled examples to optimizer steps, and, if there are unlabelled examples, a second order
-            assigns these; both count from 0.
+        orders: order of the labelled examples and, if there are unlabelled examples, their order; both number their
+            examples from 0.
         logits: teacher logits of each example; None if the teachers run during training.
     """
 
@@ -86,35 +88,35 @@ class DistillationBatches(LabelledTrainBatches):
         self.orders, self.logits = orders, logits
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index` from `collate`, with the counts of the *global* batch and
+        """Return micro-batch `index` from `collate`, with the counts of the *global* batch and these arrays:
 
         output_index: (N,) index of the output, within the micro-batch, that a position of the head decides; or -1.
         output_example: (outputs,) example of each output, or -1 if no position decides the output.
         teacher_logits: (outputs, labels), if `logits` is given.
         """
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        # per order: number of its first example, and where its examples begin in the global batch
+        # per order: index of its first example, and of the first place in the global batch
         offsets = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
-        parts = [(order.batch(step)[1] + first, place) for order, first, place in offsets]
-        numbers = [number for items, _ in parts for number in self.share.of(items, micro_batch).tolist()]
-        places = [self.share.places(len(items), micro_batch) + place for items, place in parts]
+        parts = [(order.batch(step)[1] + first_example, first_place) for order, first_example, first_place in offsets]
+        example_ids = [number for items, _ in parts for number in self.share.select(items, micro_batch).tolist()]
+        places = [self.share.indices(len(items), micro_batch) + first_place for items, first_place in parts]
         global_examples = [[self.examples[number] for number in items.tolist()] for items, _ in parts]
-        examples = [self.examples[number] for number in numbers]
+        examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]
-        batch: Batch = dict(collate(examples, numbers, self.tokenizer, np.concatenate(places)))
-        index_of_output = output_index(batch["example"], batch["outputs"], sizes)
+        batch: Batch = dict(collate(examples, example_ids, self.tokenizer, np.concatenate(places)))
+        output_indices = output_index(batch["example"], batch["outputs"], sizes)
         output_example = np.full(sum(sizes), -1)
-        decides = index_of_output >= 0
-        output_example[index_of_output[decides]] = batch["example"][decides]
-        batch |= find_token_positions(batch) | {"output_index": index_of_output, "output_example": output_example}
+        decides = output_indices >= 0  # positions that decide an output
+        output_example[output_indices[decides]] = batch["example"][decides]
+        batch |= find_token_positions(batch) | {"output_index": output_indices, "output_example": output_example}
         if self.logits is not None:
-            batch["teacher_logits"] = self.logits.rows(numbers)
+            batch["teacher_logits"] = self.logits.logits_of(example_ids)
         counts = _global_counts(*global_examples)
         return batch | counts | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}
 
 
 def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Return the index of each position's output among the outputs of all examples in a row; -1 where there is none.
+    """Return the index of the output of each position, counted over the outputs of all examples; -1 without output.
 
     Args:
         example: (N,) example of each position.
@@ -126,6 +128,7 @@ def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: 
 
 
 def _global_counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> dict[str, int]:
+    """Return the numbers of outputs, targets, examples and tokens by which the sums of the losses are divided."""
     examples = [*labelled, *unlabelled]
     windows = [window for example in examples for window in example.windows]
     return segment_counts(np.asarray([window.num_tokens for window in windows], dtype=np.int64)) | {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
 Layers = Annotated[tuple[Annotated[int, Range(-1000, 1000)], ...], Items()]
+"""Numbers of layers; negative numbers count from the end."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class LayerLossConfig(LossConfig):
     def pairs(
         self, student: Sizes, teacher: Sizes, default: Sequence[tuple[int, int]], lowest: int = 0
     ) -> list[tuple[int, int]]:
-        """Return the compared layers as pairs (student, teacher), numbered from 0; `default` if no layers are set.
+        """Return the layers to compare as pairs (student, teacher), counted from 0; `default` if no layers are set.
 
         Raises:
             DomainbertError: only one side is set, the numbers of layers differ, a layer does not exist, or a layer is
@@ -67,13 +68,15 @@ class LayerLossConfig(LossConfig):
         """
         if self.student_layers is None and self.teacher_layers is None:
             return list(default)
-        ours, theirs = self.student_layers or (), self.teacher_layers or ()
-        if len(ours) != len(theirs) or not ours:
+        student_layers, teacher_layers = self.student_layers or (), self.teacher_layers or ()
+        if len(student_layers) != len(teacher_layers) or not student_layers:
             raise DomainbertError(
-                f"student_layers: found {len(ours)} with {len(theirs)} teacher_layers; expected the same number of both"
+                f"student_layers: found {len(student_layers)} with {len(teacher_layers)} teacher_layers; "
+                "expected the same number of both"
             )
-        numbers = [_layer_number("student_layers", layer, student) for layer in ours]
-        pairs = list(zip(numbers, [_layer_number("teacher_layers", layer, teacher) for layer in theirs], strict=True))
+        student_indices = [_layer_index("student_layers", layer, student) for layer in student_layers]
+        teacher_indices = [_layer_index("teacher_layers", layer, teacher) for layer in teacher_layers]
+        pairs = list(zip(student_indices, teacher_indices, strict=True))
         for name, side in zip(("student_layers", "teacher_layers"), zip(*pairs, strict=True), strict=True):
             if min(side) < lowest:
                 raise DomainbertError(
@@ -83,7 +86,7 @@ class LayerLossConfig(LossConfig):
 
 
 def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
-    """Raise `DomainbertError` for several teachers with a loss on layers."""
+    """Raise `DomainbertError` if there are several teachers and a loss on layers."""
     if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
         raise DomainbertError(
             f"teachers: found {num_teachers} with losses on layers; expected one teacher, or losses on predictions only"
@@ -91,14 +94,17 @@ def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
 
 
 def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
-    """Return TinyBERT's layer map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M student layers learns
-    from teacher layer m * N / M of N, rounded. `first` is 0 to include the output of the embeddings, else 1."""
+    """Return the pairs (student layer, teacher layer) of TinyBERT (Jiao et al. 2020, arXiv:1909.10351, section 3).
+
+    Layer m of M student layers learns from teacher layer m * N / M of N, rounded. `first` is 0 to include the output of
+    the embeddings, else 1.
+    """
     ratio = teacher.num_layers / student.num_layers
     return [(layer, max(first, int(layer * ratio + 0.5))) for layer in range(first, student.num_layers + 1)]
 
 
 def last_pair(student: Sizes, teacher: Sizes) -> list[tuple[int, int]]:
-    """Return the pair of the last layers."""
+    """Return the pair (last student layer, last teacher layer), as a list."""
     return [(student.num_layers, teacher.num_layers)]
 
 
@@ -108,7 +114,9 @@ def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
         raise DomainbertError(f"{name}: found {student} in the student and {teacher} in the teacher; {advice}")
 
 
-def _layer_number(name: str, layer: int, sizes: Sizes) -> int:
+def _layer_index(name: str, layer: int, sizes: Sizes) -> int:
+    """Return the index of a layer from 0; negative layers count from the end. `DomainbertError` if it does not
+    exist."""
     number = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= number <= sizes.num_layers:
         raise DomainbertError(f"{name}: found {layer}; expected from 0 to {sizes.num_layers}, or -1 for the last")

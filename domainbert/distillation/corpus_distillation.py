@@ -24,7 +24,7 @@ from domainbert.distillation.losses import TokenPositions
 from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
-from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
+from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs
 from domainbert.encoders.config import EncoderConfig, above_positions
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.card import card_head, model_card
@@ -134,7 +134,7 @@ class Distillation(DistillationModule, RowsModule):
         """None: `objective_for` compares the vocabularies."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """Add the counts by which the losses are divided to the rows."""
+        """Return the rows with the counts by which the losses are divided."""
         return CountedRows(rows)
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
@@ -153,7 +153,7 @@ class Distillation(DistillationModule, RowsModule):
                 raise DomainbertError(above_positions(data.row_length, count, name))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
-        """Load the teachers and build the student."""
+        """Load the teachers, build the student from the first of them, and set the losses."""
         with seeded(self.seed):
             teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
             folder, first = self.folders[0], teachers[0]
@@ -161,25 +161,28 @@ class Distillation(DistillationModule, RowsModule):
             trained = self.config.as_trained(self.dropout)
             # pad_id of config.json may differ from the tokenizer's
             vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
-            model, copied = build_student(trained, self.student, first, "masked_lm", 0, vocabulary)
+            model, copied = build_student(
+                trained, self.student, first, "masked_lm", num_labels=0, vocabulary=vocabulary
+            )
             model.encoder.activation_checkpointing = self.activation_checkpointing
             print(f"student: {', '.join(copied) or 'nothing'} of {folder.path}; the rest starts at random")
-            losses = self._weighted(model, first)
+            losses = self._build_losses(model, first)
+        # the masked-LM head is trained if a loss reads logits, or was trained in the teacher
         self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
         self.begin(model, teachers if losses.needs_teacher else [], losses, self.unfreeze_every)
 
     def begin(
         self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
     ) -> None:
-        """Set the student; the other arguments are described at `DistillationModule.set_teachers_and_losses`."""
+        """Set student, teachers and losses; see `DistillationModule.set_teachers_and_losses`."""
         self.set_models(model)
         self.set_teachers_and_losses(teachers, losses, unfreeze_every)
         counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
         names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
-    def _weighted(self, model: EncoderWithHead, teacher: EncoderWithHead) -> WeightedLosses:
-        """Build the losses; raise `DomainbertError` if they read predictions of a teacher without a masked-LM head."""
+    def _build_losses(self, model: EncoderWithHead, teacher: EncoderWithHead) -> WeightedLosses:
+        """Return the losses; raise `DomainbertError` if they read predictions of a teacher without a masked-LM head."""
         weighted = WeightedLosses(self.loss_configs, model.encoder, teacher.encoder)
         have_heads = all(predicts_entries(folder.config, folder.head) for folder in self.folders)
         if weighted.reads & {"predicted", "all"} and not have_heads:
@@ -190,15 +193,15 @@ class Distillation(DistillationModule, RowsModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
-        means = self.losses.means(self._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        means = self.losses.means(self._loss_sums(batch), batch | {"num_outputs": batch["num_targets"]})
         return self.record_loss(self.losses.total(means), means)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add the losses and counts of a batch to the sums of the validation."""
-        used = batch["targets"] != IGNORE_INDEX
-        batch |= {name: batch[name][used] for name in ("positions", "targets")}
-        targets = used.sum()
-        sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
+        has_target = batch["targets"] != IGNORE_INDEX
+        batch |= {name: batch[name][has_target] for name in ("positions", "targets")}
+        targets = has_target.sum()
+        sums = {f"loss {name}": value for name, value in self._loss_sums(batch).items()}
         sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
         if SPARE in batch:
             return
@@ -235,28 +238,31 @@ class Distillation(DistillationModule, RowsModule):
             if writes:
                 save_model(Path(folder), *trained, weights=weights, teachers=names)
 
-    def card(self, facts: Mapping[str, Any], said: CardConfig | None = None) -> str:
-        """Return the text of a model card with `facts` added to its table; `said` are the settings of the card."""
+    def card(self, facts: Mapping[str, Any], card_config: CardConfig | None = None) -> str:
+        """Return the text of a model card with `facts` added to its table; `card_config` has the user's settings of the
+        card."""
         title, names = "Domain student", ", ".join(path.name for path in self.paths)
         rows = {"encoder": self.config.model_type, "teacher": names, **facts}
         usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
         tag = "fill-mask" if self.predicts else "feature-extraction"
-        head = card_head(title, tag, said, self.paths[0], tags=["distillation"])
+        head = card_head(title, tag, card_config, self.paths[0], tags=["distillation"])
         return model_card(title, "An encoder distilled with domainbert.", rows, usage, head)
 
-    def _sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _loss_sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return each loss summed over a micro-batch, by name."""
         positions, reads = batch["positions"], self.losses.reads
         student_positions = positions if reads & {"predicted", "hard"} else None
-        places = TokenPositions.of(batch)
-        every = places.token_positions if "all" in reads else None
-        student = observe(self.model, batch, self.losses.layers(0), student_positions, every)
+        tokens = TokenPositions.of(batch)
+        all_positions = tokens.token_positions if "all" in reads else None
+        student = compute_outputs(self.model, batch, self.losses.attention_layers(0), student_positions, all_positions)
         if "hard" in reads:
             assert student.logits is not None
             hard = functional.cross_entropy(student.logits.float(), batch["targets"], reduction="sum")
             student = replace(student, hard_loss=hard)
         teacher = None
         if self.losses.needs_teacher:
-            arguments = batch, self.losses.layers(1), positions if "predicted" in reads else None, every
+            teacher_positions = positions if "predicted" in reads else None
+            arguments = batch, self.losses.attention_layers(1), teacher_positions, all_positions
             with torch.no_grad():
-                teacher = mean_outputs([observe(model, *arguments) for model in self.teachers])
-        return self.losses.sums(student, teacher, places)
+                teacher = mean_outputs([compute_outputs(model, *arguments) for model in self.teachers])
+        return self.losses.sums(student, teacher, tokens)

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from domainbert.encoders.packed import select
 from domainbert.encoders.recording import Projections
-from domainbert.training.divergence import full, softmax_divergence
+from domainbert.training.divergence import at_least_fp32, softmax_divergence
 
 Reads = Literal["none", "predicted", "all", "hard"]
 Unit = Literal["targets", "outputs", "examples", "tokens", "segments", "pairs"]
@@ -24,7 +24,7 @@ Unit = Literal["targets", "outputs", "examples", "tokens", "segments", "pairs"]
 task), examples (labelled or not), tokens that are not padding, segments (texts in packed rows), or pairs of tokens of
 a segment."""
 
-_NEVER = -1e9  # score of masked pairs; finite, so that differences of scores are not nan
+_MASKED_SCORE = -1e9  # score of masked pairs; finite, so that differences of scores are not nan
 
 
 @dataclass(frozen=True)
@@ -52,32 +52,31 @@ class Outputs:
 class TokenPositions:
     """Indices and masks of tokens in packed rows (B, S), whose positions restart with each segment.
 
-    `given` may hold `token_positions` and `cls_positions` of the batch, because computing them on a GPU would wait for
-    it.
+    `precomputed` may contain `token_positions` and `cls_positions`, because computing them on a GPU would wait for it.
     """
 
     position_ids: Tensor
     segment_ids: Tensor
-    given: Mapping[str, Tensor] = field(default_factory=dict)
+    precomputed: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> TokenPositions:
-        """Create the places of a batch."""
+        """Return the token positions of a batch."""
         return cls(batch["position_ids"], batch["segment_ids"], batch)
 
     @property
     def real(self) -> Tensor:
-        """(B, S) True for tokens that are not padding."""
+        """Whether each token is not padding: (B, S)."""
         return self.segment_ids > 0
 
     @property
     def pairs(self) -> Tensor:
-        """(B, S, S) True for pairs of tokens of the same segment."""
+        """Whether both tokens of a pair are of the same segment: (B, S, S)."""
         same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
         return same & self.real.unsqueeze(-1)
 
     def hidden_pairs(self, window: int | None) -> Tensor:
-        """(B, 1, S, S) True for pairs without attention: of two segments, or further apart than `window`."""
+        """Return whether a pair has no attention: of two segments, or further apart than `window` (B, 1, S, S)."""
         hidden = self.segment_ids.unsqueeze(-1) != self.segment_ids.unsqueeze(-2)
         if window is not None:
             index = torch.arange(hidden.shape[-1], device=hidden.device)
@@ -86,25 +85,26 @@ class TokenPositions:
 
     @cached_property
     def cls_positions(self) -> Tensor:
-        """(segments,) index of each segment's first token, its [CLS], in the flattened rows."""
+        """Index of the first token of each segment, its [CLS], in the flattened rows: (segments,)."""
         return self._indices("cls_positions", (self.position_ids == 0) & self.real)
 
     @cached_property
     def token_positions(self) -> Tensor:
-        """(tokens,) indices of the tokens in the flattened rows that are not padding."""
+        """Indices of the tokens that are not padding in the flattened rows: (tokens,)."""
         return self._indices("token_positions", self.real)
 
     def _indices(self, name: str, mask: Tensor) -> Tensor:
-        return self.given[name] if name in self.given else mask.flatten().nonzero().flatten()
+        """Return the precomputed indices `name`, or the indices of the flattened mask where it is True."""
+        return self.precomputed[name] if name in self.precomputed else mask.flatten().nonzero().flatten()
 
 
 class DistillationLoss(nn.Module, ABC):
     """Base class of losses. `forward` sums over a micro-batch; the caller divides by the units of the *global* batch.
 
     Attributes:
-        unit: unit by whose number the sum is divided.
-        reads: logits that the loss reads: none, at predicted positions, all, or at positions with a true class
-            (`hard`).
+        unit: the sum is divided by the number of these units.
+        reads: logits that the loss reads: none, those at predicted positions, all, or those at positions with a true
+            class (`hard`).
         needs_teacher: whether the loss compares with a teacher.
         pairs: compared layers (student, teacher).
         needs_attention: whether the loss compares projections of these layers rather than hidden states.
@@ -123,13 +123,13 @@ class DistillationLoss(nn.Module, ABC):
         argument."""
 
     @abstractmethod
-    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
-        """Return the sum over the micro-batch, a scalar; `teacher` is None only if no loss needs it."""
+    def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
+        """Return the loss summed over the micro-batch, a scalar; `teacher` is None only if no loss needs it."""
 
 
 class SoftTargetsLoss(DistillationLoss):
     """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2), at predicted positions or,
-    if `every`, at all tokens that are not padding (Sanh et al. 2019, section 2).
+    if `all_tokens`, at all tokens that are not padding (Sanh et al. 2019, section 2).
 
     The factor T² makes the size of the gradient independent of the temperature.
     """
@@ -137,18 +137,20 @@ class SoftTargetsLoss(DistillationLoss):
     unit: Unit = "outputs"
     reads: Reads = "predicted"
 
-    def __init__(self, temperature: float, every: bool) -> None:
+    def __init__(self, temperature: float, all_tokens: bool) -> None:
         super().__init__()
         self.temperature = temperature
-        if every:
+        if all_tokens:
             self.unit, self.reads = "tokens", "all"
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
         logits = "all_logits" if self.reads == "all" else "logits"
-        ours, theirs = (full(getattr(outputs, logits)) / self.temperature for outputs in (student, teacher))
+        student_logits, teacher_logits = (
+            at_least_fp32(getattr(outputs, logits)) / self.temperature for outputs in (student, teacher)
+        )
         example = () if student.example is None else (student.example,)
-        return self.temperature**2 * self.divergence(theirs, ours, *example).sum()
+        return self.temperature**2 * self.divergence(teacher_logits, student_logits, *example).sum()
 
 
 class HardTargetsLoss(DistillationLoss):
@@ -159,7 +161,7 @@ class HardTargetsLoss(DistillationLoss):
     needs_teacher: ClassVar[bool] = False
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
         assert student.hard_loss is not None
         return student.hard_loss
 
@@ -171,9 +173,9 @@ class LogitMSELoss(DistillationLoss):
     reads: Reads = "predicted"
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
         assert teacher is not None and teacher.logits is not None and student.logits is not None
-        return (full(student.logits) - full(teacher.logits)).square().mean(dim=-1).sum()
+        return (at_least_fp32(student.logits) - at_least_fp32(teacher.logits)).square().mean(dim=-1).sum()
 
 
 class LayerLoss(DistillationLoss):
@@ -186,39 +188,43 @@ class LayerLoss(DistillationLoss):
         self.pairs = list(pairs)
 
     @override
-    def forward(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> Tensor:
+    def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
         assert teacher is not None
         sums = [
-            self.between(
-                self.layer_values(student, ours, places), self.layer_values(teacher, theirs, places), places, index
+            self.pair_loss(
+                self.layer_values(student, student_layer, tokens),
+                self.layer_values(teacher, teacher_layer, tokens),
+                tokens,
+                index,
             )
-            for index, (ours, theirs) in enumerate(self.pairs)
+            for index, (student_layer, teacher_layer) in enumerate(self.pairs)
         ]
         return torch.stack(sums).sum()
 
     @abstractmethod
-    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Any:
-        """Return the compared outputs of a layer of student or teacher."""
+    def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Any:
+        """Return the values of a layer, of the student or the teacher, that the loss compares."""
 
     @abstractmethod
-    def between(self, student: Any, teacher: Any, places: TokenPositions, index: int) -> Tensor:
-        """Return the sum over pair number `index` of the layers."""
+    def pair_loss(self, student: Any, teacher: Any, tokens: TokenPositions, index: int) -> Tensor:
+        """Return the loss between the layers of pair `index`, from their `layer_values`, summed over the
+        micro-batch."""
 
 
 class HiddenLoss(LayerLoss):
     """Base class of losses that compare hidden states."""
 
     @override
-    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Tensor:
+    def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Tensor:
         """Return the hidden states (tokens, H) of the tokens that are not padding."""
-        return full(select(outputs.hidden[layer], places.token_positions))
+        return at_least_fp32(select(outputs.hidden[layer], tokens.token_positions))
 
 
 class HiddenCosineLoss(HiddenLoss):
     """1 - cos(student, teacher) (Sanh et al. 2019, section 2)."""
 
     @override
-    def between(self, student: Tensor, teacher: Tensor, places: TokenPositions, index: int) -> Tensor:
+    def pair_loss(self, student: Tensor, teacher: Tensor, tokens: TokenPositions, index: int) -> Tensor:
         return (1 - functional.cosine_similarity(student, teacher, dim=-1)).sum()
 
 
@@ -233,9 +239,9 @@ class HiddenMSELoss(HiddenLoss):
             nn.init.normal_(linear.weight, std=student_size**-0.5)  # type: ignore[arg-type]
 
     @override
-    def between(self, student: Tensor, teacher: Tensor, places: TokenPositions, index: int) -> Tensor:
+    def pair_loss(self, student: Tensor, teacher: Tensor, tokens: TokenPositions, index: int) -> Tensor:
         if len(self.projections):
-            student = full(self.projections[index % len(self.projections)](student))
+            student = at_least_fp32(self.projections[index % len(self.projections)](student))
         return (student - teacher).square().mean(dim=-1).sum()
 
 
@@ -245,12 +251,12 @@ class PatientCLSLoss(HiddenLoss):
     unit: Unit = "segments"
 
     @override
-    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Tensor:
+    def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Tensor:
         """Return the hidden states (segments, H) of [CLS]."""
-        return full(select(outputs.hidden[layer], places.cls_positions))
+        return at_least_fp32(select(outputs.hidden[layer], tokens.cls_positions))
 
     @override
-    def between(self, student: Tensor, teacher: Tensor, places: TokenPositions, index: int) -> Tensor:
+    def pair_loss(self, student: Tensor, teacher: Tensor, tokens: TokenPositions, index: int) -> Tensor:
         difference = functional.normalize(student, dim=-1) - functional.normalize(teacher, dim=-1)
         return difference.square().sum()
 
@@ -261,7 +267,7 @@ class AttentionLoss(LayerLoss):
     needs_attention: ClassVar[bool] = True
 
     @override
-    def layer_values(self, outputs: Outputs, layer: int, places: TokenPositions) -> Projections:
+    def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Projections:
         return outputs.projections[layer]
 
 
@@ -272,18 +278,18 @@ class AttentionMSELoss(AttentionLoss):
     unit: Unit = "pairs"
 
     @override
-    def between(self, student: Projections, teacher: Projections, places: TokenPositions, index: int) -> Tensor:
-        hidden = places.hidden_pairs(student.window) | places.hidden_pairs(teacher.window)
+    def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
+        hidden = tokens.hidden_pairs(student.window) | tokens.hidden_pairs(teacher.window)
         difference = (student.scores - teacher.scores).masked_fill(hidden, 0)
-        return (difference.square().mean(dim=1) * places.pairs).sum()
+        return (difference.square().mean(dim=1) * tokens.pairs).sum()
 
 
 class AttentionKLLoss(AttentionLoss):
     """KL(teacher || student) of the softmax of the scores, mean over heads (Wang et al. 2020, eq. 6)."""
 
     @override
-    def between(self, student: Projections, teacher: Projections, places: TokenPositions, index: int) -> Tensor:
-        return row_divergence(student.scores, teacher.scores, places, student.window, teacher.window)
+    def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
+        return attention_divergence(student.scores, teacher.scores, tokens, student.window, teacher.window)
 
 
 class RelationsLoss(AttentionLoss):
@@ -294,31 +300,35 @@ class RelationsLoss(AttentionLoss):
         self.relations, self.num_heads = tuple(relations), num_heads
 
     @override
-    def between(self, student: Projections, teacher: Projections, places: TokenPositions, index: int) -> Tensor:
+    def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
         sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
         sums = []
         for name in self.relations:
-            ours, theirs = (scores(getattr(side, name), getattr(side, name)) for side in sides)
-            sums.append(row_divergence(ours, theirs, places))
+            student_scores, teacher_scores = (scores(getattr(side, name), getattr(side, name)) for side in sides)
+            sums.append(attention_divergence(student_scores, teacher_scores, tokens))
         return torch.stack(sums).sum()
 
 
 def scores(left: Tensor, right: Tensor) -> Tensor:
-    """Return left rightᵀ / sqrt(D): two (B, heads, S, D) -> (B, heads, S, S)."""
-    return full(left) @ full(right).transpose(-1, -2) / math.sqrt(left.shape[-1])
+    """Return left rightᵀ / sqrt(D): two tensors (B, heads, S, D) give (B, heads, S, S)."""
+    return at_least_fp32(left) @ at_least_fp32(right).transpose(-1, -2) / math.sqrt(left.shape[-1])
 
 
-def row_divergence(
+def attention_divergence(
     student: Tensor,
     teacher: Tensor,
-    places: TokenPositions,
+    tokens: TokenPositions,
     window: int | None = None,
     teacher_window: int | None = None,
 ) -> Tensor:
-    """Return KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean
-    over heads, summed over tokens. Scores outside a window are masked; the student's window also masks the teacher."""
-    # padding needs_attention to padding, so that no softmax is empty; the sum excludes it
-    hidden = places.hidden_pairs(window)
-    ours = student.masked_fill(hidden, _NEVER)
-    theirs = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
-    return softmax_divergence(theirs, ours).mean(dim=1).flatten().index_select(0, places.token_positions).sum()
+    """Return KL(teacher || student) of the attention of each token, mean over heads, summed over tokens: a scalar.
+
+    The attention is the softmax of the scores (B, heads, S, S) over the segment. Scores outside a window are masked;
+    the student's window also masks the teacher.
+    """
+    # padding attends to padding, so that no softmax is empty; the sum excludes padding
+    hidden = tokens.hidden_pairs(window)
+    student_scores = student.masked_fill(hidden, _MASKED_SCORE)
+    teacher_scores = teacher.masked_fill(hidden | tokens.hidden_pairs(teacher_window), _MASKED_SCORE)
+    divergence = softmax_divergence(teacher_scores, student_scores).mean(dim=1)
+    return divergence.flatten().index_select(0, tokens.token_positions).sum()

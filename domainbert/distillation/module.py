@@ -30,19 +30,19 @@ class DistillationModule(TrainedModule):
     def set_teachers_and_losses(
         self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
     ) -> None:
-        """Set teachers and losses.
+        """Set teachers and losses; freeze the head if no loss reads logits.
 
         Args:
             teachers: one teacher, or an ensemble whose logits are averaged; empty if no loss needs a teacher.
             losses: losses between the student and the first teacher.
             unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 trains all layers at once.
         """
-        self.take_teachers(teachers)
+        self.set_teachers(teachers)
         self.losses, self.unfreeze_every = losses, unfreeze_every
         if not losses.reads:
             self.model.head.requires_grad_(False)
 
-    def take_teachers(self, teachers: Sequence[EncoderWithHead]) -> None:
+    def set_teachers(self, teachers: Sequence[EncoderWithHead]) -> None:
         """Set the teachers; switch them to eval mode and turn off their gradients."""
         # a tuple, so that they are not submodules
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)

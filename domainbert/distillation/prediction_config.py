@@ -37,7 +37,7 @@ class SoftTargets(LossConfig):
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         from domainbert.distillation.losses import SoftTargetsLoss
 
-        return SoftTargetsLoss(self.temperature, every=self.positions == "all")
+        return SoftTargetsLoss(self.temperature, all_tokens=self.positions == "all")
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,25 @@ class LogitMSE(LossConfig):
         return LogitMSELoss()
 
 
-def need_one_vocabulary(
+def check_one_vocabulary(
     task: TaskConfig, losses: Sequence[LossConfig], has_model: bool, fingerprints: Sequence[str | None]
 ) -> None:
     """Raise `DomainbertError` if the models have different vocabularies and the task cannot compare such models.
 
     Args:
         task, losses: settings of the distillation.
-        has_model: whether the student starts from its own model, not from a teacher.
-        fingerprints: vocabularies of that model (if `has_model`) and of the teachers; None if not known yet.
+        has_model: whether the student starts from a model given by the user, not from a teacher.
+        fingerprints: fingerprints of the vocabularies of that model (if `has_model`) and of the teachers; None if not
+            known yet.
     """
     if not task.distillation.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
         return
     names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
     by_name = {name: value for name, value in zip(names, fingerprints, strict=True) if value is not None}
-    first = next(iter(by_name), "")
+    first_name = next(iter(by_name), "")
     for name, fingerprint in by_name.items():
-        if fingerprint != by_name[first]:
+        if fingerprint != by_name[first_name]:
             raise DomainbertError(
-                f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, "
+                f"{first_name.partition('[')[0]}: {name} has another vocabulary than {first_name}; expected the same, "
                 f"because {task.name} compares the outputs token by token"
             )

@@ -29,11 +29,11 @@ _RECORD = "soft_labels.json"
 _LOCKS = ".locked"
 
 Block = tuple[NDArray[np.int64], NDArray[np.float32]]
-"""Indices of some outputs, (n,), and their logits, (n, labels)."""
+"""Indices of outputs (n,), and their logits (n, labels)."""
 
 
 class SoftLabels:
-    """Logits of all outputs of a list of items, read from a folder of `cached_labels`.
+    """Logits of one teacher for all outputs of a list of items, read from a folder of `cached_labels`.
 
     Args:
         folder: folder of the logits.
@@ -50,14 +50,14 @@ class SoftLabels:
             self.rest = np.load(folder / "rest.npy", mmap_mode="r", allow_pickle=False)
         self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
 
-    def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
+    def logits_of(self, items: Sequence[int]) -> NDArray[np.float32]:
         """Return the logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
         outputs = np.concatenate([np.arange(self.starts[item], self.starts[item + 1]) for item in items])
         kept = self.logits[outputs].astype(np.float32)
         if self.labels is None or self.rest is None:
             return kept
-        others = self.facts["num_labels"] - self.facts["kept"]
-        log_other = self.rest[outputs].astype(np.float32)[:, None] - np.float32(np.log(others))
+        num_others = self.facts["num_labels"] - self.facts["kept"]
+        log_other = self.rest[outputs].astype(np.float32)[:, None] - np.float32(np.log(num_others))
         logits = np.repeat(log_other, self.facts["num_labels"], axis=1)
         np.put_along_axis(logits, self.labels[outputs].astype(np.int64), kept, axis=1)
         return logits
@@ -74,9 +74,9 @@ class MeanLabels:
     def __init__(self, teachers: Sequence[SoftLabels]) -> None:
         self.teachers = teachers
 
-    def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
+    def logits_of(self, items: Sequence[int]) -> NDArray[np.float32]:
         """Return the mean logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
-        return np.mean([teacher.rows(items) for teacher in self.teachers], axis=0, dtype=np.float32)
+        return np.mean([teacher.logits_of(items) for teacher in self.teachers], axis=0, dtype=np.float32)
 
 
 def cached_labels(
@@ -112,36 +112,40 @@ def cached_labels(
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             with report_full_disk(cache):
-                _write(partial, **facts, blocks=compute())
+                _write_blocks(partial, **facts, blocks=compute())
                 freshness.record(partial / _RECORD, facts)
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
     return SoftLabels(folder, facts, sizes)
 
 
-def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
-    def table(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
+def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
+    """Write the blocks to the files that the module describes."""
+
+    def create_array(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
         array = np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
         if hasattr(os, "posix_fallocate"):  # otherwise writing to the map on a full disk kills the process
             with open(folder / name, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         return array
 
-    arrays = [table("logits.npy", "float16", kept)]
+    arrays = [create_array("logits.npy", "float16", kept)]
     if kept < num_labels:
-        arrays += [table("labels.npy", "uint32", kept), table("rest.npy", "float16")]
-    written = 0
+        arrays += [create_array("labels.npy", "uint32", kept), create_array("rest.npy", "float16")]
+    num_written = 0
     for outputs, values in blocks:
-        written += len(outputs)
-        rows = _largest(values, kept) if kept < num_labels else (values,)
+        num_written += len(outputs)
+        rows = _largest_log_probabilities(values, kept) if kept < num_labels else (values,)
         for array, row in zip(arrays, rows, strict=True):
             array[outputs] = row
-    assert written == num_outputs, f"{written} of {num_outputs} outputs"
+    assert num_written == num_outputs, f"{num_written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()
 
 
-def _largest(values: NDArray[np.float32], kept: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _largest_log_probabilities(
+    values: NDArray[np.float32], kept: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return the `kept` largest log-probabilities per row of logits, their labels, and the log of the remaining
     probability."""
     highest = values.max(axis=1, keepdims=True)

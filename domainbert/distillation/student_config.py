@@ -60,8 +60,10 @@ class StudentConfig:
             raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(names)}")
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
-        """Return the selected layers of a teacher with `num_layers` layers, or None; raise `DomainbertError` if one is
-        missing."""
+        """Return the layers to take of a teacher with `num_layers` layers; None if no setting selects layers.
+
+        Raise `DomainbertError` if a selected layer does not exist.
+        """
         if self.every is not None:
             return tuple(range(0, num_layers, self.every))
         chosen = tuple(range(self.first)) if self.first is not None else self.layers

@@ -40,12 +40,13 @@ def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderCon
         count = sizes.num_layers if layers is None else len(layers)
         config = config_class(str(student.family))().resized(dataclasses.replace(sizes, num_layers=count))
     if layers is not None:
-        _check_weights(teacher, layers)
-        _check_weights(config, range(len(layers)))
+        _check_separate_weights(teacher, layers)
+        _check_separate_weights(config, range(len(layers)))
     return config
 
 
-def _check_weights(config: EncoderConfig, layers: Sequence[int]) -> None:
+def _check_separate_weights(config: EncoderConfig, layers: Sequence[int]) -> None:
+    """Raise `DomainbertError` if some of the layers share their weights."""
     weights = [config.layer_weights[number] for number in layers]
     if len(set(weights)) < len(weights):
         raise DomainbertError(
@@ -62,8 +63,9 @@ def build_student(
     num_labels: int,
     vocabulary: VocabularyFacts,
 ) -> tuple[EncoderWithHead, list[str]]:
-    """Return a student with a head, initialised from its teacher where the shapes match, and the names of the copied
-    parts.
+    """Return a student with a head, initialised from its teacher where the shapes match, and the copied parts.
+
+    The copied parts are texts for a message, such as "embeddings" and "layers 0, 2, 4"; [] if nothing is copied.
 
     Embeddings of equal width are copied. Token types are copied too; a family without token types adds the first type,
     the only one in use here, to its positions. Narrower embeddings are the teacher's, projected on their principal
@@ -90,14 +92,15 @@ def build_student(
         elif student.narrow != "random" and width < teacher_width and same_vocabulary:
             copied += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
         if encoder.hidden_size == teacher.encoder.hidden_size:
-            _copy_rest(encoder, teacher.encoder)
+            _copy_other_parameters(encoder, teacher.encoder)
             copied += _copy_layers(encoder, teacher.encoder, student)
             copied += _copy_head(model.head, teacher.head, same_vocabulary)
     return model, copied
 
 
-def _fill_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
-    """Copy position and token type embeddings, projected on `directions` if given; return False if a model has none.
+def _copy_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
+    """Copy position and token type embeddings, projected on `directions` if given; return whether both models have
+    them.
 
     A student with fewer positions takes the first; a student with more keeps its initial values for the others.
     """
@@ -115,26 +118,28 @@ def _fill_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | Non
         student_types[: len(types)] = types[: len(student_types)]
     if directions is None:
         student_tables.norm.load_state_dict(tables.norm.state_dict())
-        ours, theirs = student_tables.project, tables.project
-        if ours and theirs and ours.weight.shape == theirs.weight.shape:
-            ours.load_state_dict(theirs.state_dict())
+        student_projection, projection = student_tables.project, tables.project
+        if student_projection and projection and student_projection.weight.shape == projection.weight.shape:
+            student_projection.load_state_dict(projection.state_dict())
     return True
 
 
 def _embedding_tables(encoder: Encoder) -> Embeddings | None:
+    """Return the module with the position and token type embeddings; None if the family has none."""
     return next((module for module in encoder.modules() if isinstance(module, Embeddings)), None)
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
+    """Copy the embeddings of equal shape; return the copied part for the message, or []."""
     student_words, words = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     copies_words = same_vocabulary and student_words.shape == words.shape
     if copies_words:
         student_words.copy_(words)
-    positions = _fill_positions(encoder, teacher)
+    positions = _copy_positions(encoder, teacher)
     return ["embeddings" if copies_words else "position embeddings"] if copies_words or positions else []
 
 
-def _copy_rest(encoder: Encoder, teacher: Encoder) -> None:
+def _copy_other_parameters(encoder: Encoder, teacher: Encoder) -> None:
     """Copy parameters outside embeddings and layers, such as norms, between encoders of one class if shapes match."""
     if type(encoder) is not type(teacher):
         return
@@ -148,7 +153,11 @@ def _copy_rest(encoder: Encoder, teacher: Encoder) -> None:
 
 
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    """Copy the selected layers; by default all, if both have the same number of layers or of distinct layer weights."""
+    """Copy the selected layers; return them for the message, or [] if they do not fit.
+
+    Without a selection, copy all layers if the numbers of layers are equal, or, where layers share weights, the numbers
+    of distinct layers.
+    """
     blocks, source = encoder.blocks(), teacher.blocks()
     chosen = student.chosen_layers(len(source))
     if chosen is None:
@@ -172,32 +181,35 @@ def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:
-    """Copy the head if shapes match. A CRF may be missing on one side: its emissions then match a linear head's
-    logits."""
+    """Copy the head if shapes match; return ["head"], or [] if they do not.
+
+    A CRF may be missing on one side: its emissions then match the logits of a linear head.
+    """
     student_state, source = head.state_dict(), teacher.state_dict()
     fits = {name for name in student_state if name in source and student_state[name].shape == source[name].shape}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
-    whole = fits >= {name for name in (*student_state, *source) if not name.startswith("crf.")}
-    if not whole or not same_activation or not (same_vocabulary or "bias" not in student_state):
+    is_complete = fits >= {name for name in (*student_state, *source) if not name.startswith("crf.")}
+    if not is_complete or not same_activation or not (same_vocabulary or "bias" not in student_state):
         return []
     head.load_state_dict({name: source[name] for name in fits}, strict=False)
     return ["head"]
 
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
+    """Set the embeddings to the projected embeddings of the teacher; return the part for the message."""
     words, student_words = teacher.input_embeddings.weight, encoder.input_embeddings.weight
     directions = principal_directions(words, student_words.shape[1], centred)
     student_words.copy_(words @ directions)
-    _fill_positions(encoder, teacher, directions)
+    _copy_positions(encoder, teacher, directions)
     return [f"embeddings along {student_words.shape[1]} principal directions"]
 
 
 def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
-    """Return the directions (H, count) in which `rows` (N, H) have the largest variance, or second moment if not
-    `centred`.
+    """Return the directions (H, count) in which `rows` (N, H) have the largest variance.
 
-    The directions are eigenvectors of the H x H matrix of second moments, by decreasing eigenvalue. The sign makes the
-    largest element of each positive, so that the result does not depend on the library.
+    If not `centred`, it is the variance about 0 (second moment). The directions are eigenvectors of the H x H matrix of
+    second moments, by decreasing eigenvalue. The sign makes the largest element of each positive, so that the result
+    does not depend on the library.
     """
     exact = rows.double()
     exact = exact - exact.mean(dim=0) if centred else exact

@@ -22,13 +22,13 @@ from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
 from domainbert.distillation.module import DistillationModule
-from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, need_one_vocabulary
+from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, check_one_vocabulary
 from domainbert.distillation.soft_labels import MeanLabels
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
-from domainbert.distillation.weighted import WeightedLosses, mean_outputs, observe
-from domainbert.encoders.config import VocabularyFacts, above_positions
+from domainbert.distillation.weighted import WeightedLosses, compute_outputs, mean_outputs
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, above_positions
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content
@@ -89,21 +89,22 @@ class TransferData(LabelledData):
 
     @cached_property
     def text(self) -> TransferText:
-        """Training set and unlabelled sentences."""
+        """Items of the training set, and the unlabelled sentences."""
         train, unlabelled = self.labelled("train"), self.unlabelled
         if unlabelled is None or isinstance(unlabelled, CorpusConfig):
-            return TransferText.of(train, unlabelled, self.max_unlabelled, self.resolved_task.word_splitting)
+            return TransferText.read(train, unlabelled, self.max_unlabelled, self.resolved_task.word_splitting)
         return TransferText(train, unlabelled)
 
     def examples(self, name: str) -> list[Example]:
-        """Return the examples of a set; the unlabelled examples follow the labelled examples of `train`."""
+        """Return the examples of a data set (`train`, ...); in `train`, unlabelled examples follow the labelled
+        examples."""
         if name == "train" and name not in self._examples:
             self._examples[name] = self.text.encode(self.resolved_task, self.tokenizer, self.window)
         return super().examples(name)
 
     @cached_property
     def orders(self) -> list[GlobalOrder]:
-        """Order of the labelled examples, followed by the order of the unlabelled examples if there are any."""
+        """Order of the labelled examples and, if there are unlabelled examples, their order."""
         if not (count := len(self.text.sentences)):
             return [self.order]
         return [self.order, GlobalOrder(count, self.unlabelled_batch_size, self.seed or 0)]
@@ -202,7 +203,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         config = self.open().config if self.own_model is not None else self._student_config(teachers)
         return min(config.max_length, teachers.default_max_length)
 
-    def _student_config(self, teachers: Teachers) -> Any:
+    def _student_config(self, teachers: Teachers) -> EncoderConfig:
         return student_config(self.student, teachers.predictors[0].config)
 
     def start(self, task: Task[Any, Any]) -> InitialModel:
@@ -227,10 +228,11 @@ class TaskDistillation(DistillationModule, FineTuning):
         teachers = self.ensemble(task)
         weighted = WeightedLosses(self.loss_configs, start.model.encoder, teachers.predictors[0].model.encoder)
         check_losses(weighted, self, start, teachers, max_length)
-        self.compare(weighted)
+        self.set_losses(weighted)
 
-    def compare(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set losses and teachers; the `distillation_targets` of the task compares the outputs."""
+    def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
+        """Set losses and teachers; losses on soft targets compare outputs with the `distillation_targets` of the
+        task."""
         self.set_teachers_and_losses(teachers, losses, self.unfreeze_every)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
@@ -253,14 +255,16 @@ class TaskDistillation(DistillationModule, FineTuning):
             sizes = [example.num_outputs for example in examples]
             data.logits = teachers.soft_labels(data.text, self.task, sizes)
         if self.losses.needs_hidden or (self.losses.needs_teacher and not in_cache):
-            self.take_teachers([teacher.model for teacher in teachers.check(examples).predictors])
+            self.set_teachers([teacher.model for teacher in teachers.check(examples).predictors])
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         reads = self.losses.reads
         # the student may hold embeddings only for the ids in the data; teachers hold all
         student_batch = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
-        student = observe(self.model, student_batch, self.losses.layers(0), batch["positions"] if reads else None)
+        student = compute_outputs(
+            self.model, student_batch, self.losses.attention_layers(0), batch["positions"] if reads else None
+        )
         student = self._task_outputs(student, batch)
         teacher = self._mean_teacher_outputs(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, TokenPositions.of(batch))
@@ -268,7 +272,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         return self.record_loss(self.losses.total(means), means)
 
     def _task_outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Replace logits at positions by logits of words or texts, and add the task's own loss."""
+        """Return outputs with logits of words or texts in place of logits of positions, and with the loss of the
+        task."""
         if student.logits is None:
             return student
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
@@ -280,6 +285,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         return replace(student, logits=logits, hard_loss=hard, example=batch["output_example"])
 
     def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
+        """Return the outputs of the ensemble for a batch, with logits from the cache if the batch has them."""
         cached = batch.get("teacher_logits")
         if cached is not None and not self.losses.needs_hidden:
             return Outputs([], {}, cached)
@@ -290,7 +296,7 @@ class TaskDistillation(DistillationModule, FineTuning):
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Run one teacher on a batch; return logits of words or texts, or the log-marginals of a CRF."""
-        outputs = observe(teacher, batch, self.losses.layers(1), positions)
+        outputs = compute_outputs(teacher, batch, self.losses.attention_layers(1), positions)
         if outputs.logits is None:
             return outputs
         logits = require_distillation_targets(self.task).teacher_logits(self.task, teacher.head, outputs.logits, batch)
@@ -311,8 +317,8 @@ def check_losses(
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {reason}; expected SoftTargets")
     student = [] if module.own_model is None else [start.tokenizer.fingerprint]
     fingerprints = [*student, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
-    need_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
-    if not teachers.reads_same_tokens(start.tokenizer):
+    check_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
+    if not teachers.have_vocabulary_of(start.tokenizer):
         if weighted.needs_hidden:
             raise DomainbertError(
                 "losses: found losses on layers, but the student has another vocabulary than its teacher; "

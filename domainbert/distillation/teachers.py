@@ -34,7 +34,7 @@ from domainbert.tokenization.splitting import WordSplitting, split_words
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
-_CHECKED = 8  # number of examples whose logits must be finite
+_NUM_CHECKED = 8  # number of examples whose logits must be finite
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,22 @@ class TransferText:
     sentences: Sequence[Content]
 
     @classmethod
-    def of(
-        cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None, splitting: WordSplitting | None
+    def read(
+        cls,
+        labelled: Labelled[Any],
+        unlabelled: CorpusConfig | None,
+        max_sentences: int | None,
+        splitting: WordSplitting | None,
     ) -> TransferText:
-        """Read a training set, and draw at most `most` sentences of a corpus, split into words by `splitting`."""
+        """Return the labelled items with at most `max_sentences` random sentences of a corpus, split into words by
+        `splitting`.
+
+        Without `unlabelled` there are no sentences; if `max_sentences` is None, all are taken.
+        """
         if unlabelled is None:
             return cls(labelled, [])
         texts = (document.text for document in read_documents(unlabelled))
-        sentences, total = sample_sentences(texts, most, seed=0)
+        sentences, total = sample_sentences(texts, max_sentences, seed=0)
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
         return cls(labelled, unlabelled_contents(labelled, sentences, splitting))
 
@@ -62,12 +70,12 @@ class TransferText:
         return self.labelled.items
 
     def encode(self, task: Task[Any, Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Encode all texts, labelled items first."""
+        """Return the examples of all texts, labelled items first."""
         unlabelled = task.encode_contents(self.sentences, tokenizer, max_length)
         return encode_file(task, self.labelled, tokenizer, max_length) + unlabelled
 
-    def name(self, number: int) -> str:
-        """Return the origin of text `number` for messages."""
+    def describe(self, number: int) -> str:
+        """Return a description of text `number` (labelled items first) for messages."""
         if number < len(self.items):
             return f"the training text of line {self.labelled.where(number)}"
         return f"the unlabelled sentence {text_in(self.sentences[number - len(self.items)])!r}"
@@ -120,11 +128,11 @@ class Teachers:
         """Whether a teacher has a CRF; its logits are log-marginals."""
         return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
-    def reads_same_tokens(self, tokenizer: DomainTokenizer) -> bool:
+    def have_vocabulary_of(self, tokenizer: DomainTokenizer) -> bool:
         """Return whether all teachers have the vocabulary of `tokenizer`."""
         return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
 
-    def kept(self, task: Task[Any, Any]) -> int:
+    def num_kept(self, task: Task[Any, Any]) -> int:
         """Return the number of logits per output in the cache: at most `top_k` for a softmax, otherwise all."""
         distillation_targets = require_distillation_targets(task)
         columns = distillation_targets.num_outputs(task)
@@ -132,22 +140,21 @@ class Teachers:
 
     def drops_logits(self, task: Task[Any, Any]) -> bool:
         """Return whether the cache holds only the largest logits of each output."""
-        return task.distillation_targets is not None and self.kept(task) < task.distillation_targets.num_outputs(task)
+        targets = task.distillation_targets
+        return targets is not None and self.num_kept(task) < targets.num_outputs(task)
 
     def check(self, examples: Sequence[Example]) -> Teachers:
-        """Run each teacher on the first examples; raise `DomainbertError` if a logit is not finite. Return the
-        teachers."""
+        """Return the teachers; raise `DomainbertError` if a logit of the first examples is not finite."""
         for teacher in self.predictors:
-            deque(teacher.logits([example for example in examples[:_CHECKED] if example.num_outputs]), maxlen=0)
+            deque(teacher.logits([example for example in examples[:_NUM_CHECKED] if example.num_outputs]), maxlen=0)
         return self
 
     def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> MeanLabels:
-        """Return the mean logits of the teachers, from the cache if possible; the cache holds the logits of each
-        teacher.
+        """Return the mean logits of the teachers for all texts; the logits of each teacher are in the cache.
 
         Args:
             text: texts, which each teacher encodes with its own vocabulary.
-            task: task whose labels are the columns.
+            task: its labels are the columns of the logits.
             sizes: number of outputs of each text, as the student encodes it.
 
         Raises:
@@ -167,8 +174,8 @@ class Teachers:
             }
             label = f"run teacher {number} of {len(self.paths)}"
             compute = partial(_text_logits, teacher, path, text, task, sizes, label)
-            num_labels, kept = distillation_targets.num_outputs(task), self.kept(task)
-            labels.append(cached_labels(self.cache, made_from, sizes, num_labels, kept, compute))
+            num_labels, num_kept = distillation_targets.num_outputs(task), self.num_kept(task)
+            labels.append(cached_labels(self.cache, made_from, sizes, num_labels, num_kept, compute))
         return MeanLabels(labels)
 
 
@@ -201,14 +208,14 @@ def load_teachers(
         if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
             found, expected = (" and ".join(each.inputs.kinds(each)) for each in (predictor.task, task))
             raise DomainbertError(f"teachers: {path} reads {found}; expected a model that reads {expected}")
-        _order_labels(teacher, task.labels)
+        _reorder_labels(teacher, task.labels)
         task.scaling.init_head(task, teacher.model.head)
         teachers.append(teacher)
     return Teachers(teachers, paths, cache, top_k)
 
 
-def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
-    """Reorder a teacher's outputs, in memory, to the labels of the task."""
+def _reorder_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
+    """Reorder the outputs of a teacher, in memory, to the order of `labels`."""
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
     head = teacher.model.head
     if isinstance(head, Biaffine):
@@ -236,7 +243,7 @@ def _text_logits(
 def _example_logits(
     teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example], progress: Progress
 ) -> Iterator[Block]:
-    """Yield the logits of one teacher, and advance the progress by tokens; skip examples without outputs."""
+    """Yield the logits of one teacher for the outputs of examples, and advance the progress by tokens."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
     numbers = [number for number, example in enumerate(examples) if example.num_outputs]
     for batch, logits in teacher.logits([examples[number] for number in numbers]):
@@ -254,9 +261,10 @@ def _example_logits(
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
+    """Raise `DomainbertError` if a teacher has another number of outputs than the student (`sizes`) for a text."""
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(
-                f"teachers: {path} splits {text.name(number)} into {example.num_outputs} words, and the student into "
-                f"{size}; expected vocabularies that split words in the same way"
+                f"teachers: {path} splits {text.describe(number)} into {example.num_outputs} words, and the student "
+                f"into {size}; expected vocabularies that split words in the same way"
             )

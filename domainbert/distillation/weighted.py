@@ -27,11 +27,11 @@ COUNTS: dict[Unit, str] = {
     "segments": "num_segments",
     "pairs": "num_pairs",
 }
-"""Key of the number of units in a batch."""
+"""Key, in a batch, of the number of units, by unit."""
 
 
 class WeightedLosses(nn.Module):
-    """Several losses with their weights. Parameters of a loss are trained but not saved.
+    """Weighted sum of several losses. Parameters of a loss are trained but not saved in the model.
 
     Attributes:
         names: names of the losses for the log: the class, with a number from its second use.
@@ -62,18 +62,18 @@ class WeightedLosses(nn.Module):
         self.needs_hidden = any(loss.pairs for loss in self.terms)
         self.reads: set[Reads] = {loss.reads for loss in self.terms} - {"none"}
 
-    def layers(self, side: int) -> set[int]:
-        """Return the layers whose projections are compared: of the student for `side` 0, of the teacher for 1."""
+    def attention_layers(self, side: int) -> set[int]:
+        """Return the layers whose projections are compared: of the student (`side` 0) or of the teacher (1)."""
         return {pair[side] for loss in self.terms if loss.needs_attention for pair in loss.pairs}
 
-    def sums(self, student: Outputs, teacher: Outputs | None, places: TokenPositions) -> dict[str, Tensor]:
+    def sums(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> dict[str, Tensor]:
         """Return each loss summed over a micro-batch, computed without autocast."""
-        with torch.autocast(places.segment_ids.device.type, enabled=False):
-            values = [loss(student, teacher, places) for loss in self.terms]
+        with torch.autocast(tokens.segment_ids.device.type, enabled=False):
+            values = [loss(student, teacher, tokens) for loss in self.terms]
         return dict(zip(self.names, values, strict=True))
 
     def means(self, sums: Mapping[str, Tensor], counts: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Divide each loss by its number of units; `counts` has the keys of a batch."""
+        """Return each loss divided by its number of units; `counts` has the keys of a batch."""
         named = zip(self.names, self.terms, strict=True)
         return {name: sums[name] / max(counts[COUNTS[loss.unit]], 1) for name, loss in named}
 
@@ -84,48 +84,54 @@ class WeightedLosses(nn.Module):
 
 
 def sizes_of(encoder: Encoder) -> Sizes:
-    """Return the sizes of an encoder that losses compare."""
+    """Return the sizes of an encoder, which must fit the losses."""
     return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
-def observe(
-    model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: Tensor | None = None
+def compute_outputs(
+    model: EncoderWithHead,
+    batch: Batch,
+    layers: set[int],
+    positions: Tensor | None,
+    all_positions: Tensor | None = None,
 ) -> Outputs:
-    """Run a student or teacher, and return the outputs that losses read.
+    """Return the outputs of a student or teacher that losses read.
 
     Args:
-        model: the student or teacher.
-        batch: batch that `Packed.of` reads.
-        layers: layers whose projections are recorded.
-        positions: (N,) indices of the flattened tokens at which to compute `logits`; None computes none.
-        every: (tokens,) indices of all tokens that are not padding, to compute `all_logits`; None computes none.
+        model: the student or teacher. batch: batch that `Packed.of` reads. layers: layers whose projections are
+        recorded. positions: (N,) indices of the flattened tokens at which to compute `logits`; None computes none.
+        all_positions: (tokens,) indices of all tokens that are not padding, to compute `all_logits`; None computes
+        none.
     """
     tokens = Packed.of(batch)
     recording = record(model.encoder, tokens, layers)
     last = recording.hidden[-1]
     logits = None if positions is None else model.read(model.states(last, tokens, positions))
-    all_logits = None if every is None else model.read(select(last, every))
+    all_logits = None if all_positions is None else model.read(select(last, all_positions))
     return Outputs(recording.hidden, recording.projections, logits, all_logits)
 
 
 def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
-    """Return the outputs of an ensemble: the mean logits, whose softmax is the geometric mean of the distributions
-    (Hinton et al. 2015, section 2). Hidden states come from the first model; losses on layers require a single
-    teacher."""
+    """Return the outputs of an ensemble: the mean of the logits, and the hidden states of the first model.
+
+    The softmax of the mean is the geometric mean of the distributions (Hinton et al. 2015, section 2). Losses on
+    layers require a single teacher.
+    """
     if len(outputs) == 1:
         return outputs[0]
     logits, all_logits = (
         [getattr(model_outputs, name) for model_outputs in outputs] for name in ("logits", "all_logits")
     )
-    return replace(outputs[0], logits=_mean(logits), all_logits=_mean(all_logits))
+    return replace(outputs[0], logits=_mean_of_present(logits), all_logits=_mean_of_present(all_logits))
 
 
-def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:
+def _mean_of_present(tensors: Sequence[Tensor | None]) -> Tensor | None:
     floats = [tensor.float() for tensor in tensors if tensor is not None]
     return torch.stack(floats).mean(dim=0) if floats else None
 
 
 def _numbered_names(classes: Sequence[str]) -> list[str]:
+    """Return distinct names: ["A", "A"] gives ["A", "A-2"]."""
     return [
         name if name not in classes[:index] else f"{name}-{classes[: index + 1].count(name)}"
         for index, name in enumerate(classes)

@@ -28,7 +28,7 @@ class AnswerScore(NamedTuple):
 
 
 class BestThreshold(NamedTuple):
-    """Threshold with the highest mean score."""
+    """The threshold with the highest mean score, and this score."""
 
     score: float
     threshold: float
@@ -37,7 +37,7 @@ class BestThreshold(NamedTuple):
 
 
 def normalise(text: str) -> str:
-    """Lowercase a text, remove ASCII punctuation and English articles, and collapse white space.
+    """Return a text in lower case, without ASCII punctuation and English articles, words separated by one space.
 
     >>> normalise("The  U.S.'s a-team")
     'uss ateam'
@@ -70,7 +70,7 @@ def _f1(predicted: Sequence[str], gold: Sequence[str], version_2: bool) -> float
 
 
 def best_threshold(scores: FloatArray, answerable: FloatArray, margins: FloatArray) -> BestThreshold:
-    """Find the threshold with the highest mean score: questions with a margin above the threshold get no answer.
+    """Return the threshold with the highest mean score: questions with a margin above the threshold get no answer.
 
     As in `find_best_thresh` of evaluate-v2.0.py: no answer scores 1 for an unanswerable question. Ties: the lowest
     threshold; 0 if it is best to answer no question.
@@ -81,15 +81,22 @@ def best_threshold(scores: FloatArray, answerable: FloatArray, margins: FloatArr
         margins: (questions,) score of "no answer" - score of the best answer.
     """
     order = np.argsort(margins, kind="stable")
-    change = np.where(answerable == 1, scores, -1.0)[order]
-    totals = np.cumsum([(answerable == 0).sum(), *change])  # by number of answered questions
-    best = int(np.argmax(totals))
-    return BestThreshold(float(totals[best]) / len(scores), float(margins[order[best - 1]]) if best else 0.0, best)
+    score_changes = np.where(answerable == 1, scores, -1.0)[order]
+    total_scores = np.cumsum([(answerable == 0).sum(), *score_changes])  # by number of answered questions
+    num_answered = int(np.argmax(total_scores))
+    return BestThreshold(
+        float(total_scores[num_answered]) / len(scores),
+        float(margins[order[num_answered - 1]]) if num_answered else 0.0,
+        num_answered,
+    )
 
 
-def clear_threshold(answered: int, margins: FloatArray) -> float:
-    """Return a threshold that answers `answered` questions: the midpoint of two margins (questions,), so that rounding
-    has no effect."""
+def midpoint_threshold(answered: int, margins: FloatArray) -> float:
+    """Return a threshold that answers the `answered` questions with the lowest `margins` (questions,).
+
+    It is the midpoint of two margins, so that rounding has no effect; 1 below the lowest or above the highest margin to
+    answer no or every question; 0 if no margin is finite.
+    """
     ordered = np.sort(margins[np.isfinite(margins)])
     if not answered or not len(ordered):
         return float(ordered[0]) - 1 if len(ordered) else 0.0
@@ -98,13 +105,14 @@ def clear_threshold(answered: int, margins: FloatArray) -> float:
 
 
 def validation_scores(rows: FloatArray) -> dict[str, Any]:
-    """Return validation scores of rows (questions, 4): exact match, F1, `answerable` and margin (see `best_threshold`).
+    """Return the mean `f1` and `exact` match of questions, and the `threshold` if some questions have no answer.
 
-    If some questions have no answer, `threshold` maximises F1, and the scores are computed at this threshold.
+    `rows` (questions, 4) are exact match, F1, `answerable` and margin (see `best_threshold`). The threshold maximises
+    F1, and the scores are computed at this threshold.
     """
     exact, f1, answerable, margins = rows.T
     if answerable.all():
         return {"f1": f1.mean(), "exact": exact.mean()}
-    threshold = clear_threshold(best_threshold(f1, answerable, margins).answered, margins)
+    threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
     exact, f1 = (np.where(margins <= threshold, score, 1 - answerable) for score in (exact, f1))
     return {"f1": f1.mean(), "exact": exact.mean(), "threshold": threshold}

@@ -23,11 +23,13 @@ Trees = Sequence[Sequence[Arc]]
 """Arcs of the words of each sentence."""
 
 LENGTHS = ("root", "1", "2", "3-6", ">6")
-_LONGEST = (0, 1, 2, 6)  # maximum distance from word to head in each slice except the last; 0 is the root
+"""Slices (groups of arcs) by distance from word to head."""
+
+_MAX_DISTANCES = (0, 1, 2, 6)  # maximum distance in each slice except the last; 0 is the root
 
 
 def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[bool]]) -> IntArray:
-    """Count correct arcs per sentence: (sentences, 3, 3).
+    """Return the counts of correct arcs per sentence: (sentences, 3, 3).
 
     Rows: words, words without punctuation, trees. Columns: all, correct heads, correct heads and labels.
     """
@@ -39,7 +41,9 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
     return counts
 
 
-def _share(row: int, column: int) -> SummedStatistic:
+def _ratio_of(row: int, column: int) -> SummedStatistic:
+    """Return the score that divides a column of the row by its first column; 0 if the latter is 0."""
+
     def share(counts: NDArray[Any]) -> FloatArray:
         correct, total = counts[..., row, column], counts[..., row, 0]
         return np.divide(correct, total, out=np.zeros(np.shape(total)), where=total != 0)
@@ -48,13 +52,14 @@ def _share(row: int, column: int) -> SummedStatistic:
 
 
 ATTACHMENT: Mapping[str, SummedStatistic] = {
-    "las": _share(0, 2),
-    "uas": _share(0, 1),
-    "las_no_punctuation": _share(1, 2),
-    "uas_no_punctuation": _share(1, 1),
-    "exact": _share(2, 2),
+    "las": _ratio_of(0, 2),
+    "uas": _ratio_of(0, 1),
+    "las_no_punctuation": _ratio_of(1, 2),
+    "uas_no_punctuation": _ratio_of(1, 1),
+    "exact": _ratio_of(2, 2),
 }
-"""Scores of counts (..., 3, 3); `exact` is the share of sentences with only correct heads and labels."""
+"""Functions from counts (..., 3, 3) to scores (...), by name; `exact` is the share of sentences with only correct heads
+and labels."""
 
 
 def attachment_scores(counts: IntArray) -> dict[str, float]:
@@ -63,31 +68,38 @@ def attachment_scores(counts: IntArray) -> dict[str, float]:
 
 
 def count_by_label(gold: Trees, predicted: Trees, labels: Sequence[str]) -> IntArray:
-    """Count arcs by label: (labels, 3) of tp, fp, fn; head and label must be correct."""
-    index = {label: number for number, label in enumerate(labels)}
-    return _count(gold, predicted, len(labels), lambda _, arc: index[arc[1]], lambda arc: arc)
+    """Return the counts of arcs by label: (labels, 3) of tp, fp, fn; head and label must be correct."""
+    label_ids = {label: number for number, label in enumerate(labels)}
+    return _count_by_slice(gold, predicted, len(labels), lambda _, arc: label_ids[arc[1]], lambda arc: arc)
 
 
 def count_by_length(gold: Trees, predicted: Trees) -> IntArray:
-    """Count arcs by distance from word to head: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`. Labels are
-    ignored. Slices sum to the whole, because a correct arc has the same length in gold and prediction."""
-    return _count(gold, predicted, len(LENGTHS), _slice_of_length, lambda arc: arc[0])
+    """Return the counts of arcs by distance from word to head: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`.
+
+    Labels are ignored. Slices sum to the whole, because a correct arc has the same length in gold and prediction.
+    """
+    return _count_by_slice(gold, predicted, len(LENGTHS), _length_slice, lambda arc: arc[0])
 
 
-def _slice_of_length(word: int, arc: Arc) -> int:
-    return int(np.searchsorted(_LONGEST, abs(word - arc[0]))) if arc[0] else 0
+def _length_slice(word: int, arc: Arc) -> int:
+    return int(np.searchsorted(_MAX_DISTANCES, abs(word - arc[0]))) if arc[0] else 0
 
 
-def _count(
-    gold: Trees, predicted: Trees, num_slices: int, slice_of: Callable[[int, Arc], int], part: Callable[[Arc], Any]
+def _count_by_slice(
+    gold: Trees,
+    predicted: Trees,
+    num_slices: int,
+    slice_index: Callable[[int, Arc], int],
+    compared_part: Callable[[Arc], Any],
 ) -> IntArray:
-    """Counts (slices, 3) of arcs; `part` selects what must be equal."""
+    """Return counts (slices, 3) of tp, fp, fn; an arc is correct if its `compared_part` is equal in gold and
+    prediction."""
     counts = np.zeros((num_slices, 3), dtype=np.int64)
     for gold_arcs, arcs in zip(gold, predicted, strict=True):
         for word, (gold_arc, arc) in enumerate(zip(gold_arcs, arcs, strict=True), 1):
-            if part(gold_arc) == part(arc):
-                counts[slice_of(word, gold_arc), 0] += 1
+            if compared_part(gold_arc) == compared_part(arc):
+                counts[slice_index(word, gold_arc), 0] += 1
             else:
-                counts[slice_of(word, arc), 1] += 1
-                counts[slice_of(word, gold_arc), 2] += 1
+                counts[slice_index(word, arc), 1] += 1
+                counts[slice_index(word, gold_arc), 2] += 1
     return counts

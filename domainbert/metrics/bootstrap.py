@@ -26,7 +26,7 @@ _CHUNK_CELLS = 1 << 22  # drawn documents in memory at a time: 32 MB
 
 
 class WeightedStatistic(ABC):
-    """A score that is no function of sums, such as a correlation of ranks, which change in each draw."""
+    """A score that cannot be computed from summed counts, such as a correlation of ranks, which change in each draw."""
 
     @abstractmethod
     def __call__(self, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
@@ -67,7 +67,7 @@ def bootstrap_interval(
         resamples: number of draws.
         confidence: confidence level.
         seed: seed of the draws.
-        units: number of the document of each row, if rows are parts of documents.
+        units: for each row, the index (from 0) of its document, if rows are parts of documents.
     """
     systems = {"system": counts, **({} if baseline is None else {"baseline": baseline})}
     seeds = {name: [arrays] if isinstance(arrays, np.ndarray) else arrays for name, arrays in systems.items()}
@@ -90,8 +90,8 @@ def resample_scores(
         statistic: maps summed counts to a score, or is a `WeightedStatistic`.
         resamples: number of draws.
         seed: seed of the draws; the same seed draws the same documents.
-        units: number of the document of each row, from 0; None: each row is a document. Rows of a document are drawn
-            together, because they are not independent.
+        units: for each row, the index (from 0) of the unit that is drawn as a whole, usually its document, because
+            rows of a document are not independent; None: each row is a unit.
     """
     parts = resample_parts(systems, [slice(None)], statistic, resamples, seed, units)
     return {name: scores[:, 0] for name, scores in parts.items()}
@@ -105,10 +105,11 @@ def resample_parts(
     seed: int,
     units: Sequence[int] | None = None,
 ) -> dict[str, FloatArray]:
-    """Score parts of the rows separately, in the same draws as `resample_scores`: (resamples, parts).
+    """Return the scores of each system on parts of the rows, in the same draws as `resample_scores`: (resamples,
+    parts).
 
-    A part is an array of rows. The size of a part in a draw is random, as in a new test set; the score of an empty part
-    is NaN.
+    A part is an array of row indices, or a slice. The size of a part in a draw is random, as in a new test set; the
+    score of an empty part is NaN.
     """
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
@@ -118,9 +119,9 @@ def resample_parts(
     generator = np.random.default_rng(seed)
     scores: dict[str, list[FloatArray]] = {name: [] for name in systems}
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
-    chunk = max(1, _CHUNK_CELLS // num_rows)
-    for documents in _draw_documents(generator, int(row_units.max()) + 1, resamples, chunk):
-        weights = documents if units is None else documents[:, row_units]
+    chunk_size = max(1, _CHUNK_CELLS // num_rows)
+    for unit_weights in _draw_documents(generator, int(row_units.max()) + 1, resamples, chunk_size):
+        weights = unit_weights if units is None else unit_weights[:, row_units]
         for name, counts in stacked.items():
             part_scores = [_score_draws(statistic, weights[:, part], counts[part]) for part in parts]
             scores[name].append(np.stack(part_scores, axis=-1))
@@ -135,12 +136,12 @@ def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float
     return float(low), float(high)
 
 
-def compare_scores(one: float | None, other: float | None, drawn: FloatArray) -> dict[str, Any]:
-    """Return the `difference` of two scores, and its `interval` from resampled differences (resamples,); both are None
-    if a score is None."""
-    if one is None or other is None:
+def compare_scores(a: float | None, b: float | None, differences: FloatArray) -> dict[str, Any]:
+    """Return the `difference` a - b of two scores, and its `interval` from resampled `differences` (resamples,); both
+    are None if a score is None."""
+    if a is None or b is None:
         return {"difference": None, "interval": None}
-    return {"difference": one - other, "interval": list(interval(drawn))}
+    return {"difference": a - b, "interval": list(interval(differences))}
 
 
 def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
@@ -149,24 +150,24 @@ def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
 
 
 def _draw_documents(
-    generator: np.random.Generator, num_documents: int, resamples: int, chunk: int
+    generator: np.random.Generator, num_documents: int, resamples: int, chunk_size: int
 ) -> Iterator[FloatArray]:
     """Yield the number of times each document is drawn, in chunks of resamples: (resamples, documents)."""
-    for begin in range(0, resamples, chunk):
-        rows = min(chunk, resamples - begin)
-        drawn = generator.integers(num_documents, size=(rows, num_documents))
-        drawn += num_documents * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * num_documents)
-        yield counts.reshape(rows, num_documents).astype(np.float64)
+    for begin in range(0, resamples, chunk_size):
+        num_draws = min(chunk_size, resamples - begin)
+        drawn = generator.integers(num_documents, size=(num_draws, num_documents))
+        drawn += num_documents * np.arange(num_draws)[:, None]  # so that one bincount counts all draws
+        counts = np.bincount(drawn.ravel(), minlength=num_draws * num_documents)
+        yield counts.reshape(num_draws, num_documents).astype(np.float64)
 
 
 def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
-    """Score of each draw and seed (draws, seeds), of counts (rows, seeds, ...); NaN if no row is drawn."""
+    """Return the score of each draw and seed (draws, seeds), from counts (rows, seeds, ...); NaN if no row is drawn."""
     if isinstance(statistic, WeightedStatistic):
         scores = np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
     else:
-        drawn = weights @ counts.reshape(len(counts), -1)
-        scores = statistic(drawn.reshape(len(weights), *counts.shape[1:]))
+        sums = weights @ counts.reshape(len(counts), -1)
+        scores = statistic(sums.reshape(len(weights), *counts.shape[1:]))
     return np.where(weights.sum(axis=1, keepdims=True) > 0, scores, np.nan)
 
 

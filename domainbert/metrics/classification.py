@@ -28,7 +28,7 @@ THRESHOLDS = np.arange(1, 100) / 100
 
 
 def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> IntArray:
-    """Count by text and class: (texts, classes, 3) of tp, fp, fn.
+    """Return the counts by text and class: (texts, classes, 3) of tp, fp, fn.
 
     A wrong text is a false negative of its class and a false positive of the predicted class. `ValueError` for
     different lengths or unknown labels.
@@ -39,13 +39,13 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequenc
     """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} gold labels but {len(predicted)} predictions")
-    index = _numbers({*gold, *predicted}, labels)
+    index = _label_ids({*gold, *predicted}, labels)
     gold_ids, ids = (np.array([index[label] for label in side], dtype=np.int64) for side in (gold, predicted))
     return count_class_ids(gold_ids, ids, len(labels))
 
 
 def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> IntArray:
-    """Count class numbers as `count_classes`: two arrays (texts,) give (texts, classes, 3)."""
+    """Return the counts of `count_classes` (texts, classes, 3) from two arrays of class ids (texts,)."""
     counts = np.zeros((len(gold), num_classes, 3), dtype=np.int64)
     text, wrong = np.arange(len(gold)), gold != predicted
     counts[text, gold, 2 * wrong] = 1  # true positive or false negative
@@ -73,10 +73,10 @@ def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:
-    """Count by text and label: (texts, labels, 3) of tp, fp, fn; `ValueError` as in `count_classes`."""
+    """Return the counts by text and label: (texts, labels, 3) of tp, fp, fn; `ValueError` as in `count_classes`."""
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} texts but {len(predicted)} predictions")
-    index = _numbers({label for side in (gold, predicted) for text_labels in side for label in text_labels}, labels)
+    index = _label_ids({label for side in (gold, predicted) for text_labels in side for label in text_labels}, labels)
     counts = np.zeros((len(gold), len(labels), 3), dtype=np.int64)
     for text, (gold_set, label_set) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
         for column, subset in enumerate((gold_set & label_set, label_set - gold_set, gold_set - label_set)):
@@ -84,17 +84,19 @@ def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
     return counts
 
 
-def _numbers(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
+def _label_ids(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
+    """Return the id of each of `labels`; `ValueError` if a used label is not among them."""
     if unknown := set(used).difference(labels):
         raise ValueError(f"labels {sorted(unknown)} are not among {list(labels)}")
     return {label: number for number, label in enumerate(labels)}
 
 
 def count_thresholds(gold: IntArray, probabilities: NDArray[np.floating]) -> IntArray:
-    """Return the counts that determine the best threshold; they can be summed over batches and ranks.
+    """Return the counts that determine the best threshold: (labels, 2, thresholds + 1).
 
-    `gold` (0 or 1) and probabilities, both (texts, labels), give (labels, 2, thresholds + 1): texts by gold value and
-    by the number of `THRESHOLDS` that the probability reaches. NaN reaches no threshold, as in prediction.
+    They count texts by gold value (0 or 1) and by the number of `THRESHOLDS` that the probability reaches, and can be
+    summed over batches and ranks. `gold` and `probabilities` are (texts, labels). NaN reaches no threshold, as in
+    prediction.
     """
     labels, columns = gold.shape[1], len(THRESHOLDS) + 1
     reached = np.searchsorted(THRESHOLDS, np.nan_to_num(probabilities.astype(np.float64)), side="right")
@@ -108,28 +110,28 @@ def threshold_scores(counts: IntArray) -> dict[str, Any]:
     `f1`, `precision` and `recall` are micro averages. All labels share the `threshold`, because a threshold per label
     would overfit the few texts of rare labels. Ties: the threshold nearest to 0.5, then the lower one.
     """
-    by_threshold = _by_threshold(counts)
+    by_threshold = _counts_by_threshold(counts)
     f1 = micro_f1(by_threshold)
     best = np.flatnonzero(f1 == f1.max())
-    chosen = best[np.argmin(np.abs(best - len(THRESHOLDS) // 2))]
-    micro = by_threshold[chosen].sum(axis=0)
-    scores = {"f1": f1[chosen], "precision": precision(micro), "recall": recall(micro)}
-    return {**scores, "macro_f1": macro_f1(by_threshold[chosen]), "threshold": THRESHOLDS[chosen]}
+    best_index = best[np.argmin(np.abs(best - len(THRESHOLDS) // 2))]
+    micro = by_threshold[best_index].sum(axis=0)
+    scores = {"f1": f1[best_index], "precision": precision(micro), "recall": recall(micro)}
+    return {**scores, "macro_f1": macro_f1(by_threshold[best_index]), "threshold": THRESHOLDS[best_index]}
 
 
 def f1_by_threshold(counts: IntArray) -> dict[str, Any]:
-    """Return micro F1 at each of `THRESHOLDS`, by `threshold_name`, from summed `count_thresholds`."""
-    return dict(zip(map(threshold_name, THRESHOLDS), micro_f1(_by_threshold(counts)), strict=True))
+    """Return the micro F1 at each of `THRESHOLDS`, by `threshold_name`, from summed `count_thresholds`."""
+    return dict(zip(map(threshold_name, THRESHOLDS), micro_f1(_counts_by_threshold(counts)), strict=True))
 
 
 def threshold_name(threshold: float) -> str:
-    """Format a threshold with two digits: "0.50"."""
+    """Return a threshold with two digits: "0.50"."""
     return f"{threshold:.2f}"
 
 
-def _by_threshold(counts: IntArray) -> IntArray:
-    """Convert summed `count_thresholds` to (thresholds, labels, 3) of tp, fp, fn."""
-    above = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]  # texts that reach each threshold
-    false_positive, true_positive = above[:, 0], above[:, 1]
+def _counts_by_threshold(counts: IntArray) -> IntArray:
+    """Return the counts (thresholds, labels, 3) of tp, fp, fn, from summed `count_thresholds`."""
+    num_reaching = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]
+    false_positive, true_positive = num_reaching[:, 0], num_reaching[:, 1]
     false_negative = counts[:, 1].sum(axis=-1, keepdims=True) - true_positive
     return np.stack([true_positive, false_positive, false_negative], axis=-1).swapaxes(0, 1)

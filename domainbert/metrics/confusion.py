@@ -16,8 +16,11 @@ Pair = tuple[str | None, str | None]
 
 
 def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
-    """Return `labels` (sorted, all that occur in any run) and `counts` (rows: gold, columns: predicted, mean of runs).
-    So the sum of a row is the number of gold items, the sum of a column the number of predicted items."""
+    """Return the confusion matrix of runs: `labels` (sorted, all that occur in any run) and `counts`.
+
+    `counts[i][j]` is the number of items with gold label i and predicted label j, mean of the runs. So the sum of a row
+    is the number of gold items, the sum of a column the number of predicted items.
+    """
     occurring = {label for run in runs for pair in run for label in pair}
     names = sorted(label for label in occurring if label is not None)
     order: list[str | None] = [*names, *([None] if None in occurring else [])]
@@ -26,9 +29,9 @@ def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
     for matrix, run in zip(counts, runs, strict=True):
         for gold, predicted in run:
             matrix[index[gold], index[predicted]] += 1
-    same = (counts == counts[0]).all()
-    none = NONE
-    while none in names:
-        none = f"({none})"
-    labels = [none if label is None else label for label in order]
-    return {"labels": labels, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}
+    runs_are_equal = (counts == counts[0]).all()
+    none_label = NONE
+    while none_label in names:
+        none_label = f"({none_label})"
+    labels = [none_label if label is None else label for label in order]
+    return {"labels": labels, "counts": (counts[0] if runs_are_equal else counts.mean(axis=0)).tolist()}

@@ -31,22 +31,22 @@ class Scores:
 
 
 def precision(counts: NDArray) -> FloatArray:
-    """Tp / (tp + fp). Counts (..., 3) give (...)."""
+    """Return the precision, tp / (tp + fp). Counts (..., 3) give (...)."""
     return _ratio(counts[..., 0], counts[..., 0] + counts[..., 1])
 
 
 def recall(counts: NDArray) -> FloatArray:
-    """Tp / (tp + fn). Counts (..., 3) give (...)."""
+    """Return the recall, tp / (tp + fn). Counts (..., 3) give (...)."""
     return _ratio(counts[..., 0], counts[..., 0] + counts[..., 2])
 
 
 def f1(counts: NDArray) -> FloatArray:
-    """2 tp / (2 tp + fp + fn), the harmonic mean of precision and recall. Counts (..., 3) give (...)."""
+    """Return F1, 2 tp / (2 tp + fp + fn), the harmonic mean of precision and recall. Counts (..., 3) give (...)."""
     return _ratio(2 * counts[..., 0], 2 * counts[..., 0] + counts[..., 1] + counts[..., 2])
 
 
 def micro_f1(counts: NDArray) -> FloatArray:
-    """F1 of the counts summed over labels. Counts (..., labels, 3) give (...).
+    """Return the F1 of the counts summed over labels. Counts (..., labels, 3) give (...).
 
     >>> from domainbert import count_classes, micro_f1
     >>> float(micro_f1(count_classes(["a", "b"], ["a", "a"], ["a", "b"]).sum(axis=0)))
@@ -56,7 +56,7 @@ def micro_f1(counts: NDArray) -> FloatArray:
 
 
 def macro_f1(counts: NDArray) -> FloatArray:
-    """Mean of the F1 of the labels that occur. Counts (..., labels, 3) give (...).
+    """Return the mean of the F1 of the labels that occur. Counts (..., labels, 3) give (...).
 
     A label without gold and predicted items is excluded, as in scikit-learn without `labels`. 0 if no label occurs.
 
@@ -69,13 +69,14 @@ def macro_f1(counts: NDArray) -> FloatArray:
 
 
 def weighted_f1(counts: NDArray) -> FloatArray:
-    """Mean of the F1 of the labels, weighted by gold support. Counts (..., labels, 3) give (...)."""
+    """Return the mean of the F1 of the labels, weighted by gold support (tp + fn). Counts (..., labels, 3) give
+    (...)."""
     support = counts[..., 0] + counts[..., 2]
     return _ratio((f1(counts) * support).sum(axis=-1), support.sum(axis=-1))
 
 
 def accuracy(counts: NDArray) -> FloatArray:
-    """Share of texts with the correct class; counts (..., classes, 3) of texts with one class give (...)."""
+    """Return the share of texts with the correct class; counts (..., classes, 3) of texts with one class give (...)."""
     return recall(counts.sum(axis=-2))
 
 
@@ -93,8 +94,8 @@ def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str,
 
 
 def f1_of_sets(gold: Sequence[Set[Any]], predicted: Sequence[Set[Any]]) -> float:
-    """Micro F1 of sets of labels, one set per item; 0 if all are empty."""
-    correct = sum(len(labels & others) for labels, others in zip(gold, predicted, strict=True))
+    """Return the micro F1 of sets of labels, one set per item; 0 if all are empty."""
+    correct = sum(len(labels & predicted_labels) for labels, predicted_labels in zip(gold, predicted, strict=True))
     return 2 * correct / max(sum(map(len, gold)) + sum(map(len, predicted)), 1)
 
 

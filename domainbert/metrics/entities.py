@@ -28,14 +28,18 @@ SentenceSpans = Sequence[Sequence[Span]]
 
 ERROR_KINDS = ("correct", "boundary", "type", "boundary and type", "missed", "spurious")
 LENGTHS = ("1", "2", "3-4", "5-8", ">8")
+"""Slices (groups of entities) by number of words."""
+
 NOVELTY = ("seen", "unseen")
-_LONGEST = (1, 2, 4, 8)  # maximum words of each length slice except the last
+"""Slices by occurrence in the training set."""
+
+_MAX_WORDS = (1, 2, 4, 8)  # maximum words of each slice except the last
 
 Surface = tuple[str, str]  # words, type
 
 
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
-    """Count strict matches by sentence and type: (sentences, types, 3) of tp, fp, fn.
+    """Return the counts of strict matches by sentence and type: (sentences, types, 3) of tp, fp, fn.
 
     `ValueError` for different lengths or unknown types.
 
@@ -44,31 +48,32 @@ def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
     [[[1, 1, 0]]]
     """
     try:
-        cells = _cells(gold, predicted, types)
+        indices = _count_indices(gold, predicted, types)
     except KeyError:
         unknown = {span[2] for side in (gold, predicted) for spans in side for span in spans}.difference(types)
         raise ValueError(f"entity types {sorted(unknown)} are not among {list(types)}") from None
-    counts = np.bincount(np.array(cells, dtype=np.int64), minlength=3 * len(types) * len(gold))
+    counts = np.bincount(np.array(indices, dtype=np.int64), minlength=3 * len(types) * len(gold))
     return counts.reshape(len(gold), len(types), 3)
 
 
-def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> list[int]:
-    """Index of the count of each entity in the flattened (sentences, types, 3)."""
-    column = {name: 3 * index for index, name in enumerate(types)}
-    cells: list[int] = []
+def _count_indices(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> list[int]:
+    """Return, for each entity, the index of the count to increase in the flattened (sentences, types, 3)."""
+    offsets = {name: 3 * index for index, name in enumerate(types)}  # of a type in the row of a sentence
+    indices: list[int] = []
     row = 0
     for gold_spans, spans in zip(gold, predicted, strict=True):
         if gold_spans or spans:  # sets are expensive, and many sentences have no entity
             a, b = set(gold_spans), set(spans)
             for subset, outcome in ((a & b, 0), (b - a, 1), (a - b, 2)) if a != b else ((a, 0),):
                 for span in subset:  # a comprehension takes a quarter longer
-                    cells.append(row + column[span[2]] + outcome)
+                    indices.append(row + offsets[span[2]] + outcome)
         row += 3 * len(types)
-    return cells
+    return indices
 
 
 def count_lenient(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
-    """Count gold entities that are paired with a predicted entity of the same type, exact or not: (types,)."""
+    """Return, by type, the number of gold entities paired with a prediction of the same type, exact or not:
+    (types,)."""
     sentences = zip(gold, predicted, strict=True)
     pairs = (pair for spans in sentences for pair in match_overlapping(*spans, same_type_only=True))
     counts = Counter(gold_span[2] for gold_span, _ in pairs)
@@ -86,16 +91,16 @@ def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Sc
 
 
 def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type_only: bool) -> list[tuple[Span, Span]]:
-    """Pair overlapping spans (gold, predicted) one to one: the same type first, then the largest overlap.
+    """Return one-to-one pairs (gold, predicted) of overlapping spans: the same type first, then the largest overlap.
 
     Ties: the earlier gold span. Exact matches are always paired, because their spans overlap no other span.
     """
     candidates = []
     for g, p in _overlaps(gold, predicted):
-        differs = gold[g][2] != predicted[p][2]
-        if not (differs and same_type_only):
+        has_other_type = gold[g][2] != predicted[p][2]
+        if not (has_other_type and same_type_only):
             overlap = min(gold[g][1], predicted[p][1]) - max(gold[g][0], predicted[p][0])
-            candidates.append((differs, -overlap, g, p))
+            candidates.append((has_other_type, -overlap, g, p))
     pairs = []
     used_gold: set[int] = set()
     used_predicted: set[int] = set()
@@ -108,7 +113,7 @@ def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type
 
 
 def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple[int, int]]:
-    """Yield the indices of all overlapping pairs, in one pass over both sorted lists."""
+    """Yield the indices (in `gold`, in `predicted`) of all overlapping pairs, in one pass over both sorted lists."""
     g = p = 0
     while g < len(gold) and p < len(predicted):
         if max(gold[g][0], predicted[p][0]) < min(gold[g][1], predicted[p][1]):
@@ -156,43 +161,43 @@ def all_entity_scores(
     return all_scores
 
 
-class Judged(NamedTuple):
-    """A pair of a gold and a predicted entity, and its kind in `ERROR_KINDS`; None if the entity is unpaired."""
+class JudgedEntity(NamedTuple):
+    """A pair of a gold and a predicted entity, one of them None if unpaired, and its kind in `ERROR_KINDS`."""
 
     gold: Span | None
     predicted: Span | None
     kind: str
 
 
-def judge_entities(gold: Sequence[Span], predicted: Sequence[Span]) -> list[Judged]:
-    """Classify the entities of a sentence: pairs first, then missed and spurious entities."""
+def judge_entities(gold: Sequence[Span], predicted: Sequence[Span]) -> list[JudgedEntity]:
+    """Return the entities of a sentence with their kind of error: pairs first, then missed and spurious entities."""
     pairs = match_overlapping(gold, predicted, same_type_only=False)
     paired_gold, paired_predicted = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
     return [
-        *(Judged(gold_span, span, _kind(gold_span, span)) for gold_span, span in pairs),
-        *(Judged(span, None, "missed") for span in gold if span not in paired_gold),
-        *(Judged(None, span, "spurious") for span in predicted if span not in paired_predicted),
+        *(JudgedEntity(gold_span, span, _error_kind(gold_span, span)) for gold_span, span in pairs),
+        *(JudgedEntity(span, None, "missed") for span in gold if span not in paired_gold),
+        *(JudgedEntity(None, span, "spurious") for span in predicted if span not in paired_predicted),
     ]
 
 
 def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]:
-    """Count the entities of each of `ERROR_KINDS`."""
+    """Return the number of entities of each of `ERROR_KINDS`."""
     sentences = zip(gold, predicted, strict=True)
     kinds = Counter(judged.kind for spans in sentences for judged in judge_entities(*spans))
     return {kind: kinds[kind] for kind in ERROR_KINDS}
 
 
 def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
-    """Count strict matches by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
+    """Return the counts of strict matches by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
     return _count_slices(
-        gold, predicted, len(LENGTHS), lambda _, span: int(np.searchsorted(_LONGEST, span[1] - span[0]))
+        gold, predicted, len(LENGTHS), lambda _, span: int(np.searchsorted(_MAX_WORDS, span[1] - span[0]))
     )
 
 
 def count_by_novelty(
     gold: SentenceSpans, predicted: SentenceSpans, words: Sequence[Sequence[str]], seen: Set[Surface]
 ) -> IntArray:
-    """Count strict matches of entities seen and unseen in training: (2, 3) of tp, fp, fn in the order of `NOVELTY`."""
+    """Return the counts of strict matches by occurrence in the training set: (2, 3) of tp, fp, fn, see `NOVELTY`."""
     return _count_slices(
         gold, predicted, len(NOVELTY), lambda sentence, span: int(surface(words[sentence], span) not in seen)
     )
@@ -204,7 +209,7 @@ def surface(words: Sequence[str], span: Span) -> Surface:
     return " ".join(words[start:end]), name
 
 
-def _kind(gold: Span, predicted: Span) -> str:
+def _error_kind(gold: Span, predicted: Span) -> str:
     same_boundary = gold[:2] == predicted[:2]
     if gold[2] == predicted[2]:
         return "correct" if same_boundary else "boundary"
@@ -212,11 +217,12 @@ def _kind(gold: Span, predicted: Span) -> str:
 
 
 def _count_slices(
-    gold: SentenceSpans, predicted: SentenceSpans, num_slices: int, slice_of: Callable[[int, Span], int]
+    gold: SentenceSpans, predicted: SentenceSpans, num_slices: int, slice_index: Callable[[int, Span], int]
 ) -> IntArray:
+    """Return counts (slices, 3) of tp, fp, fn; `slice_index` maps (index of the sentence, span) to a slice."""
     counts = np.zeros((num_slices, 3), dtype=np.int64)
     for sentence, (a, b) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
-        for column, spans in enumerate((a & b, b - a, a - b)):
+        for outcome, spans in enumerate((a & b, b - a, a - b)):  # tp, fp, fn
             for span in spans:
-                counts[slice_of(sentence, span), column] += 1
+                counts[slice_index(sentence, span), outcome] += 1
     return counts

@@ -20,10 +20,10 @@ class Headline:
     direction: Literal["maximize", "minimize"] = "maximize"
 
     percent: bool = True
-    """Whether it is formatted as a percentage."""
+    """Whether its values are formatted as percentages."""
 
     over: str | None = None
-    """Key over whose slices it is averaged; None: computed on the whole set."""
+    """Key, such as "language", whose slices are scored and averaged; None: computed on the whole set."""
 
     def mean_over(self, key: str | None) -> Headline:
         """Return the mean of this metric over the slices of a key, or this metric if the key is None."""
@@ -33,12 +33,12 @@ class Headline:
 
     @property
     def averaged_key(self) -> str:
-        """Key of the metric that is averaged: `f1` for `f1_over_language`."""
+        """Key of the metric in a slice: `f1` for `f1_over_language`; for other metrics `key`."""
         return self.key.removesuffix(f"_over_{self.over}")
 
     @property
     def monitor(self) -> str:
-        """`validation/f1`."""
+        """Name of the metric in the validation: `validation/f1`."""
         return f"validation/{self.key}"
 
     @property
@@ -48,11 +48,11 @@ class Headline:
 
     @property
     def worst(self) -> float:
-        """Infinitely bad value."""
+        """Value that is worse than all others: -inf, or inf if lower is better."""
         return float("-inf") if self.higher_is_better else float("inf")
 
     def is_better(self, value: float, than: float) -> bool:
-        """Whether `value` is better than `than`; NaN is not better than any value."""
+        """Return whether `value` is better than `than`; False if one of them is NaN."""
         return value > than if self.higher_is_better else value < than
 
     def best(self, values: Sequence[float]) -> int:

@@ -38,7 +38,7 @@ Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
 """Tags of each sentence (IOB1, IOB2, BIOES or BILOU), or its spans (start, end, type), `end` exclusive."""
 
 Classes = Sequence[str] | ArrayLike | Tensor
-"""Names or numbers of classes."""
+"""Names or ids (indices) of classes."""
 
 
 class EntityF1(Metric):
@@ -72,7 +72,7 @@ class EntityF1(Metric):
     @property
     @override
     def dtype(self) -> torch.dtype:
-        """Type of the empty tensor of a rank without sentences, equal on all ranks."""
+        """Type of the records: int64, also for the empty tensor of a rank without sentences."""
         return torch.int64
 
     def update(self, predicted: Entities, gold: Entities) -> None:
@@ -86,7 +86,7 @@ class EntityF1(Metric):
         for number, (tags, gold_tags) in enumerate(zip(predicted, gold, strict=True)):
             if len(tags) != len(gold_tags) and _are_tags(tags) and _are_tags(gold_tags):
                 raise DomainbertError(f"predicted[{number}]: {len(tags)} tags; expected {len(gold_tags)}, as in gold")
-        spans, gold_spans = ([_spans(sentence) for sentence in side] for side in (predicted, gold))
+        spans, gold_spans = ([_as_spans(sentence) for sentence in side] for side in (predicted, gold))
         types = sorted({span[2] for side in (spans, gold_spans) for sentence in side for span in sentence})
         counts = count_entities(gold_spans, spans, types).sum(axis=0)
         matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
@@ -124,7 +124,7 @@ def _are_tags(sentence: Sequence[Any]) -> bool:
     return bool(sentence) and isinstance(sentence[0], str)
 
 
-def _spans(sentence: Sequence[Any]) -> list[Span]:
+def _as_spans(sentence: Sequence[Any]) -> list[Span]:
     if not _are_tags(sentence):
         return sorted((int(start), int(end), name) for start, end, name in sentence)
     for tag in set(sentence):
@@ -147,7 +147,7 @@ class ClassificationScores(SummedCounts):
         self.labels = tuple(labels)
 
     def update(self, predicted: Classes, gold: Classes) -> None:
-        """Add texts: names or numbers of their classes (N,)."""
+        """Add texts: names or ids of their predicted and gold classes (N,)."""
         self.add(_class_counts(predicted, gold, self.labels))
 
 
@@ -155,23 +155,23 @@ class LabelScores(SummedCounts):
     """Macro and micro F1 without the null class, and accuracy, of words or of pairs of entities.
 
     >>> from domainbert import LabelScores
-    >>> scores = LabelScores(["O", "date"], nothing="O")
+    >>> scores = LabelScores(["O", "date"], null_class="O")
     >>> scores.update(["date", "O", "O", "O"], ["date", "date", "O", "O"])
     >>> {name: round(float(score), 3) for name, score in scores.compute().items()}
     {'macro_f1': 0.667, 'micro_f1': 0.667, 'accuracy': 0.75}
 
     Args:
         labels: names of the classes.
-        nothing: the null class, such as `O` or `no_relation`; None if there is none.
+        null_class: the class that macro and micro F1 ignore, such as `O` or `no_relation`; None if there is none.
     """
 
-    def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
-        super().__init__(scores_without_null, len(labels) + (nothing not in labels), 3)
-        self.labels, self.nothing = tuple(labels), nothing
+    def __init__(self, labels: Sequence[str], null_class: str | None = None) -> None:
+        super().__init__(scores_without_null, len(labels) + (null_class not in labels), 3)
+        self.labels, self.null_class = tuple(labels), null_class
 
     def update(self, predicted: Classes, gold: Classes) -> None:
-        """Add words: names or numbers of their classes (N,)."""
-        self.add(without_null_class(_class_counts(predicted, gold, self.labels), self.labels, self.nothing))
+        """Add words or pairs: names or ids of their predicted and gold classes (N,)."""
+        self.add(without_null_class(_class_counts(predicted, gold, self.labels), self.labels, self.null_class))
 
 
 class MultiLabelScores(SummedCounts):
@@ -194,7 +194,7 @@ class MultiLabelScores(SummedCounts):
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
         """Add texts: probabilities of the labels (N, labels), and gold values 0 or 1 (N, labels)."""
-        self.add(count_thresholds(_array(gold).astype(np.int64), _array(predicted)))
+        self.add(count_thresholds(_as_numpy(gold).astype(np.int64), _as_numpy(predicted)))
 
 
 class AttachmentScores(SummedCounts):
@@ -211,9 +211,10 @@ class AttachmentScores(SummedCounts):
         super().__init__(attachment_scores, 3, 3)
 
     def update(self, predicted: Trees, gold: Trees, punctuation: Sequence[Sequence[bool]] | None = None) -> None:
-        """Add sentences: head (from 1; 0 is the root) and label of each word, and which words are punctuation."""
-        ignored = [[False] * len(tree) for tree in gold] if punctuation is None else punctuation
-        self.add(count_arcs(gold, predicted, ignored).sum(axis=0))
+        """Add sentences: (head, label) of each word, where head is from 1 and 0 is the root, and whether the word is
+        punctuation."""
+        is_punctuation = [[False] * len(tree) for tree in gold] if punctuation is None else punctuation
+        self.add(count_arcs(gold, predicted, is_punctuation).sum(axis=0))
 
 
 class AnswerScores(StoredRows):
@@ -263,8 +264,8 @@ class RegressionScores(StoredRows):
         super().__init__(_regression_scores, 2)
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
-        """Add texts: their numbers (N,)."""
-        self.add(np.column_stack([_array(gold), _array(predicted)]).astype(np.float64))
+        """Add texts: their predicted and gold numbers (N,)."""
+        self.add(np.column_stack([_as_numpy(gold), _as_numpy(predicted)]).astype(np.float64))
 
 
 def _regression_scores(rows: NDArray[np.float64]) -> Mapping[str, float]:
@@ -272,23 +273,25 @@ def _regression_scores(rows: NDArray[np.float64]) -> Mapping[str, float]:
 
 
 def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:
-    ids, gold_ids = (_class_ids(side, labels) for side in (predicted, gold))
-    if len(ids) != len(gold_ids):
-        raise DomainbertError(f"predicted: {len(ids):,} classes; expected {len(gold_ids):,}, as in gold")
-    return count_class_ids(gold_ids, ids, len(labels)).sum(axis=0)
+    """Return the counts (classes, 3) of tp, fp, fn, summed over the texts."""
+    class_ids, gold_ids = (_class_ids(side, labels) for side in (predicted, gold))
+    if len(class_ids) != len(gold_ids):
+        raise DomainbertError(f"predicted: {len(class_ids):,} classes; expected {len(gold_ids):,}, as in gold")
+    return count_class_ids(gold_ids, class_ids, len(labels)).sum(axis=0)
 
 
 def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
-    values = _array(classes)
+    """Return the ids of classes given by name or id (N,)."""
+    values = _as_numpy(classes)
     if values.dtype.kind != "U":
         return values.astype(np.int64)
-    number = {label: index for index, label in enumerate(labels)}
-    if unknown := sorted(set(values.tolist()).difference(number)):
+    index = {label: number for number, label in enumerate(labels)}
+    if unknown := sorted(set(values.tolist()).difference(index)):
         raise DomainbertError(f"labels: found {unknown[0]!r}; expected one of {', '.join(labels)}")
-    return np.array([number[label] for label in values.tolist()], dtype=np.int64)
+    return np.array([index[label] for label in values.tolist()], dtype=np.int64)
 
 
-def _array(values: Any) -> NDArray[Any]:
+def _as_numpy(values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()  # NumPy has no bfloat16

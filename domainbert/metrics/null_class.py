@@ -15,22 +15,26 @@ from numpy.typing import NDArray
 from domainbert.metrics.counts import FloatArray, macro_f1, micro_f1, recall
 
 
-def without_null_class(counts: NDArray[Any], classes: Sequence[str], nothing: str | None) -> NDArray[Any]:
-    """Remove the null class `nothing` from counts (..., classes, 3) and append their sum over all classes.
+def without_null_class(counts: NDArray[Any], classes: Sequence[str], null_class: str | None) -> NDArray[Any]:
+    """Return counts (..., classes, 3) without the null class `null_class` (None: there is none), and with a last row.
 
-    In the last row every item is one true positive, or one false positive and one false negative.
+    The last row is the sum over all classes, in which every item is one true positive, or one false positive and one
+    false negative.
     """
-    rows = [number for number, name in enumerate(classes) if name != nothing]
-    return np.concatenate([counts[..., rows, :], counts.sum(axis=-2, keepdims=True)], axis=-2)
+    kept_classes = [number for number, name in enumerate(classes) if name != null_class]
+    return np.concatenate([counts[..., kept_classes, :], counts.sum(axis=-2, keepdims=True)], axis=-2)
 
 
 def macro_f1_without_null(counts: NDArray[Any]) -> FloatArray:
-    """Macro F1 without the null class, from `meaningful` counts (..., rows, 3): (...)."""
+    """Return the macro F1 without the null class, from counts of `without_null_class` (..., rows, 3): (...)."""
     return macro_f1(counts[..., :-1, :])
 
 
 def micro_f1_without_null(counts: NDArray[Any]) -> FloatArray:
-    """Micro F1 without the null class, from `meaningful` counts; without a null class equal to the accuracy."""
+    """Return the micro F1 without the null class, from counts of `without_null_class` (..., rows, 3): (...).
+
+    It is equal to the accuracy if there is no null class.
+    """
     return micro_f1(counts[..., :-1, :])
 
 
@@ -39,9 +43,9 @@ def _accuracy(counts: NDArray[Any]) -> FloatArray:
 
 
 STATISTICS = {"macro_f1": macro_f1_without_null, "micro_f1": micro_f1_without_null, "accuracy": _accuracy}
-"""Scores of `meaningful` counts, by name."""
+"""Functions from counts of `without_null_class` to scores, by name."""
 
 
 def scores_without_null(counts: NDArray[Any]) -> dict[str, Any]:
-    """Return the validation scores of `meaningful` counts (rows, 3)."""
+    """Return the validation scores of counts of `without_null_class` (rows, 3)."""
     return {name: statistic(counts) for name, statistic in STATISTICS.items()}

@@ -23,39 +23,42 @@ _ROUNDING = 1e-12  # a variance below this share of the mean square is a roundin
 
 def regression_scores(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
     """Return all scores of predicted numbers; both arrays are (texts,)."""
-    counts = count_numbers(gold, predicted)
+    counts = regression_terms(gold, predicted)
     return {name: score_once(statistic, counts) for name, statistic in STATISTICS.items()}
 
 
-def count_numbers(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
-    """Return the terms of the sums for each text, (texts, 1, 10): 1; centred gold g and prediction p; g², p², gp;
-    absolute and squared error; dense ranks of g and p from 0."""
-    both = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
-    g, p = (values - values.mean() for values in both)
-    error = both[1] - both[0]
-    ranks = (np.unique(values, return_inverse=True)[1] for values in both)
+def regression_terms(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
+    """Return, for each text, the terms that the scores below sum over texts: (texts, 1, 10).
+
+    They are 1; gold g and prediction p, both minus their mean; g², p², gp; absolute and squared error; dense ranks of g
+    and p from 0.
+    """
+    numbers = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
+    g, p = (values - values.mean() for values in numbers)
+    error = numbers[1] - numbers[0]
+    ranks = (np.unique(values, return_inverse=True)[1] for values in numbers)
     return np.stack([np.ones_like(g), g, p, g * g, p * p, g * p, abs(error), error**2, *ranks], axis=-1)[:, None]
 
 
 def pearson(sums: NDArray) -> FloatArray:
-    """Pearson's correlation of sums (..., 1, 10): (...)."""
+    """Return Pearson's correlation, from sums (..., 1, 10): (...)."""
     n, g, p, gg, pp, gp = np.moveaxis(sums[..., 0, :6], -1, 0)
     n = np.maximum(n, 1)  # a draw may have no text of a slice
     return _correlation(gp / n - g / n * (p / n), _variance(n, g, gg), _variance(n, p, pp))
 
 
 def mae(sums: NDArray) -> FloatArray:
-    """Mean absolute error of sums (..., 1, 10): (...)."""
+    """Return the mean absolute error, from sums (..., 1, 10): (...)."""
     return np.asarray(sums[..., 0, 6] / sums[..., 0, 0])
 
 
 def rmse(sums: NDArray) -> FloatArray:
-    """Root of the mean squared error of sums (..., 1, 10): (...)."""
+    """Return the root of the mean squared error, from sums (..., 1, 10): (...)."""
     return np.asarray(np.sqrt(sums[..., 0, 7] / sums[..., 0, 0]))
 
 
 def r2(sums: NDArray) -> FloatArray:
-    """1 - mean squared error / variance of the gold numbers, of sums (..., 1, 10): (...)."""
+    """Return R2, 1 - mean squared error / variance of the gold numbers, from sums (..., 1, 10): (...)."""
     n, g, gg, errors = sums[..., 0, 0], sums[..., 0, 1], sums[..., 0, 3], sums[..., 0, 7]
     variance, unexplained = _variance(n, g, gg), errors / n
     varies = variance > 0
@@ -69,31 +72,32 @@ class Spearman(WeightedStatistic):
     def __call__(self, weights: FloatArray, counts: NDArray) -> FloatArray:
         n = np.maximum(weights.sum(axis=1), 1)  # a draw may have no text of a slice
         g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) for column in (-2, -1))
-        g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # less their mean
+        g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # minus their mean
         products = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
         return _correlation(*products)
 
 
-def _ranks(weights: FloatArray, places: NDArray[np.int64]) -> FloatArray:
-    """Mean ranks (draws, texts) from 1 of values with dense ranks `places` (texts,), drawn `weights` times."""
-    places = np.unique(places, return_inverse=True)[1]  # a slice may not have all ranks
-    order = np.argsort(places)
-    starts = np.searchsorted(places[order], np.arange(places.max() + 1))
+def _ranks(weights: FloatArray, dense_ranks: NDArray[np.int64]) -> FloatArray:
+    """Return the mean ranks (draws, texts), from 1, of values with these dense ranks (texts,), each drawn `weights`
+    (draws, texts) times."""
+    dense_ranks = np.unique(dense_ranks, return_inverse=True)[1]  # a slice may not have all ranks
+    order = np.argsort(dense_ranks)
+    starts = np.searchsorted(dense_ranks[order], np.arange(dense_ranks.max() + 1))
     counts = np.add.reduceat(weights[:, order], starts, axis=1)  # (draws, distinct values)
-    return np.asarray(counts.cumsum(axis=1) - (counts - 1) / 2)[:, places]
+    return np.asarray(counts.cumsum(axis=1) - (counts - 1) / 2)[:, dense_ranks]
 
 
 def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArray:
-    """Variance from sums; 0 if it is a rounding error."""
+    """Return the variance of n values from their sum and the sum of their squares; 0 if it is a rounding error."""
     variance = squares / n - (total / n) ** 2
     return np.where(variance > _ROUNDING * squares / n, variance, 0.0)
 
 
 def _correlation(covariance: FloatArray, gold_variance: FloatArray, variance: FloatArray) -> FloatArray:
-    """Correlation from -1 to 1; 0 if a variance is 0."""
+    """Return the correlation, from -1 to 1; 0 if a variance is 0."""
     root = np.sqrt(gold_variance) * np.sqrt(variance)
     return np.asarray(np.divide(covariance, root, out=np.zeros_like(root), where=root > 0)).clip(-1, 1)
 
 
 STATISTICS: Mapping[str, Statistic] = {"pearson": pearson, "spearman": Spearman(), "rmse": rmse, "mae": mae, "r2": r2}
-"""Scores with intervals, by name."""
+"""Functions from `regression_terms`, summed or weighted, to scores, by name."""

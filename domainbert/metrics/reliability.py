@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 BINS = 15
+"""Maximum number of bins."""
 
 
 def reliability(predictions: Sequence[tuple[float, bool]]) -> dict[str, Any]:
@@ -22,15 +23,15 @@ def reliability(predictions: Sequence[tuple[float, bool]]) -> dict[str, Any]:
     A bin has the mean `confidence`, the `accuracy` and the `count` of its predictions. Edges are quantiles, and equal
     probabilities are in the same bin, so there may be fewer than 15 bins. `predictions` must not be empty.
     """
-    confidence, right = np.asarray(predictions, dtype=np.float64).T
+    confidence, correct = np.asarray(predictions, dtype=np.float64).T
     edges = np.percentile(confidence, 100 * np.linspace(0, 1, BINS + 1)[1:-1])
     sums = np.zeros((BINS, 3))
-    np.add.at(sums, np.searchsorted(edges, confidence), np.stack([confidence, right, np.ones_like(right)], axis=1))
+    np.add.at(sums, np.searchsorted(edges, confidence), np.stack([confidence, correct, np.ones_like(correct)], axis=1))
     sums = sums[sums[:, 2] > 0]
     means, counts = sums[:, :2] / sums[:, 2:], sums[:, 2].astype(np.int64)
     rows = zip(*means.T.tolist(), counts.tolist(), strict=True)
     return {
         "bins": [{"confidence": c, "accuracy": a, "count": n} for c, a, n in rows],
-        "ece": float(np.abs(sums[:, 0] - sums[:, 1]).sum() / len(right)),
-        "brier": float(np.mean((confidence - right) ** 2)),
+        "ece": float(np.abs(sums[:, 0] - sums[:, 1]).sum() / len(correct)),
+        "brier": float(np.mean((confidence - correct) ** 2)),
     }

@@ -12,28 +12,29 @@ from numpy.typing import NDArray
 from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, resample_parts, score_once
 from domainbert.metrics.counts import FloatArray, IntArray
 
-FEW = 30
-"""Slices with fewer sampling units are marked `few`: their scores are unreliable, their intervals may be too narrow."""
+MIN_UNITS = 30
+"""Slices with fewer sampling units (see `resample_scores`) are marked `few`: their scores are unreliable, and their
+intervals may be too narrow."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Parts of a test set."""
+    """Parts of a test set, and the score to compute for each part."""
 
     rows: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
-    """Items of each part, as rows of the counts, by key and value."""
+    """Indices of the items of each part, by key and value: `rows["language"]["de"]`."""
     score: str = ""
-    """Score of the parts."""
+    """Name of the score."""
     mean_over: str | None = None
     """Key over whose values the mean of the score is the headline."""
     mean_key: str = ""
     """Name of this mean in the scores: `f1_over_language`."""
 
     @classmethod
-    def of(
+    def from_values(
         cls, values: Mapping[str, Sequence[str]], score: str, mean_over: str | None = None, mean_key: str = ""
     ) -> Slices:
-        """Group items by their values of each key."""
+        """Return a part for each value of each key; `values` has, by key, the value of each item."""
         rows = {
             key: {value: np.flatnonzero(np.array(column) == value) for value in sorted(set(column))}
             for key, column in values.items()
@@ -41,7 +42,8 @@ class Slices:
         return cls(rows, score, mean_over, mean_key)
 
     def mean(self, counts: NDArray[Any], statistic: Statistic) -> dict[str, float]:
-        """Average the scores of a model over the parts of `mean_over`, from counts (items, ...); {} without it."""
+        """Return the mean of the scores over the parts of `mean_over`, by `mean_key`, from counts (items, ...); {}
+        without `mean_over`."""
         if self.mean_over is None:
             return {}
         parts = self.rows[self.mean_over].values()
@@ -49,25 +51,27 @@ class Slices:
 
 
 NO_SLICES = Slices()
+"""No part: only the whole test set is scored."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Result of the bootstrap of the parts of a key."""
+class SliceDraws:
+    """Resampled scores of the parts of a key."""
 
     parts: Mapping[str, IntArray]
+    """Indices of the items of each part, by value."""
     scores: Mapping[str, FloatArray]
     """(resamples, parts) scores by system."""
     units: IntArray | None
     """(items,) sampling unit of each item; None: each item is a unit."""
 
-    def has_few(self, rows: IntArray) -> bool:
-        """Whether a part with these rows has few units."""
-        return len(rows if self.units is None else np.unique(self.units[rows])) < FEW
+    def has_few_units(self, rows: IntArray) -> bool:
+        """Return whether the items `rows` belong to fewer than `MIN_UNITS` units."""
+        return len(rows if self.units is None else np.unique(self.units[rows])) < MIN_UNITS
 
     @property
     def means(self) -> dict[str, FloatArray]:
-        """(resamples,) Mean over the parts that occur in a resample, by system."""
+        """Mean over the parts that occur in a resample, by system: (resamples,)."""
         return {name: np.nanmean(scores, axis=-1) for name, scores in self.scores.items()}
 
 
@@ -78,11 +82,13 @@ def draw_slices(
     resamples: int,
     seed: int,
     units: Sequence[int] | None = None,
-) -> dict[str, Drawn]:
-    """Score all parts in the same resamples as the whole test set with this seed; by key."""
-    numbers = None if units is None else np.asarray(units)
+) -> dict[str, SliceDraws]:
+    """Return the scores of all parts, by key, in the same resamples as the whole test set with this seed."""
+    unit_array = None if units is None else np.asarray(units)
     return {
-        key: Drawn(parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed, units), numbers)
+        key: SliceDraws(
+            parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed, units), unit_array
+        )
         for key, parts in slices.rows.items()
     }
 
@@ -91,19 +97,22 @@ def add_slices(
     summaries: dict[str, dict[str, Any]],
     paired: Sequence[dict[str, Any]],
     counts: Mapping[str, Sequence[NDArray[Any]]],
-    drawn: Mapping[str, Drawn],
+    drawn: Mapping[str, SliceDraws],
     score: str,
     statistic: Statistic,
     undefined: Callable[[NDArray[Any]], Mapping[str, str]],
 ) -> None:
-    """Add `slices` to the summary of each system: by key and value the `count` of items, the score (mean over seeds),
-    its interval, and `few` if there are few units. Pairs get the differences. If a model has no score (`undefined`),
-    score, interval and difference are None."""
+    """Add `slices` to the summary of each system and to each pair of systems.
 
-    def mean(name: str, rows: NDArray[np.int64]) -> float | None:
-        if any(score in undefined(model[rows]) for model in counts[name]):
+    A system gets, by key and value, the `count` of items, the score (mean over seeds), its interval, and `few` if there
+    are few units; a pair gets the differences. If a model has no score (`undefined`), score, interval and difference
+    are None.
+    """
+
+    def mean(name: str, rows: NDArray[np.int64]) -> float | None:  # over the seeds of a system
+        if any(score in undefined(model_counts[rows]) for model_counts in counts[name]):
             return None
-        return float(np.mean([score_once(statistic, model[rows]) for model in counts[name]]))
+        return float(np.mean([score_once(statistic, model_counts[rows]) for model_counts in counts[name]]))
 
     for name, summary in summaries.items():
         summary["slices"] = {
@@ -112,7 +121,7 @@ def add_slices(
                     "count": len(rows),
                     score: (value := mean(name, rows)),
                     "interval": None if value is None else list(interval(result.scores[name][:, index])),
-                    **({"few": True} if result.has_few(rows) else {}),
+                    **({"few": True} if result.has_few_units(rows) else {}),
                 }
                 for index, (part, rows) in enumerate(result.parts.items())
             }

@@ -20,7 +20,7 @@ from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
 Summary = dict[str, Any]
 """`systems`: scores by name; `paired`: first system - each later system; `draws`: headline of each system in every
-resample; `warnings`: models that have not learned."""
+resample; `warnings`: models that have not learned. See `summarize`."""
 
 Predictions = TypeVar("Predictions")
 Systems = Mapping[str, Mapping[str, Predictions]]
@@ -47,7 +47,7 @@ def summarize(
     slices: Slices = NO_SLICES,
     undefined: Callable[[NDArray[Any]], Mapping[str, str]] = lambda counts: {},
 ) -> Summary:
-    """Return `systems`, `paired` and `draws` of the scores of any task.
+    """Return the scores of systems with intervals and differences: `systems`, `paired` and `draws` of a `Summary`.
 
     Keys of the headline are `interval` and `difference`; keys of other statistics have the name as a prefix.
 
@@ -63,16 +63,16 @@ def summarize(
             statistic is undefined for one model of a system, the system's score, interval and differences are None,
             and the reason is stored under `undefined`.
     """
-    sliced = statistics[slices.score] if slices.rows else None
+    slice_statistic = statistics[slices.score] if slices.rows else None
     counts: dict[str, list[NDArray[Any]]] = {}
     summaries: dict[str, dict[str, Any]] = {}
     for name, runs in systems.items():
         counts[name] = [count(predictions) for predictions in runs.values()]
         scores: list[dict[str, Any]] = []
-        reasons = [undefined(model) for model in counts[name]]
-        for predictions, model, reason in zip(runs.values(), counts[name], reasons, strict=True):
-            means = {} if sliced is None else slices.mean(model, sliced)
-            scores.append(score(predictions, model.sum(axis=0)) | means | dict.fromkeys(reason))
+        reasons = [undefined(model_counts) for model_counts in counts[name]]
+        for predictions, model_counts, reason in zip(runs.values(), counts[name], reasons, strict=True):
+            means = {} if slice_statistic is None else slices.mean(model_counts, slice_statistic)
+            scores.append(score(predictions, model_counts.sum(axis=0)) | means | dict.fromkeys(reason))
         by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
         summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
         if any(reasons):
@@ -81,9 +81,9 @@ def summarize(
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
     settings = resampling.resamples, resampling.seed, resampling.units
     resampled = {name: resample_scores(counts, statistic, *settings) for name, statistic in statistics.items()}
-    if sliced is not None:
-        parts = draw_slices(counts, slices, sliced, *settings)
-        add_slices(summaries, paired, counts, parts, slices.score, sliced, undefined)
+    if slice_statistic is not None:
+        parts = draw_slices(counts, slices, slice_statistic, *settings)
+        add_slices(summaries, paired, counts, parts, slices.score, slice_statistic, undefined)
         if slices.mean_over is not None:
             resampled[slices.mean_key] = parts[slices.mean_over].means
     for name, draws in resampled.items():
@@ -108,15 +108,20 @@ def _add_intervals(
         pair.update({f"{prefix}{key}": value for key, value in difference.items()})
 
 
-def collapsed(systems: Systems[Predictions], has: Callable[[Predictions], bool], what: str) -> list[str]:
-    """Return a warning for each system with models that collapsed: `has` checks predictions, `what` describes them."""
+def collapse_warnings(
+    systems: Systems[Predictions], has_collapsed: Callable[[Predictions], bool], description: str
+) -> list[str]:
+    """Return a warning for each system with collapsed models, such as "predicts one label only" (`description`)."""
     advice = "it has not learned; train it with another optim.lr or longer"
-    seeds = {name: [seed for seed, predictions in runs.items() if has(predictions)] for name, runs in systems.items()}
-    return [f"{name} ({', '.join(models)}) {what}: {advice}" for name, models in seeds.items() if models]
+    seeds = {
+        name: [seed for seed, predictions in runs.items() if has_collapsed(predictions)]
+        for name, runs in systems.items()
+    }
+    return [f"{name} ({', '.join(models)}) {description}: {advice}" for name, models in seeds.items() if models]
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Average nested dicts of numbers by key; equal values are kept. The mean of numbers and None is None."""
+    """Return the mean of numbers, or of nested dicts by key; equal values of any type are kept; None if one is None."""
     first = values[0]
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}

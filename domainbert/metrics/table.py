@@ -11,32 +11,34 @@ from domainbert.metrics.summary import Summary
 
 _MAX_LABELS = 12  # of a printed confusion matrix
 
-CALIBRATED = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
-"""Titles of calibration scores."""
+CALIBRATION_TITLES = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
+"""Column titles of calibration scores, by name."""
 
 _F1 = {"f1": ""}
 _ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}
 
-Scored = Mapping[str, dict[str, Any]]
+SystemScores = Mapping[str, dict[str, Any]]
+"""Scores by system."""
 
 
 def entity_lines(summary: Summary) -> list[str]:
-    """Format the headline, differences, scores by type, F1 by length and novelty, and kinds of errors."""
+    """Return lines with the headline, differences, scores by type, F1 by length and novelty, and kinds of errors."""
     further = {"precision": "precision", "recall": "recall", "macro_f1": "macro F1"}
     further |= {"lenient.f1": "lenient F1", "partial.f1": "partial F1"}
     systems = summary["systems"]
     lines = score_lines(summary, {"f1": "F1"}, further=further)
-    lines += _slice_lines("by type", systems, "per_type", _ALL_SCORES)
-    lines += _slice_lines("F1 by words", systems, "by_length", _F1)
+    lines += _scores_by_slice("by type", systems, "per_type", _ALL_SCORES)
+    lines += _scores_by_slice("F1 by words", systems, "by_length", _F1)
     if all("by_novelty" in scores for scores in systems.values()):
-        lines += _slice_lines("F1 by surface in training", systems, "by_novelty", _F1)
+        lines += _scores_by_slice("F1 by surface in training", systems, "by_novelty", _F1)
     errors = [scores["errors"] for scores in systems.values()]
     rows = [[kind, *(f"{counts[kind]:,.1f}" for counts in errors)] for kind in errors[0]]
     return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
-    """Format the F1 on raw text, with the reason if it differs by more than 0.3 points from the F1 on given words."""
+    """Return a line with the F1 on raw text, with the reason if it differs by more than 0.3 points from the F1 on given
+    words."""
     raw = system["raw_text"]
     predicted, argmax, grouped = (format_score(raw[key], True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
@@ -47,47 +49,48 @@ def raw_text_line(system: Mapping[str, Any]) -> str:
 
 
 def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
-    """Format the headline, differences, and scores by slice and by class."""
+    """Return lines with the headline, differences, and scores by slice and by class."""
     further = {"precision": "macro precision", "recall": "macro recall"}
     further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
     names = {headline: name} | {"f1": "macro F1", "accuracy": "accuracy"}
-    lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
-    return lines + _slice_lines("by class", summary["systems"], "per_class", _ALL_SCORES)
+    lines = score_lines(summary, names, further=further) + slice_lines(summary, "f1")
+    return lines + _scores_by_slice("by class", summary["systems"], "per_class", _ALL_SCORES)
 
 
 def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro F1") -> list[str]:
-    """Format the headline, differences, and scores by slice and by label."""
+    """Return lines with the headline, differences, and scores by slice and by label."""
     further = {"precision": "precision", "recall": "recall", "weighted_f1": "weighted F1", "exact": "exact"}
     names = {headline: name} | {"f1": "micro F1", "macro_f1": "macro F1"}
-    lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
-    return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+    lines = score_lines(summary, names, further=further) + slice_lines(summary, "f1")
+    return lines + _scores_by_slice("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
 def tree_lines(summary: Summary) -> list[str]:
-    """Format the headline, differences, and scores by label and by length of the arc."""
+    """Return lines with the headline, differences, and scores by label and by length of the arc."""
     names = {"las": "LAS", "uas": "UAS"}
     names |= {"las_no_punctuation": "LAS, no punctuation", "uas_no_punctuation": "UAS, no punctuation"}
     lines = score_lines(summary, names, further={"exact": "exact trees"})
-    lines += _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
-    return lines + _slice_lines("F1 of heads by distance", summary["systems"], "by_length", _F1)
+    lines += _scores_by_slice("by label", summary["systems"], "per_label", _ALL_SCORES)
+    return lines + _scores_by_slice("F1 of heads by distance", summary["systems"], "by_length", _F1)
 
 
 def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
-    """Format scores with intervals (`names`: titles by name, the headline first), and scores by label."""
+    """Return lines with scores and intervals (`names`: titles by name, the headline first), and scores by label."""
     lines = score_lines(summary, names, further={"precision": "precision", "recall": "recall"})
-    return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+    return lines + _scores_by_slice("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
 def regression_lines(summary: Summary, headline: str = "pearson", name: str = "Pearson") -> list[str]:
-    """Format correlations, errors (in the unit of the numbers) and R2 with differences, and scores by slice."""
+    """Return lines with correlations, errors (in the unit of the numbers) and R2 with differences, and scores by
+    slice."""
     names = {headline: name} | {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
-    return score_lines(summary, names, percent=False) + sliced_lines(summary, "pearson", percent=False)
+    return score_lines(summary, names, percent=False) + slice_lines(summary, "pearson", percent=False)
 
 
 def score_lines(
     summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Format scores with intervals, and differences, of any task.
+    """Return lines with scores, their intervals and differences, for any task.
 
     Args:
         summary: result of `summary.summarize`, with warnings.
@@ -111,8 +114,8 @@ def score_lines(
     return lines
 
 
-def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
-    """Format the score of each slice with intervals and differences, by key; [] without slices."""
+def slice_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
+    """Return lines with the score of each slice, its interval and differences, by key; [] without slices."""
     systems, pairs = summary["systems"], summary["paired"]
     names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
     lines: list[str] = []
@@ -131,12 +134,15 @@ def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str
 
 
 def calibration_lines(summary: Summary) -> list[str]:
-    """Format the calibration of each system, with and without its temperature."""
-    header = ["calibration", *(title for name in CALIBRATED.values() for title in (name, "95 % interval", "without"))]
+    """Return lines with the calibration of each system, with and without its temperature."""
+    header = [
+        "calibration",
+        *(title for name in CALIBRATION_TITLES.values() for title in (name, "95 % interval", "without")),
+    ]
     rows = []
     for name, system in summary["systems"].items():
         scores, row = system["calibration"], [name]
-        for key in CALIBRATED:
+        for key in CALIBRATION_TITLES:
             bounds = scores["interval" if key == "ece" else f"{key}_interval"]
             row += [format_score(scores[key], False), format_interval(bounds, False)]
             row.append(format_score(scores["uncalibrated"][key], False))
@@ -144,8 +150,9 @@ def calibration_lines(summary: Summary) -> list[str]:
     return ["", *_table([*header, "temperature"], rows)]
 
 
-def confusion_lines(systems: Scored) -> list[str]:
-    """Format the confusion matrices (rows: gold, columns: predicted, mean of seeds) of the systems that have one."""
+def confusion_lines(systems: SystemScores) -> list[str]:
+    """Return lines with the confusion matrices (rows: gold, columns: predicted, mean of seeds) of the systems that have
+    one."""
     lines = []
     for name, scores in systems.items():
         if "confusion" in scores:
@@ -161,10 +168,11 @@ def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence
     return _table([f"{name}: gold in rows, predicted", *labels], rows)
 
 
-def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:
-    """Format size and speed, also relative to the first system, and the share of its headline that students keep.
+def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True) -> list[str]:
+    """Return lines with size and speed of each system, also relative to the first system.
 
-    Every system must have a `cost`; the cost of a student lists `teachers`. The share is omitted if lower is better.
+    Students also get the share of the headline of the first system that they keep. Every system must have a `cost`; the
+    cost of a student lists `teachers`. The share is omitted if lower is better.
     """
     first = next(iter(systems.values()))
     header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]
@@ -201,8 +209,8 @@ def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: 
     return ["", *_table(header, rows)] if rows else []
 
 
-def _slice_lines(title: str, systems: Scored, key: str, columns: Mapping[str, str]) -> list[str]:
-    """Scores of each slice; the gold support is the same for all systems."""
+def _scores_by_slice(title: str, systems: SystemScores, key: str, columns: Mapping[str, str]) -> list[str]:
+    """Return lines with the scores of each slice; the gold support is the same for all systems."""
     slices = next(iter(systems.values()))[key]
     header = [title, "support", *(f"{name}{suffix}" for name in systems for suffix in columns.values())]
     rows = [
@@ -214,7 +222,7 @@ def _slice_lines(title: str, systems: Scored, key: str, columns: Mapping[str, st
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align the first column left and all other columns right."""
+    """Return the lines of a table: the first column aligned left, all other columns right."""
     first, *others = (max(map(len, column)) for column in zip(header, *rows, strict=True))
     return [
         "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])

@@ -15,7 +15,7 @@ from domainbert.metrics.counts import FloatArray, IntArray
 
 
 class SummedCounts(Metric):
-    """Sums counts over batches and ranks; `compute()` returns scalar tensors for `log_dict`.
+    """Metric that sums counts over batches and ranks; `compute()` returns scalar tensors for `log_dict`.
 
     `scores` maps the summed counts, of shape `shape`, to scores by name.
     """
@@ -37,7 +37,8 @@ class SummedCounts(Metric):
 
 
 class StoredRows(Metric):
-    """Stores a row of numbers per item, for scores that are no function of sums, such as scores at the best threshold.
+    """Metric that stores a row of numbers per item, for scores that need all items, such as scores at the best
+    threshold.
 
     `scores` maps the rows (items, `width`) of all ranks to scores by name.
     """
@@ -51,7 +52,7 @@ class StoredRows(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the empty tensor of a rank without items, equal on all ranks."""
+        """Type of the rows: float64, also for the empty tensor of a rank without items."""
         return torch.float64
 
     def add(self, rows: NDArray[np.float64]) -> None:
@@ -63,7 +64,7 @@ class StoredRows(Metric):
         return as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
 
 
-class ScoresOfRows(StoredRows):
+class RowScores(StoredRows):
     """`StoredRows` whose `update` takes the rows of a batch."""
 
     def update(self, rows: NDArray[np.float64]) -> None:
@@ -72,5 +73,5 @@ class ScoresOfRows(StoredRows):
 
 
 def as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Convert scores to scalar tensors in double precision."""
+    """Return scores as scalar tensors in double precision, by name."""
     return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

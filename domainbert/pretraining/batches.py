@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder, SharesOrder, WindowedOrder
-from domainbert.data.packing import text_numbers
+from domainbert.data.packing import text_ids
 from domainbert.data.parts import PartedPlan
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch, Share
@@ -113,12 +113,12 @@ class TrainRows(Dataset[Batch]):
         The counts of the objective and `num_tokens` refer to the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         epochs, rows = self.order.batch(step)
-        local, plan, seed = self.share.of(rows, micro_batch), self.reader.plan, self.order.seed
+        local, plan, seed = self.share.select(rows, micro_batch), self.reader.plan, self.order.seed
         whole = Key(seed, step, epochs, rows, step / self.steps.stop)
-        batch = self.reader.batch(whole._replace(epochs=self.share.of(epochs, micro_batch), rows=local))
+        batch = self.reader.batch(whole._replace(epochs=self.share.select(epochs, micro_batch), rows=local))
         texts = plan.row_offsets[local + 1] - plan.row_offsets[local]
         return batch | {
-            "texts": text_numbers(self.share.places(len(rows), micro_batch), texts),
+            "texts": text_ids(self.share.indices(len(rows), micro_batch), texts),
             "step": step,
             "micro_batch": micro_batch,
             **self.reader.objective.counts(plan, whole),

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from torch.utils.data import DataLoader, Dataset
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.data.batches import TextBatches
 from domainbert.data.prepared import open_prepared
@@ -23,7 +24,7 @@ from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_ph
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.data_module import Batches, TrainingData
 from domainbert.training.fit import phases_of_training
-from domainbert.training.hparams import from_plain, plain
+from domainbert.training.hparams import from_plain
 from domainbert.training.length_phases import LengthPhase, phase_problems, phases_of
 from domainbert.training.module import TrainedModule
 
@@ -107,7 +108,7 @@ class PretrainingData(TrainingData):
         self._planned: dict[int, list[RowPhase]] = {}
         paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
         rest = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
-        self.save_hyperparameters(plain({**paths, "max_length": lengths, **rest}), logger=False)
+        self.save_hyperparameters(as_plain({**paths, "max_length": lengths, **rest}), logger=False)
 
     @property
     def row_length(self) -> int:

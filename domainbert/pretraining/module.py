@@ -30,12 +30,12 @@ from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
-from domainbert.training.fit import Fitted, Steps, fit
+from domainbert.training.fit import Steps, TrainingResult, fit
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.state import whole_weights
-from domainbert.training.throughput import throughput_of
+from domainbert.training.throughput import throughput_callback
 
 
 class Pretraining(RowsModule):
@@ -261,7 +261,7 @@ def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
 
 def fit_rows(
     label: str, module: RowsModule, data: PretrainingData, steps: Steps, runtime: Runtime
-) -> tuple[Fitted, Throughput]:
+) -> tuple[TrainingResult, Throughput]:
     """Train on the rows of a corpus; keep the newest checkpoints and the checkpoint with the lowest validation loss.
 
     Data and module must be resolved; arguments as in `fit`.
@@ -269,6 +269,6 @@ def fit_rows(
     train = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in train}
     flops = {start: r.objective.flops_per_token(module.models, r.plan.row_length) for start, r in readers.items()}
-    throughput = throughput_of(flops, runtime)
+    throughput = throughput_callback(flops, runtime)
     print(*summary_lines(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

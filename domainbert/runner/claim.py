@@ -16,7 +16,7 @@ from domainbert.base.files import disk_full, read_json, write_json
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
 from domainbert.base.ranks import launch_id
-from domainbert.training.checkpoint_files import holds_progress, is_progress, remove_progress
+from domainbert.training.checkpoint_files import holds_progress, is_finished_output, remove_checkpoints
 
 if TYPE_CHECKING:
     from domainbert.runner.jobs import Job
@@ -131,7 +131,7 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
     if holds_progress(job.out):
         advice = f"its progress was kept: free some space; to resume: {resume_command}"
         for name in list(output_names(job.out)):
-            if not is_progress(job.out, name):
+            if not is_finished_output(job.out, name):
                 (job.out / name).unlink()
     return DomainbertError(
         f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "
@@ -141,7 +141,7 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 
 def _finish(job: Job) -> None:
     """Remove checkpoints and the lock after the manifest was written; a failure here is harmless."""
-    remove_progress(job.out)
+    remove_checkpoints(job.out)
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
     except OSError:

@@ -14,7 +14,7 @@ from domainbert.base.paths import ModelPath, check_home_expanded
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
-from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, need_one_vocabulary
+from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, check_one_vocabulary
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.stages.inputs import Inputs
@@ -124,7 +124,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
-    text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
+    text = TransferText.read(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     train_seed = partial(_train_seed, settings, inputs, teachers, text, validation)
     return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
 
@@ -150,7 +150,7 @@ def _check_vocabularies(given: StageArguments) -> None:
         with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
             fingerprints[-1] = None if folder is None else folder.tokenizer().fingerprint
     with given.under("model"):
-        need_one_vocabulary(given["task"], given["losses"], given["model"] is not None, fingerprints)
+        check_one_vocabulary(given["task"], given["losses"], given["model"] is not None, fingerprints)
 
 
 def _train_seed(

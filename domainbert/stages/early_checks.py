@@ -24,7 +24,7 @@ from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
 from domainbert.settings.schema import opens
 from domainbert.stages.inputs import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
-from domainbert.training.config import need_logger
+from domainbert.training.config import check_logger_installed
 from domainbert.training.length_phases import last_length, phases_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StageArguments:
                 self.check_installed(f"{key}.near_duplicate_threshold", ["datasketch"], "near-duplicates")
         for name in self.get("loggers") or ():
             with self.under("loggers"):
-                need_logger(name)
+                check_logger_installed(name)
 
     def check_installed(self, key: str, packages: Sequence[str], extra: str) -> None:
         """Report missing packages that a setting needs, or the stage if `key` is empty; `extra` installs them."""

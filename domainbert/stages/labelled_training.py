@@ -20,7 +20,7 @@ from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
 from domainbert.stages.warnings import print_warnings
 from domainbert.tasks.config import TaskConfig
-from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_progress
+from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_checkpoints
 from domainbert.training.config import Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
 
@@ -164,7 +164,7 @@ def _train_seed(
     if process_rank() == 0:
         # no times: equal trainings write equal files
         made_from.record(folder / FINISHED, result, record_outputs(folder, looks=False))
-        remove_progress(folder)
+        remove_checkpoints(folder)
     return result
 
 

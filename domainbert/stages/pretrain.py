@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from domainbert.pretraining.objective import Built
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
-    from domainbert.training.fit import Fitted
+    from domainbert.training.fit import TrainingResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ def _open(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTo
     return data, inputs.tokenizer(corpus.tokenizer_folder)
 
 
-def _print_losses(fitted: Fitted, held_out: list[str]) -> None:
+def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
     first, last = fitted.history[0], fitted.history[-1]
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]

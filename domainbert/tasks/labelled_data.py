@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example
@@ -27,7 +28,7 @@ from domainbert.tasks.task import Task, build_scoring, encode_file, task_from_mo
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.data_module import Batches, TrainingData
-from domainbert.training.hparams import from_plain, plain
+from domainbert.training.hparams import from_plain
 
 if TYPE_CHECKING:
     from domainbert.data.order import GlobalOrder
@@ -99,7 +100,7 @@ class LabelledData(TrainingData):
         paths = {name: value for name, value in inputs.items() if isinstance(value, (str, Path))}
         settings = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
         # not logged: `seed` would collide with the module's
-        self.save_hyperparameters(plain({"task": self.task, **paths, **settings}), logger=False)
+        self.save_hyperparameters(as_plain({"task": self.task, **paths, **settings}), logger=False)
         if max_length is not None:
             self.task.check_window(max_length)
         self._sets: dict[str, Labelled[Any]] = {}

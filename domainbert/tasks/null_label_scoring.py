@@ -12,14 +12,14 @@ from typing_extensions import override
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import scores, scores_by_name
 from domainbert.metrics.null_class import STATISTICS, scores_without_null
-from domainbert.metrics.summary import Summary, collapsed
-from domainbert.metrics.table import per_label_lines, sliced_lines
+from domainbert.metrics.summary import Summary, collapse_warnings
+from domainbert.metrics.table import per_label_lines, slice_lines
 from domainbert.tasks.scoring import CountedScoring
 
 
 class NullLabelScoring(CountedScoring):
     """Macro and micro F1 without the negative label, and accuracy over all labels; `count` returns the counts of
-    `metrics.meaningful`."""
+    `metrics.null_class.without_null_class`."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
 
@@ -53,7 +53,9 @@ class NullLabelScoring(CountedScoring):
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single label although gold has several."""
         gold = {label for item in self.test.items for label in item.labels}
-        same = collapsed(self.predictions, lambda run: len(set(self.labels_of(run))) == 1, "predicts one label only")
+        same = collapse_warnings(
+            self.predictions, lambda run: len(set(self.labels_of(run))) == 1, "predicts one label only"
+        )
         return same if len(gold) > 1 else []
 
     @override
@@ -67,4 +69,4 @@ class NullLabelScoring(CountedScoring):
         others = {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "accuracy"}
         del others[self.headline.key]
         lines = per_label_lines(summary, {self.headline.key: self.headline.name, **others})
-        return lines + sliced_lines(summary, self.headline.averaged_key)
+        return lines + slice_lines(summary, self.headline.averaged_key)

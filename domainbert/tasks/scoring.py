@@ -19,11 +19,11 @@ from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import check_set_known
 from domainbert.metrics.bootstrap import Statistic, score_once
 from domainbert.metrics.confusion import Pair, confusion
-from domainbert.metrics.lengths import right_by_words
+from domainbert.metrics.lengths import accuracy_by_length
 from domainbert.metrics.reliability import reliability
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
-from domainbert.metrics.table import score_lines, sliced_lines
+from domainbert.metrics.table import score_lines, slice_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake
 from domainbert.tasks.output import json_line
@@ -151,7 +151,7 @@ class Scoring(ABC):
         if confidences and self.reports_mistakes:
             words = [len(words_of_content(item.content)) for item in self.test.items]
             right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
-            facts["by_words"] = right_by_words(words, right)
+            facts["by_words"] = accuracy_by_length(words, right)
         return facts
 
     def _of_items(self, values: Callable[[Any, Any], Iterable[Value]], predictions: Sequence[Any]) -> Iterator[Value]:
@@ -160,7 +160,7 @@ class Scoring(ABC):
     def slices(self, score: str) -> Slices:
         """Return the slices of the test set by the keys of the format, to be scored with `score`."""
         values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
-        return Slices.of(values, score, self.headline.over, self.headline.key)
+        return Slices.from_values(values, score, self.headline.over, self.headline.key)
 
     @abstractmethod
     def summary(self, resampling: Resampling) -> Summary:
@@ -215,7 +215,7 @@ class CountedScoring(Scoring):
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key}
         lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
-        return lines + sliced_lines(summary, headline.averaged_key, headline.percent)
+        return lines + slice_lines(summary, headline.averaged_key, headline.percent)
 
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:

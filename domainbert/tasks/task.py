@@ -137,10 +137,10 @@ class Task(ABC, Generic[Item, Prediction]):
 
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
-    """Return a validation metric that stores a row of `width` numbers per item, see `ScoresOfRows`."""
-    from domainbert.metrics.validation import ScoresOfRows
+    """Return a validation metric that stores a row of `width` numbers per item, see `RowScores`."""
+    from domainbert.metrics.validation import RowScores
 
-    return ScoresOfRows(scores, width)
+    return RowScores(scores, width)
 
 
 def build_scoring(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:

@@ -12,7 +12,7 @@ from domainbert.training.callbacks import StatefulCallback
 from domainbert.training.optim_config import AveragingConfig
 
 
-def share_of_step(config: AveragingConfig, step: int, num_steps: int) -> float:
+def averaging_coefficient(config: AveragingConfig, step: int, num_steps: int) -> float:
     """Return the coefficient of the current weights in the running average after `step` (from 1 to `num_steps`).
 
     `ema` is a bias-corrected moving average: after t steps, step i has the coefficient
@@ -22,12 +22,13 @@ def share_of_step(config: AveragingConfig, step: int, num_steps: int) -> float:
     """
     if config.name == "ema":
         return (1 - config.decay) / (1 - config.decay**step)
-    first = num_steps - max(1, round(config.fraction * num_steps)) + 1
-    return 1 / (step - first + 1) if step >= first else 0.0
+    first_averaged = num_steps - max(1, round(config.fraction * num_steps)) + 1
+    return 1 / (step - first_averaged + 1) if step >= first_averaged else 0.0
 
 
 class Averaging(StatefulCallback):
-    """Averages the trainable weights; swaps the average in for each validation and at the end of training.
+    """Callback that averages the trainable weights; swaps the average in for each validation and at the end of
+    training.
 
     The average needs as much memory as the trainable weights (fp32) and is saved in checkpoints. With `ddp` each
     process holds the same average. Must follow `KeepBest`, which copies the validated weights.
@@ -37,7 +38,7 @@ class Averaging(StatefulCallback):
 
     def __init__(self, config: AveragingConfig, num_steps: int) -> None:
         self.config, self.num_steps = config, num_steps
-        self.average: dict[str, Tensor] = {}  # by name; empty before the first step that counts
+        self.average: dict[str, Tensor] = {}  # by name; empty before the first averaged step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move the average of a checkpoint to the device of the weights."""
@@ -51,33 +52,33 @@ class Averaging(StatefulCallback):
         """Update the average after an optimiser step."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        share = share_of_step(self.config, trainer.global_step, self.num_steps)
-        if not share:
+        coefficient = averaging_coefficient(self.config, trainer.global_step, self.num_steps)
+        if not coefficient:
             return
-        for name, parameter in _trainable(pl_module).items():
+        for name, parameter in _trainable_parameters(pl_module).items():
             if name in self.average:
-                self.average[name].lerp_(parameter, share)
+                self.average[name].lerp_(parameter, coefficient)
             else:
                 self.average[name] = parameter.clone()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Swap the average in."""
-        self._exchange(pl_module)
+        """Replace the weights by the average."""
+        self._swap_weights(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Swap the weights of the last step back in."""
-        self._exchange(pl_module)
+        """Restore the weights of the last step."""
+        self._swap_weights(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the average in the module."""
-        self._exchange(pl_module)
+        self._swap_weights(pl_module)
 
-    def _exchange(self, module: nn.Module) -> None:
-        """Swap weights and average without a copy."""
-        for name, parameter in _trainable(module).items():
+    def _swap_weights(self, module: nn.Module) -> None:
+        """Swap the weights and the average without a copy; do nothing while there is no average."""
+        for name, parameter in _trainable_parameters(module).items():
             if name in self.average:
                 parameter.data, self.average[name] = self.average[name], parameter.data
 
 
-def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+def _trainable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}

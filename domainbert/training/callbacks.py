@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.base.progress import Progress
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.training.lightning_internals import is_logged_step, validate_now
-from domainbert.training.logged_steps import log_step, may_read
+from domainbert.training.logged_steps import can_read_without_waiting, log_step
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
@@ -38,15 +38,18 @@ class StatefulCallback(Callback):
         return {name: getattr(self, name) for name in self.state_attributes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state of `state_dict`. Ignore a state without all attributes, saved by an older version."""
+        """Restore a result of `state_dict`. Ignore a state without all attributes, saved by an older version."""
         if state_dict.keys() >= set(self.state_attributes):
             for name in self.state_attributes:
                 setattr(self, name, state_dict[name])
 
 
 class ProgressLines(Callback):
-    """Prints progress over `num_steps` optimiser steps: a live line in a terminal, a line every 30 s in a log file. It
-    includes the phase number if there are several `starts` (first steps of phases), and the `headline` metric."""
+    """Callback that prints progress over `num_steps` optimiser steps: a live line in a terminal, a line every 30 s in a
+    log file.
+
+    It includes the phase number if there are several `starts` (first steps of phases), and the `headline` metric.
+    """
 
     def __init__(
         self, label: str, num_steps: int, starts: Sequence[int] = (0,), headline: Headline | None = None
@@ -55,8 +58,8 @@ class ProgressLines(Callback):
         self._formats = dict(_METRIC_FORMATS)
         if headline is not None and headline != LOSS:
             self._formats[headline.monitor] = f"validation {headline.name} {{:.4f}}"
-        self._progress: Progress | None = None  # the first process has one
-        self._steps, self._note = 0, ""
+        self._progress: Progress | None = None  # None in all processes but the first
+        self._steps, self._description = 0, ""
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Start the clock."""
@@ -85,17 +88,18 @@ class ProgressLines(Callback):
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
         """Return phase, loss and metrics; the previous text if reading new values would wait for the GPU."""
-        if may_read(trainer, module.step_loss):
+        if can_read_without_waiting(trainer, module.step_loss):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
             phase = bisect(self.starts, trainer.global_step - 1)
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
             parts += [text.format(float(metrics[name])) for name, text in self._formats.items() if name in metrics]
-            self._note = ", ".join(parts)
-        return self._note
+            self._description = ", ".join(parts)
+        return self._description
 
 
 class Throughput(StatefulCallback):
-    """Measures tokens per second (without padding and special tokens) over training time, excluding validation.
+    """Callback that measures tokens per second (without padding and special tokens) of the training, without
+    validation.
 
     `flops_per_token` maps the first step (from 0) of each phase to its `throughput.flops_per_token`; `peak_flops` are
     the floating-point operations per second of one device.
@@ -107,22 +111,23 @@ class Throughput(StatefulCallback):
         self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
         self.tokens, self.seconds, self.flops = 0, 0.0, 0.0
         self.num_devices = 1
-        self._steps, self._since = 0, 0.0
+        self._steps_in_phase, self._last_step_end = 0, 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """Mean rate, without the first steps of each phase, which compile."""
+        """Mean tokens per second, without the first steps of each phase, which compile; 0 before any step is
+        measured."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
     def model_flop_utilisation(self) -> float:
-        """Model FLOPs per second divided by the matrix-multiplication peak of all devices."""
+        """Model FLOPs per second divided by the peak of all devices, from 0 to 1."""
         return self.flops / self.seconds / (self.peak_flops * self.num_devices) if self.seconds else 0.0
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Start the clock."""
         self.num_devices = trainer.world_size
-        self._since = time.perf_counter()
+        self._last_step_end = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -131,23 +136,23 @@ class Throughput(StatefulCallback):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         now, step = time.perf_counter(), int(batch["step"])
-        self._steps = 1 if step in self.flops_per_token else self._steps + 1
-        if self._steps > _WARM_UP_STEPS:
+        self._steps_in_phase = 1 if step in self.flops_per_token else self._steps_in_phase + 1
+        if self._steps_in_phase > _WARM_UP_STEPS:
             tokens = int(batch["num_tokens"])
             self.tokens += tokens
-            self.seconds += now - self._since
+            self.seconds += now - self._last_step_end
             self.flops += tokens * self.flops_per_token[max(start for start in self.flops_per_token if start <= step)]
-            measured = (self.tokens_per_second, self.model_flop_utilisation)
-            log_step(pl_module, dict(zip(_THROUGHPUT, measured, strict=True)))
-        self._since = now
+            rates = (self.tokens_per_second, self.model_flop_utilisation)
+            log_step(pl_module, dict(zip(_THROUGHPUT, rates, strict=True)))
+        self._last_step_end = now
 
     def on_validation_end(self, *_: Any) -> None:
         """Restart the clock: validation is not training time."""
-        self._since = time.perf_counter()
+        self._last_step_end = time.perf_counter()
 
 
 class ValidateFirst(Callback):
-    """Validates the initial model before the first step."""
+    """Callback that validates the initial model before the first step."""
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Validate without logging: loggers count steps from 1."""
@@ -156,12 +161,12 @@ class ValidateFirst(Callback):
 
 
 class History(StatefulCallback):
-    """Records the metrics of each validation by optimiser step; the last step is always validated."""
+    """Callback that records the metrics of each validation in `rows`; the last step is always validated."""
 
     state_attributes = ("rows",)
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, float]] = []
+        self.rows: list[dict[str, float]] = []  # `step` and the metrics, without "validation/"
 
     @property
     def last(self) -> dict[str, float]:
@@ -184,7 +189,7 @@ class History(StatefulCallback):
 
 
 class KeepBest(StatefulCallback):
-    """Keeps the weights of the best validation in memory; the first one wins a tie.
+    """Callback that keeps the weights of the best validation in memory; of equal validations the first.
 
     Args:
         headline: metric to compare.

@@ -25,20 +25,20 @@ from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 FOLDER = "checkpoints"
 STATE = "state.pt"
 FINISHED = "training.json"
-"""Result of a part of a stage (one seed of several), in the folder of the part. It is written when the part is complete
-and kept, so that a later run with more seeds does not repeat the part."""
+"""Name of the file with the result of a part of a stage (one seed of several), in the folder of the part. It is written
+when the part is complete and kept, so that a later run with more seeds does not repeat the part."""
 
 MADE_FROM = "made_from.json"
-"""Settings that produced the checkpoints in the same folder: a later run into the folder may have other settings."""
+"""Name of the file with the settings that produced the checkpoints in the same folder: a later run may have others."""
 
-_INDEX = "checkpoint.json"
-_NAME = "step-{:08d}"
-_KEPT = 2  # the newest, and its predecessor in case the newest is damaged
+_INDEX_FILE = "checkpoint.json"
+_FOLDER_NAME = "step-{:08d}"
+_NUM_KEPT = 2  # the newest, and its predecessor in case the newest is damaged
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint."""
+    """A complete checkpoint on disk."""
 
     path: Path
     step: int  # completed optimiser steps
@@ -46,7 +46,7 @@ class Checkpoint:
 
     @property
     def state(self) -> Path:
-        """The file to load."""
+        """File with the training state."""
         return self.path / STATE
 
 
@@ -58,26 +58,27 @@ def write_checkpoint(
     `save(path)` writes the state, of about `num_bytes`. Raises `DomainbertError` if the write fails (for example, if
     the disk is full); existing checkpoints are then unchanged.
     """
-    final, temporary = folder / _NAME.format(step), folder / f".{_NAME.format(step)}.unfinished"
+    name = _FOLDER_NAME.format(step)
+    target, temporary = folder / name, folder / f".{name}.unfinished"
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save(temporary / STATE)
         _sync(temporary / STATE)
         index = {"step": step, "bytes": (temporary / STATE).stat().st_size, "sha256": hash_file(temporary / STATE)}
-        (temporary / _INDEX).write_text(json.dumps(index | {"score": score}), encoding="utf-8")
-        _sync(temporary / _INDEX)
+        (temporary / _INDEX_FILE).write_text(json.dumps(index | {"score": score}), encoding="utf-8")
+        _sync(temporary / _INDEX_FILE)
         _sync(temporary)
-        _remove(final)  # damaged, or an earlier write of the same step
-        temporary.rename(final)
+        _delete(target)  # damaged, or an earlier write of the same step
+        temporary.rename(target)
         _sync(folder)
     except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
         shutil.rmtree(temporary, ignore_errors=True)
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
         raise DomainbertError(
-            f"{final}: the checkpoint could not be written ({error}); it needs {num_bytes:,} bytes, {free:,} are free"
+            f"{target}: the checkpoint could not be written ({error}); it needs {num_bytes:,} bytes, {free:,} are free"
         ) from error
-    _prune(folder)
+    _delete_old_checkpoints(folder)
 
 
 def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -88,17 +89,17 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
     """
     for path in folder.glob(".step-*"):
         shutil.rmtree(path)
-    damaged: dict[Path, str] = {}
+    damages: dict[Path, str] = {}
     for path in sorted(folder.glob("step-*"), reverse=True):
-        damage = _damage(path)
+        damage = _describe_damage(path)
         if not damage:
-            for other, reason in damaged.items():
+            for other, reason in damages.items():
                 warn(f"warning: {other}: {reason}; resuming from {path.name}")
-                _remove(other)
-            return _read(path)
-        damaged[path] = damage
-    if damaged:
-        reasons = "; ".join(f"{path}: {damage}" for path, damage in damaged.items())
+                _delete(other)
+            return _read_checkpoint(path)
+        damages[path] = damage
+    if damages:
+        reasons = "; ".join(f"{path}: {damage}" for path, damage in damages.items())
         raise DomainbertError(f"{reasons}: no valid checkpoint is left; --force starts from the beginning")
     return None
 
@@ -109,40 +110,43 @@ def holds_progress(out: Path) -> bool:
     return any(any(out.glob(pattern)) for pattern in patterns)
 
 
-def is_progress(out: Path, name: str) -> bool:
-    """Return whether an output of a stage belongs to a finished seed, or to a finished part of a corpus."""
+def is_finished_output(out: Path, name: str) -> bool:
+    """Return whether the output `name` of a stage belongs to a finished seed, or to a finished part of a corpus."""
     folder, part_path = (out / name).parent, (out / name).relative_to(out).parts[:2]
     part = out.joinpath(*part_path) / PREPARED_FILE
     return (folder / FINISHED).is_file() or (part_path[0] == PARTS_FOLDER and part.is_file())
 
 
-def remove_progress(out: Path) -> None:
-    """Delete the checkpoints of a finished stage."""
+def remove_checkpoints(out: Path) -> None:
+    """Delete the checkpoints of a finished stage and of its seeds."""
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
-    """Raise `DomainbertError` if the disk is too full for the checkpoints and the model."""
+def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
+    """Raise `DomainbertError` if the disk has no room for the checkpoints and the model."""
     # the newest two, the best, and an unfinished write
-    needed, free = (_KEPT + 2) * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
+    needed, free = (_NUM_KEPT + 2) * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
             f"{out}: {free:,} bytes are free; expected at least {needed:,} for the checkpoints and the model"
         )
 
 
-def _prune(folder: Path) -> None:
+def _delete_old_checkpoints(folder: Path) -> None:
+    """Delete all checkpoints but the newest two and the checkpoint with the lowest score."""
     paths = sorted(folder.glob("step-*"))
-    scored = [(c.score, c.path) for c in map(_read, paths) if c.score is not None and not math.isnan(c.score)]
-    kept = {*paths[-_KEPT:], *(path for _, path in sorted(scored)[:1])}
+    scored = [
+        (c.score, c.path) for c in map(_read_checkpoint, paths) if c.score is not None and not math.isnan(c.score)
+    ]
+    kept = {*paths[-_NUM_KEPT:], *(path for _, path in sorted(scored)[:1])}
     for path in paths:
         if path not in kept:
-            _remove(path)
+            _delete(path)
 
 
-def _remove(path: Path) -> None:
+def _delete(path: Path) -> None:
     """Rename a checkpoint, then delete it, so that an interrupted deletion does not look like a damaged checkpoint.
 
     Files that cannot be deleted now (on NFS, while a process maps them) are deleted at the next start.
@@ -154,27 +158,29 @@ def _remove(path: Path) -> None:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _damage(path: Path) -> str:
+def _describe_damage(path: Path) -> str:
+    """Return a text on the damage of a checkpoint; "" if it is intact."""
     try:
-        return format_examples(damaged_files(path, {STATE: _index(path)}, FileHashes()))
+        return format_examples(damaged_files(path, {STATE: _read_index(path)}, FileHashes()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"cannot be read ({error!r})"
 
 
-def _read(path: Path) -> Checkpoint:
+def _read_checkpoint(path: Path) -> Checkpoint:
     try:
-        score = _index(path)["score"]
+        score = _read_index(path)["score"]
     except (OSError, ValueError, KeyError, TypeError):
         score = None
     return Checkpoint(path, int(path.name.removeprefix("step-")), score)
 
 
-def _index(path: Path) -> dict[str, Any]:
-    index: dict[str, Any] = json.loads((path / _INDEX).read_text(encoding="utf-8"))
+def _read_index(path: Path) -> dict[str, Any]:
+    index: dict[str, Any] = json.loads((path / _INDEX_FILE).read_text(encoding="utf-8"))
     return index
 
 
 def _sync(path: Path) -> None:
+    """Wait until a file or folder is written to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

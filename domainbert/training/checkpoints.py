@@ -12,21 +12,28 @@ from lightning import Callback, LightningModule, Trainer
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.signals import StopSignals
-from domainbert.training.checkpoint_files import FOLDER, Checkpoint, check_room, newest_checkpoint, write_checkpoint
+from domainbert.training.checkpoint_files import (
+    FOLDER,
+    Checkpoint,
+    check_disk_space,
+    newest_checkpoint,
+    write_checkpoint,
+)
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.processes import all_reduce_max
 from domainbert.training.state import can_be_saved, load_training_state, training_state
 
-_SECONDS = 600.0
-_CHEAP_SECONDS = 0.1
-_SHARE = 0.05  # of training time, or `_CHEAP_SECONDS`: the limit for saving after each validation
-_SAVE = 1  # request that the processes agree on between steps
-_STOP = 1000  # plus the number of a signal: the request to save and stop
-_FLOATS_OF_A_WEIGHT = 3  # the weight and two optimiser moments
+_DEFAULT_INTERVAL = 600.0  # seconds between checkpoints
+# each validation is saved if saving takes at most this share of the time since the last checkpoint, or these seconds
+_CHEAP_SHARE, _CHEAP_SECONDS = 0.05, 0.1
+_SAVE = 1  # request of a process to save; the processes take the largest request
+_STOP = 1000  # plus the number of a signal: request to save and stop
+_FLOATS_PER_WEIGHT = 3  # the weight and two optimiser moments
 
 
 class Checkpoints(Callback):
-    """Writes checkpoints and handles signals between two steps; restores the newest checkpoint at the start.
+    """Callback that writes checkpoints and handles signals between two steps; restores the newest checkpoint at the
+    start.
 
     It acts when the next batch has arrived: logs and validation of the previous step are complete. Must be the last
     callback, so that the states of the others include the previous step.
@@ -34,7 +41,7 @@ class Checkpoints(Callback):
     Args:
         out: folder of the training; checkpoints go to its subfolder `checkpoints`.
         every: optimiser steps between checkpoints; None writes one every ten minutes. Also saves after a validation if
-            saving is cheap (`_SHARE`).
+            saving is cheap (`_CHEAP_SHARE`).
         monitor: validation metric, lower is better: each validation is saved, and the best checkpoint is kept.
     """
 
@@ -48,19 +55,20 @@ class Checkpoints(Callback):
         self._score: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the checkpoint to resume from: the first process chooses for all."""
+        """Choose the checkpoint to resume from, in the first process for all; check the room on the disk."""
         if stage != "fit":
             return
         newest = None
         if trainer.is_global_zero:
             weights = sum(parameter.numel() * 4 for parameter in pl_module.parameters())
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            check_room(self.folder.parent, _FLOATS_OF_A_WEIGHT * weights, weights)
+            check_disk_space(self.folder.parent, _FLOATS_PER_WEIGHT * weights, weights)
             newest = newest_checkpoint(self.folder, print)
         self._newest = trainer.strategy.broadcast(newest)
 
     def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
-        """Restore the checkpoint."""
+        """Restore the newest checkpoint, if any, and delete the logged metrics after its step (all without a
+        checkpoint)."""
         if self._newest is not None:
             load_training_state(trainer, self._newest.state)
             print(f"resuming from step {self._newest.step:,} ({self._newest.path})", flush=True)
@@ -85,49 +93,52 @@ class Checkpoints(Callback):
         if batch_idx % trainer.accumulate_grad_batches:
             return
         if not can_be_saved(trainer):
-            if trainer.global_step and (request := all_reduce_max(self._signal())):
+            if trainer.global_step and (request := all_reduce_max(self._stop_request())):
                 message = "before a state could be saved; the next run starts from the beginning"
-                raise TrainingStopped(f"stopped by {_name(request)} {message}")
+                raise TrainingStopped(f"stopped by {_signal_name(request)} {message}")
             return
-        request = all_reduce_max(self._request(trainer))
+        request = all_reduce_max(self._find_request(trainer))
         if request and trainer.global_step > self._saved_step:
-            self._save(trainer, must=request >= _STOP)
+            self._save(trainer, required=request >= _STOP)
         self._validated, self._score = False, None
         if request >= _STOP:
             step = trainer.global_step
-            raise TrainingStopped(f"stopped by {_name(request)} after step {step:,}; the state is saved")
+            raise TrainingStopped(f"stopped by {_signal_name(request)} after step {step:,}; the state is saved")
 
     def on_exception(self, *_: Any) -> None:
         """Handle pending signals, so that none remains for the next training."""
         self._signals.obey()
 
-    def _request(self, trainer: Trainer) -> int:
-        if stop := self._signal():
+    def _find_request(self, trainer: Trainer) -> int:
+        """Return the request of this process: to stop, `_SAVE`, or 0."""
+        if stop := self._stop_request():
             return stop
-        since, first = time.monotonic() - self._saved_at, trainer.is_global_zero
-        cheap = self._save_seconds <= max(_CHEAP_SECONDS, _SHARE * since)
-        if self._score is not None or (self._validated and first and cheap):
+        since, is_first = time.monotonic() - self._saved_at, trainer.is_global_zero
+        cheap = self._save_seconds <= max(_CHEAP_SECONDS, _CHEAP_SHARE * since)
+        if self._score is not None or (self._validated and is_first and cheap):
             return _SAVE
         if self.every is not None:
             return _SAVE * (trainer.global_step % self.every == 0)
-        return _SAVE * (first and since >= _SECONDS)
+        return _SAVE * (is_first and since >= _DEFAULT_INTERVAL)
 
-    def _signal(self) -> int:
+    def _stop_request(self) -> int:
         """Return the stop request of this process; 0 if it received no signal."""
         return _STOP + self._signals.received if self._signals.received else 0
 
-    def _save(self, trainer: Trainer, must: bool) -> None:
-        """Write a checkpoint. A failed write is an error only if `must`, else a warning."""
+    def _save(self, trainer: Trainer, required: bool) -> None:
+        """Write a checkpoint. A failed write is an error only if `required`, else a warning."""
         start = time.perf_counter()
         state, step = training_state(trainer), trainer.global_step
         failure = ""
         if trainer.is_global_zero:
             try:
-                write_checkpoint(self.folder, step, _num_bytes(state), lambda path: _write(state, path), self._score)
+                write_checkpoint(
+                    self.folder, step, _num_bytes(state), lambda path: _write_state(state, path), self._score
+                )
             except DomainbertError as error:
                 failure = str(error)
         failure = trainer.strategy.broadcast(failure)
-        if failure and must:
+        if failure and required:
             raise DomainbertError(failure)
         if failure:
             print(f"warning: {failure}; the training continues", flush=True)
@@ -136,11 +147,11 @@ class Checkpoints(Callback):
         self._saved_at, self._save_seconds = time.monotonic(), time.perf_counter() - start
 
 
-def _name(request: int) -> str:
+def _signal_name(request: int) -> str:
     return signal.Signals(request - _STOP).name
 
 
-def _write(state: dict[str, Any], path: Path) -> None:
+def _write_state(state: dict[str, Any], path: Path) -> None:
     with open(path, "wb") as file:
         torch.save(state, file)
 

@@ -25,7 +25,7 @@ LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 _EXTRAS = ("wandb", "mlflow")  # loggers that need the package of the same name
 
 
-def need_logger(name: LoggerName) -> None:
+def check_logger_installed(name: LoggerName) -> None:
     """Raise `DomainbertError`, which names the extra, if the package of a logger is not installed."""
     if name in _EXTRAS and not is_installed(name):
         raise DomainbertError(f"loggers: {needs_package(name, name)}")
@@ -33,7 +33,7 @@ def need_logger(name: LoggerName) -> None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Devices, files and precision of a training. They change the result only by rounding."""
+    """Output folder, precision, devices and loggers of a training. They change its result only by rounding."""
 
     out: Path
     precision: Precision
@@ -83,7 +83,7 @@ class Training:
             raise DomainbertError(f"micro_batch_size: found {size}; expected a divisor of batch_size, {batch_size}")
 
     def runtime(self, out: Path) -> Runtime:
-        """Return the runtime of a training that writes to `out`."""
+        """Return the `Runtime` of a training that writes to `out`."""
         arguments = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
         return Runtime(out, *arguments, self.checkpoint_every)
 
@@ -109,8 +109,10 @@ class Budget:
             raise DomainbertError(f"found {count} of max_steps, max_tokens and max_epochs; expected exactly one")
 
     def num_steps(self, num_rows: float, num_tokens: float, batch_size: int) -> int:
-        """Return the optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in total, without special
-        tokens and padding."""
+        """Return the number of optimiser steps of `batch_size` rows.
+
+        `num_rows` are the rows of a pass, `num_tokens` their tokens without special tokens and padding.
+        """
         if self.max_steps is not None:
             return self.max_steps
         epochs = self.max_epochs if self.max_epochs is not None else (self.max_tokens or 0) / num_tokens
@@ -167,15 +169,20 @@ class CorpusTraining(Training):
         return self.phases[-1].length
 
     def rows_of_step(self, phase: LengthPhase) -> int:
-        """Return the rows of an optimiser step in a phase: all steps have the same number of tokens, with padding."""
+        """Return the number of rows of an optimiser step in a phase: all steps have equally many tokens, with
+        padding."""
         return self.batch_size * (self.row_length // phase.length)
 
     def num_steps(self, num_rows: Sequence[int], num_tokens: Sequence[float]) -> int:
-        """Return the optimiser steps of the budget, for the `num_rows` of each phase and their `num_tokens`, without
-        special tokens and padding."""
-        pace = start = more = 0.0  # pace: passes per mean step, relative to the last phase; 1 for a single phase
+        """Return the number of optimiser steps of the budget.
+
+        `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
+        phase.
+        """
+        # a mean step makes `pace` times the share of a pass that a step of the last phase makes; 1 for a single phase
+        pace = start = extra_tokens = 0.0
         for phase, rows, tokens in zip(self.phases, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
             passes = (end - start) * (self.rows_of_step(phase) * num_rows[-1]) / (self.batch_size * rows)
-            pace, more, start = pace + passes, more + passes * (tokens - num_tokens[-1]), end
-        return self.budget.num_steps(num_rows[-1] / pace, num_tokens[-1] + more / pace, self.batch_size)
+            pace, extra_tokens, start = pace + passes, extra_tokens + passes * (tokens - num_tokens[-1]), end
+        return self.budget.num_steps(num_rows[-1] / pace, num_tokens[-1] + extra_tokens / pace, self.batch_size)

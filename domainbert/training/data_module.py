@@ -1,4 +1,4 @@
-"""Base of the LightningDataModules."""
+"""Base class of the LightningDataModules."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from domainbert.encoders.attention import segment_boundaries
 from domainbert.training.lightning_internals import batches_of_epoch
 from domainbert.training.module import TrainedModule
 
-_AHEAD = 2  # batches
+_NUM_PREFETCHED = 2  # batches that a thread prepares ahead
 
 
 class TrainingData(lightning.LightningDataModule):
-    """Base of the data modules: collated batches, divided over ranks.
+    """Base class of the data modules: collated batches, divided over ranks.
 
     The global batch of an optimizer step is a function of the seed and the step. Devices and micro-batches
     (`accumulate_grad_batches`) divide it, so they change speed and memory, not the result. An epoch is one pass over
@@ -38,7 +38,7 @@ class TrainingData(lightning.LightningDataModule):
 
     Attributes:
         steps_per_epoch: optimizer steps per epoch; None takes one pass.
-        heaviest: steps that need the most memory: one for each batch shape, the largest last.
+        heaviest: for each batch shape, the step that needs the most memory; the largest shape last.
     """
 
     heaviest: Sequence[int] = (0,)
@@ -50,7 +50,7 @@ class TrainingData(lightning.LightningDataModule):
 
     @property
     def num_items(self) -> int:
-        """Items of the training set."""
+        """Number of items of the training set."""
         raise NotImplementedError
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
@@ -62,7 +62,8 @@ class TrainingData(lightning.LightningDataModule):
         raise NotImplementedError
 
     def describe(self, step: int) -> Mapping[str, Any]:
-        """Return plain values that identify the items in the global batch of a step."""
+        """Return plain values that identify the items in the global batch of a step, for error reports; {} by
+        default."""
         return {}
 
     def resolve(self, module: TrainedModule | None, stage: str) -> None:
@@ -83,11 +84,11 @@ class TrainingData(lightning.LightningDataModule):
 
     @property
     def num_steps(self) -> int:
-        """Optimizer steps of the training; without a Trainer, of one epoch."""
-        return self._epoch if self.trainer is None else int(self.trainer.estimated_stepping_batches)
+        """Number of optimizer steps of the training; without a Trainer, of one epoch."""
+        return self._steps_of_epoch if self.trainer is None else int(self.trainer.estimated_stepping_batches)
 
     @property
-    def _epoch(self) -> int:
+    def _steps_of_epoch(self) -> int:
         return self.steps_per_epoch or -(-self.num_items // self.batch_size)
 
     @property
@@ -95,7 +96,7 @@ class TrainingData(lightning.LightningDataModule):
         return Share() if self.trainer is None else share_of(self.trainer)
 
     def train_dataloader(self) -> Batches:
-        """Return the training batches of an epoch, in order, from the next step on.
+        """Return the training batches of this epoch, in order, from the next optimizer step on.
 
         Raises `DomainbertError` if the devices and micro-batches do not divide `batch_size`.
         """
@@ -107,8 +108,8 @@ class TrainingData(lightning.LightningDataModule):
                 f"accumulate_grad_batches {share.accumulation}"
             )
         if self.trainer is not None and not batches_of_epoch(self.trainer):
-            first = self.trainer.global_step % self._epoch  # a stage resumes within an epoch
-        length = (self._epoch - first) * share.accumulation
+            first = self.trainer.global_step % self._steps_of_epoch  # a stage resumes within an epoch
+        length = (self._steps_of_epoch - first) * share.accumulation
         return Batches(lambda: self._rest_of_epoch(length), length)
 
     def val_dataloader(self) -> list[Batches]:
@@ -123,29 +124,32 @@ class TrainingData(lightning.LightningDataModule):
         if len(last) == 1 and not len(last[0]):  # type: ignore[arg-type]  # all processes raise, so none waits
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
         loaders = [self._loader(self.for_device(EqualLengthBatches(*pair))) for pair in zip(local, first, strict=True)]
-        return [Batches(partial(_same, loader), len(loader)) for loader in loaders]
+        return [Batches(partial(_return_loader, loader), len(loader)) for loader in loaders]
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
-        """Add the inputs that only the training device needs to the batches."""
+        """Return the batches with the inputs that only the training device needs."""
         return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _rest_of_epoch(self, length: int) -> DataLoader[Batch]:
-        """Load the rest of an epoch of `length` micro-batches, from the current position of the Trainer."""
-        share, begun, step = self._share, 0, 0
+        """Return a loader of the rest of an epoch of `length` micro-batches, from the current position of the
+        Trainer."""
+        share, num_fetched, step = self._share, 0, 0
         if self.trainer is not None:
-            begun, step = batches_of_epoch(self.trainer), self.trainer.global_step
-            if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # the same in each epoch
-                step = begun // share.accumulation
-        left, skipped, total = length - begun, begun % share.accumulation, self.num_steps
-        stop = total if total > step else step + -(-(skipped + left) // share.accumulation)
-        left = min(left, (stop - step) * share.accumulation - skipped)
+            num_fetched, step = batches_of_epoch(self.trainer), self.trainer.global_step
+            if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # repeat the same batches in each epoch
+                step = num_fetched // share.accumulation
+        num_left, total = length - num_fetched, self.num_steps
+        num_done = num_fetched % share.accumulation  # micro-batches of the current optimizer step
+        stop = total if total > step else step + -(-(num_done + num_left) // share.accumulation)
+        num_left = min(num_left, (stop - step) * share.accumulation - num_done)
         batches = self.train_batches(share, range(step, stop))
-        return self._loader(self.for_device(batches), range(skipped, skipped + left))
+        return self._loader(self.for_device(batches), range(num_done, num_done + num_left))
 
     def _on_gpu(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def _loader(self, batches: Dataset[Batch], indices: range | None = None) -> DataLoader[Batch]:
+        """Return a loader of the batches with these indices; None: all, in order."""
         on_gpu, workers = self._on_gpu(), self.num_workers or 0
         loader = PrefetchLoader if on_gpu and self.num_workers is None else DataLoader
         return loader(
@@ -171,7 +175,7 @@ class Batches(Iterable[Batch]):
         self.loader, self.length = loader, length
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Return the number of micro-batches."""
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
@@ -185,7 +189,7 @@ class Batches(Iterable[Batch]):
         """Ignore the empty state."""
 
 
-def _same(loader: DataLoader[Batch]) -> DataLoader[Batch]:
+def _return_loader(loader: DataLoader[Batch]) -> DataLoader[Batch]:
     return loader
 
 
@@ -193,17 +197,17 @@ class PrefetchLoader(DataLoader[Batch]):
     """Loader without workers: a thread builds and pins batches ahead, while earlier steps are queued."""
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        """Iterate over the batches in order."""
+        """Iterate over the batches in order; a thread prepares the next `_NUM_PREFETCHED`."""
         batches = super().__iter__()
         with ThreadPoolExecutor(1) as thread:
-            ahead = deque(thread.submit(next, batches, None) for _ in range(_AHEAD))
-            while (batch := ahead.popleft().result()) is not None:
-                ahead.append(thread.submit(next, batches, None))
+            prefetched = deque(thread.submit(next, batches, None) for _ in range(_NUM_PREFETCHED))
+            while (batch := prefetched.popleft().result()) is not None:
+                prefetched.append(thread.submit(next, batches, None))
                 yield batch
 
 
 class WithBoundaries(Dataset[Batch]):
-    """Adds segment boundaries to batches for a GPU: counting the segments on the GPU would synchronise with it.
+    """Batches for a GPU with segment boundaries: counting the segments on the GPU would synchronise with it.
 
     If `batches` has an attribute `most_texts`, the maximum number of segments in a batch, all boundaries have the same
     shape, which avoids recompilation.
@@ -214,11 +218,11 @@ class WithBoundaries(Dataset[Batch]):
         self.most_texts: int = getattr(batches, "most_texts", 0)
 
     def __len__(self) -> int:
-        """Batches."""
+        """Return the number of batches."""
         return len(self.batches)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> Batch:
-        """Batch `index`."""
+        """Return batch `index` with its boundaries."""
         batch = self.batches[index]
         return batch | {"boundaries": segment_boundaries(torch.as_tensor(batch["segment_ids"]), self.most_texts)}
 
@@ -235,11 +239,11 @@ class EqualLengthBatches(Dataset[Batch]):
         self.local, self.first = local, first
 
     def __len__(self) -> int:
-        """Batches, including spare batches."""
+        """Return the number of batches, including spare batches."""
         return len(self.first)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> Batch:
-        """Batch `index`."""
+        """Return batch `index`, or a spare batch."""
         if index < len(self.local):  # type: ignore[arg-type]
             return self.local[index]
         return self.first[0] | {SPARE: True}

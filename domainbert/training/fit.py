@@ -18,7 +18,7 @@ from domainbert.training.number_watch import NumberWatch
 from domainbert.training.processes import join_torchrun
 from domainbert.training.trainer import build_trainer
 
-_VALIDATIONS = 10
+_VALIDATIONS = 10  # default number of validations
 
 
 @dataclass(frozen=True)
@@ -31,26 +31,29 @@ class Phase:
 
     @property
     def items_seen(self) -> int:
-        """Rows or examples in all steps of the phase."""
+        """Number of rows or examples in all steps of the phase."""
         return len(self.steps) * self.batch_size
 
 
 def phases_of_training(
     lengths: Sequence[LengthPhase], batch_size: int, num_steps: int, num_rows: Sequence[int]
 ) -> list[Phase]:
-    """Return the phases of `num_steps`, with `num_rows` per pass in each; all steps have the same number of tokens."""
+    """Return the phases of a training of `num_steps`; all steps have equally many tokens.
+
+    `batch_size` are the rows of a step in the last phase, `num_rows` the rows of a pass in each phase.
+    """
     sizes = [batch_size * (lengths[-1].length // phase.length) for phase in lengths]
     return list(map(Phase, steps_of_phases(lengths, num_steps), sizes, num_rows))
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The optimiser steps of a training."""
+    """Length of a training in optimiser steps, and when it validates."""
 
-    total: int
+    total: int  # number of steps
     batch_size: int  # rows or examples per step, over all devices, in the last phase
     num_items: int  # rows or examples of the training set, in the last phase
-    validate_every: int
+    validate_every: int  # steps between validations
     validate_first: bool = False  # also validate before the first step
     earlier: tuple[Phase, ...] = ()  # phases before the last
 
@@ -68,8 +71,11 @@ class Steps:
         num_tokens: Sequence[float],
         validate_first: bool = False,
     ) -> Steps:
-        """Return the steps of a budget, given the `num_rows` of each phase and their `num_tokens`; at most ten
-        validations by default. Raises `DomainbertError` if a phase has no step."""
+        """Return the steps of a budget, with at most ten validations by default.
+
+        `num_rows` and `num_tokens` are as in `CorpusTraining.num_steps`. Raises `DomainbertError` if a phase has no
+        step.
+        """
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or -(-total // _VALIDATIONS)
         *earlier, last = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
@@ -77,7 +83,7 @@ class Steps:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """All phases; a single one for a fixed row length."""
+        """All phases, in order; a single phase for a fixed row length."""
         start = self.earlier[-1].steps.stop if self.earlier else 0
         return (*self.earlier, Phase(range(start, self.total), self.batch_size, self.num_items))
 
@@ -95,7 +101,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainingResult:
     """Result of a training."""
 
     validation: dict[str, float]  # metrics of the kept model, and its `step`
@@ -106,7 +112,7 @@ class Fitted:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Part of `metrics` that every training reports and that does not depend on time or device."""
+        """Facts that every training reports in `metrics`: all that do not depend on time or device."""
         return {name: value for name, value in vars(self).items() if name != "micro_batch_size"}
 
 
@@ -119,8 +125,9 @@ def fit(
     best: KeepBest | None = None,
     monitor: str | None = None,
     watch: Sequence[lightning.Callback] = (),
-) -> Fitted:
-    """Train a module, resuming from its newest checkpoint if there is one; it then holds the weights to keep.
+) -> TrainingResult:
+    """Train a module, from its newest checkpoint if there is one, and return the result; the module then has the
+    weights to keep.
 
     Args:
         label: prefix of progress lines.
@@ -142,14 +149,14 @@ def fit(
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
-    parked = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
-    print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
+    excluded = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
+    print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with reraise_worker_error():
         trainer.fit(module, datamodule=data)
-    kept = history.last
+    kept_metrics = history.last
     if best is not None:
         best.restore(module)
-        kept = next(row for row in history.rows if row["step"] == best.best_step)
+        kept_metrics = next(row for row in history.rows if row["step"] == best.best_step)
     rows_at_once = share_of(trainer).micro_batch_size(steps.batch_size)
-    return Fitted(kept, history.rows, numbers.skipped_steps, numbers.loss_spikes, rows_at_once)
+    return TrainingResult(kept_metrics, history.rows, numbers.skipped_steps, numbers.loss_spikes, rows_at_once)

@@ -1,4 +1,4 @@
-"""Conversion of module arguments to plain values, for checkpoints and YAML, and back."""
+"""Conversion of module arguments back from plain values (see `choices.as_plain`), as in checkpoints and YAML."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from domainbert.base.choices import as_plain, choices_of, class_path, concrete_subclasses, is_choice
+from domainbert.base.choices import choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
 from domainbert.base.validation import LISTS, bare, field_types, is_union
 
 
-def plain(value: Any) -> Any:
-    """Convert dataclasses, paths and tuples to plain values, and choices to `class_path` and `init_args`."""
-    return as_plain(value)
-
-
 def from_plain(hint: Any, value: Any) -> Any:
-    """Convert an output of `plain` back to the type `hint`; return any other value unchanged.
+    """Return a result of `as_plain` converted back to the type `hint`; any other value unchanged.
 
     A class is looked up among the registered subclasses of the abstract class in `hint`, never imported.
 
@@ -28,8 +23,8 @@ def from_plain(hint: Any, value: Any) -> Any:
     hint = bare(hint)
     if is_union(hint):
         members = [member for member in get_args(hint) if isinstance(bare(member), type)]
-        groups = [member for member in members if is_dataclass(bare(member)) or is_choice(bare(member))]
-        return from_plain(groups[0], value) if len(groups) == 1 and isinstance(value, Mapping) else value
+        settings = [member for member in members if is_dataclass(bare(member)) or is_choice(bare(member))]
+        return from_plain(settings[0], value) if len(settings) == 1 and isinstance(value, Mapping) else value
     if isinstance(value, (list, tuple)) and getattr(hint, "__origin__", None) in LISTS:
         (item_hint, *_) = get_args(hint)
         items = [from_plain(item_hint, item) for item in value]
@@ -52,11 +47,13 @@ def from_plain(hint: Any, value: Any) -> Any:
 
 
 def _is_tuple(hint: Any, value: Any) -> bool:
+    """Return whether a value is a list and its type is a tuple, or a union with a tuple."""
     members = get_args(hint) if is_union(hint) else (hint,)
     return isinstance(value, list) and any(getattr(bare(member), "__origin__", None) is tuple for member in members)
 
 
 def _subclass(base: type, name: str) -> type:
+    """Return the registered subclass with this name or class path."""
     choices_of(base)  # imports the classes of this package
     matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
     if not matches:

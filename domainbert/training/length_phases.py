@@ -36,7 +36,7 @@ def phases_of(max_length: MaxLength) -> tuple[LengthPhase, ...]:
 
 
 def last_length(max_length: MaxLength | None) -> int | None:
-    """Return the longest row length, in tokens: the length of the last phase."""
+    """Return the longest row length, in tokens: the length of the last phase; None if `max_length` is None."""
     return max_length[-1].length if isinstance(max_length, tuple) else max_length
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import lightning
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
-# Warnings of Lightning about loaders, batches and metrics that do not apply to collated batches and exact metrics.
-_DOES_NOT_APPLY = (
+# Parts of warnings of Lightning that do not apply to batches that are already collated and metrics that are exact.
+_IRRELEVANT_WARNINGS = (
     "does not have many workers",
     "Trying to infer the `batch_size`",
     "LeafSpec",
@@ -55,7 +55,7 @@ def set_progress(trainer: lightning.Trainer, step: int) -> None:
 
 
 def batches_of_epoch(trainer: lightning.Trainer) -> int:
-    """Return the number of micro-batches that the current epoch has fetched; at its end, all."""
+    """Return the number of micro-batches that the current epoch has fetched; after its last batch, all."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
@@ -79,5 +79,5 @@ def silence_lightning() -> None:
     """Suppress output and warnings of Lightning that do not apply."""
     for name in ("lightning.pytorch", "lightning.fabric.utilities.distributed"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for text in _DOES_NOT_APPLY:
+    for text in _IRRELEVANT_WARNINGS:
         warnings.filterwarnings("ignore", message=f".*{text}.*")

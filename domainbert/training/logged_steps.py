@@ -21,6 +21,6 @@ def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> N
             module.log(name, value if isinstance(value, Tensor) else torch.tensor(value))
 
 
-def may_read(trainer: Trainer, value: Tensor) -> bool:
+def can_read_without_waiting(trainer: Trainer, value: Tensor) -> bool:
     """Return whether reading `value` causes no extra GPU wait: it is on the CPU, or the current step is logged."""
     return value.device.type == "cpu" or is_logged_step(trainer)

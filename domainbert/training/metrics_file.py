@@ -14,7 +14,7 @@ from domainbert.base.files import write_text
 
 
 class MetricsFile(Logger):
-    """Appends each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
+    """Logger that appends each set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
 
     The first line creates the file and its folder. The last line may be incomplete while a training runs: read only up
     to the last line feed.
@@ -34,11 +34,11 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Ignore them: the manifest contains them."""
+        """Do nothing: the manifest contains the settings."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Append a line."""
+        """Append a line with the metrics of a step."""
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
@@ -54,7 +54,7 @@ class MetricsFile(Logger):
 
 
 def _step_of(line: str) -> float:
-    """Return the step; infinity for a damaged line: half a line after a kill, zeros after a power failure."""
+    """Return the step of a line; infinity for a damaged line: half a line after a kill, zeros after a power failure."""
     try:
         return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):

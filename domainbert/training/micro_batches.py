@@ -16,12 +16,13 @@ from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
 from domainbert.training.processes import all_reduce_max
 
-_FLOATS_OF_A_WEIGHT = 2  # the optimiser's moments, which the first step allocates
-_SPARE = 0.05  # share of GPU memory reserved for other batches and the allocator
+_FLOATS_PER_WEIGHT = 2  # the optimiser's moments, which the first step allocates
+_RESERVED_SHARE = 0.05  # share of GPU memory reserved for other batches and the allocator
 
 
 class LargestMicroBatch(Callback):
-    """Sets the micro-batch size, before the first step, to the largest divisor of a device's share that fits.
+    """Callback that sets the micro-batch size, before the first step, to the largest divisor of a device's share that
+    fits.
 
     A GPU tries a forward and a backward pass with each divisor, the largest first, and frees memory after a failure. A
     CPU takes the whole share. All processes take the smallest result. Weights, optimiser and random numbers do not
@@ -35,13 +36,13 @@ class LargestMicroBatch(Callback):
     """
 
     def __init__(self, batch_size: int, validate_every: int, heaviest: Sequence[int] = (0,)) -> None:
-        self.batch_size, self.validate_every, self.tried = batch_size, validate_every, heaviest[::-1]
+        self.batch_size, self.validate_every, self.trial_steps = batch_size, validate_every, heaviest[::-1]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
-        most = _tried(trainer, module, share, self.tried) if _is_gpu(trainer) else share
-        parts = all_reduce_max(share // most if most else share + 1)
+        largest = _largest_fitting_size(trainer, module, share, self.trial_steps) if _is_gpu(trainer) else share
+        parts = all_reduce_max(share // largest if largest else share + 1)
         if parts > share:
             raise DomainbertError(
                 "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
@@ -62,16 +63,16 @@ def divisors(number: int) -> list[int]:
     return [size for size in range(number, 0, -1) if number % size == 0]
 
 
-def _tried(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
+def _largest_fitting_size(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
     """Return the largest divisor of `share` whose micro-batches fit in all `steps`; 0 if none fits."""
     device = trainer.strategy.root_device
     weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
-    spare = int(_SPARE * torch.cuda.get_device_properties(device).total_memory)
+    reserved_bytes = int(_RESERVED_SHARE * torch.cuda.get_device_properties(device).total_memory)
     for size in divisors(share):
         try:
-            reserved = torch.empty(_FLOATS_OF_A_WEIGHT * weights + spare, dtype=torch.uint8, device=device)
+            reserved = torch.empty(_FLOATS_PER_WEIGHT * weights + reserved_bytes, dtype=torch.uint8, device=device)
             for step in (steps[0], *steps):  # twice: the gradients exist from the second micro-batch on
-                _loss(trainer, module, share // size, step).backward()
+                _trial_loss(trainer, module, share // size, step).backward()
             fits = True
         except torch.OutOfMemoryError:
             fits = False
@@ -83,7 +84,7 @@ def _tried(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[
     return 0
 
 
-def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int) -> Tensor:
+def _trial_loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int) -> Tensor:
     """Return the training loss of the first of `accumulation` micro-batches of a step, without recording it."""
     data = cast(TrainingData, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)

@@ -1,4 +1,4 @@
-"""Base of the LightningModules: optimizer, schedule, clipping, and loss scaling of micro-batches."""
+"""Base class of the LightningModules: optimizer, schedule, clipping, and loss scaling of micro-batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
+from domainbert.base.choices import as_plain
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranks import process_rank
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
-from domainbert.training.hparams import from_plain, plain
+from domainbert.training.hparams import from_plain
 from domainbert.training.logged_steps import log_step
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import build_optimizer
@@ -39,7 +40,8 @@ _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class TrainedModule(lightning.LightningModule):
-    """One or more models with an optimizer and a schedule; subclasses build the models and define the steps.
+    """Base class of one or more models with an optimizer and a schedule; subclasses build the models and define the
+    steps.
 
     The constructor takes plain arguments, which become the `hparams` of the module. The models are built when the data
     is open: `trainer.fit` (`validate`, ...) calls `setup` of the data module, which calls `resolve` of the module. The
@@ -80,7 +82,7 @@ class TrainedModule(lightning.LightningModule):
 
     def record_arguments(self, **arguments: Any) -> None:
         """Save constructor arguments as `hparams`, in plain values so that checkpoints load without pickle."""
-        self.save_hyperparameters(plain(arguments))
+        self.save_hyperparameters(as_plain(arguments))
 
     @property
     def is_built(self) -> bool:
@@ -127,7 +129,7 @@ class TrainedModule(lightning.LightningModule):
     def lr(self, value: float) -> None:
         self.optim = replace(self.optim, lr=value)
         if "optim" in self.hparams:
-            self.hparams["optim"] = plain(self.optim)
+            self.hparams["optim"] = as_plain(self.optim)
 
     @property
     def models(self) -> dict[str, EncoderWithHead]:
@@ -167,7 +169,7 @@ class TrainedModule(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _num_steps(self) -> int:
-        """Return the optimizer steps of the schedule; a `fast_dev_run` may be shorter than the warm-up."""
+        """Return the number of optimizer steps of the schedule; a `fast_dev_run` may be shorter than the warm-up."""
         steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(steps):
             raise DomainbertError(
@@ -182,8 +184,8 @@ class TrainedModule(lightning.LightningModule):
         """Make dropout a function of seed, step and text, so that resuming needs no generator state and the division of
         the global batch has no effect. On a GPU it is a function of seed, step, micro-batch and process."""
         on_cpu = batch["input_ids"].device.type == "cpu"
-        share = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
-        seed = int(random_bits(self.seed, _DROPOUT, batch["step"], *share))
+        place = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
+        seed = int(random_bits(self.seed, _DROPOUT, batch["step"], *place))
         torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         if not on_cpu:
             torch.cuda.manual_seed(seed)
@@ -224,17 +226,17 @@ class TrainedModule(lightning.LightningModule):
         # With 16-mixed, gradients overflow while the GradScaler searches its scale; it skips these steps itself.
         checked = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
         self.step_skipped = ~torch.isfinite(checked)
-        if _skips_by_itself(optimizer):
+        if _skips_steps_itself(optimizer):
             optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
         elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
-        self.step_parts = self._summed_parts()
+        self.step_parts = self._sum_parts()
         self.last_parts |= self.step_parts
         values = {**self.last_parts, "loss": self.step_loss, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
         log_step(self, {f"train/{name}": value for name, value in values.items()})
 
-    def _summed_parts(self) -> dict[str, Tensor]:
-        """Return the loss terms of the global batch."""
+    def _sum_parts(self) -> dict[str, Tensor]:
+        """Return the loss terms of the global batch, by name; clear the recorded terms."""
         names = [*self._parts[0]] if self._parts else []
         sums = {name: torch.stack([part[name] for part in self._parts]).sum() for name in names}
         self._parts.clear()
@@ -242,7 +244,8 @@ class TrainedModule(lightning.LightningModule):
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
-        """Yield whether this process writes files, which is the first; all processes leave when it has finished."""
+        """Yield whether this process writes files: True in the first; the others leave the context when it has
+        finished."""
         try:
             yield process_rank() == 0
         finally:
@@ -278,7 +281,7 @@ def seeded(seed: int) -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-def _skips_by_itself(optimizer: Optimizer) -> bool:
+def _skips_steps_itself(optimizer: Optimizer) -> bool:
     """Return whether an optimiser leaves weights, moments and step counts unchanged if its `found_inf` is 1.
 
     Fused AdamW on a GPU does (GradScaler sets the attribute, too), so the step is queued without waiting for the GPU.

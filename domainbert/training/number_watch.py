@@ -14,17 +14,17 @@ from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
 from domainbert.training.callbacks import StatefulCallback
-from domainbert.training.logged_steps import may_read
+from domainbert.training.logged_steps import can_read_without_waiting
 from domainbert.training.module import TrainedModule
 
-_IN_A_ROW = 3
+_FATAL_SKIPS = 3  # skipped steps in a row that end the training
 _MAX_UNREAD = 1000  # steps; the limit matters only if logging is off
-_MEMORY = 100  # steps of the running mean and deviation of the loss
+_AVERAGED_STEPS = 100  # steps of the running mean and deviation of the loss
 _DEVIATIONS = 6.0  # standard deviations above the running mean that make a spike
 
 
 class NumberWatch(StatefulCallback):
-    """Records skipped steps and loss spikes; three skipped steps in a row end the training.
+    """Callback that records skipped steps and loss spikes; three skipped steps in a row end the training.
 
     A skipped step changes no weight (see `TrainedModule`); its warning names the non-finite loss terms, or the loss or
     gradient. A spike is a loss more than six standard deviations above the mean, both running averages over about 100
@@ -44,15 +44,15 @@ class NumberWatch(StatefulCallback):
         self.terms: dict[str, float] = {}  # most recent value of each loss term, for logging
         # unread steps: number, names of the terms, [loss, whether skipped, *terms]
         self._unread: list[tuple[int, list[str], list[Tensor]]] = []
-        self._reports = True
+        self._prints_warnings = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after all steps until now, for checkpoints."""
-        self._read()
+        """Return the state for checkpoints, with the values of all steps until now."""
+        self._read_steps()
         return super().state_dict()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the loss terms, so that a resumed training logs the same values."""
+        """Give the loss terms of a checkpoint to the module, so that a resumed training logs the same values."""
         cast(TrainedModule, pl_module).last_parts |= self.terms
 
     def on_train_batch_end(
@@ -61,18 +61,19 @@ class NumberWatch(StatefulCallback):
         """Record an optimiser step; read its values if that causes no extra GPU wait."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        self._reports = trainer.is_global_zero
+        self._prints_warnings = trainer.is_global_zero
         module = cast(TrainedModule, pl_module)
         measured = [module.step_loss, module.step_skipped, *module.step_parts.values()]
         self._unread.append((trainer.global_step, [*module.step_parts], measured))
-        if may_read(trainer, module.step_loss) or len(self._unread) >= _MAX_UNREAD:
-            self._read()
+        if can_read_without_waiting(trainer, module.step_loss) or len(self._unread) >= _MAX_UNREAD:
+            self._read_steps()
 
     def on_train_end(self, *_: Any) -> None:
-        """Read the last steps."""
-        self._read()
+        """Read the values of the last steps."""
+        self._read_steps()
 
-    def _read(self) -> None:
+    def _read_steps(self) -> None:
+        """Read and check the values of the unread steps."""
         if not self._unread:
             return
         unread, self._unread = self._unread, []
@@ -82,40 +83,43 @@ class NumberWatch(StatefulCallback):
             terms = {name: next(values) for name in names}
             self.terms |= terms
             if skipped:
-                self._note_skipped(step, _not_finite(loss, terms))
+                self._record_skipped(step, _non_finite_names(loss, terms))
             else:
-                self._note_loss(step, loss, ", ".join(names))
+                self._record_loss(step, loss, ", ".join(names))
 
-    def _note_skipped(self, step: int, names: list[str]) -> None:
+    def _record_skipped(self, step: int, names: list[str]) -> None:
+        """Record a skipped step; raise `TrainingFailed` if it is the third in a row."""
         self.skipped_steps.append(step)
         self.not_finite.append(names)
-        if self._reports:
+        if self._prints_warnings:
             print(f"warning: step {step:,}: not finite: {', '.join(names)}; the step changed no weight", flush=True)
-        last = self.skipped_steps[-_IN_A_ROW:]
-        if last != list(range(step - _IN_A_ROW + 1, step + 1)):
+        last = self.skipped_steps[-_FATAL_SKIPS:]
+        if last != list(range(step - _FATAL_SKIPS + 1, step + 1)):
             return
-        skipped = dict(zip(last, self.not_finite[-_IN_A_ROW:], strict=True))
-        if self._reports:
+        skipped = dict(zip(last, self.not_finite[-_FATAL_SKIPS:], strict=True))
+        if self._prints_warnings:
             items = [{"step": n, "not_finite": names, **self.items_of_step(n - 1)} for n, names in skipped.items()]
             self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
         terms = ", ".join(dict.fromkeys(name for names in skipped.values() for name in names))
         raise TrainingFailed(
-            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_IN_A_ROW} times in a row ({terms}); "
-            f"{self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true may help"
+            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row "
+            f"({terms}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true "
+            "may help"
         )
 
-    def _note_loss(self, step: int, loss: float, terms: str = "") -> None:
+    def _record_loss(self, step: int, loss: float, terms: str = "") -> None:
+        """Update the running averages of the loss for these loss terms (names); record the step if it is a spike."""
         count, mean, square = self.averages.get(terms, (0, 0.0, 0.0))
         deviation = math.sqrt(max(square - mean**2, 0.0))
-        if count >= _MEMORY and loss > mean + _DEVIATIONS * deviation:
+        if count >= _AVERAGED_STEPS and loss > mean + _DEVIATIONS * deviation:
             self.loss_spikes.append(step)
             average = f"{mean:.3f} +- {deviation:.3f} before"
             print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({average})", flush=True)
-        share = 1 / min(count + 1, _MEMORY)
-        self.averages[terms] = count + 1, mean + share * (loss - mean), square + share * (loss**2 - square)
+        coefficient = 1 / min(count + 1, _AVERAGED_STEPS)
+        self.averages[terms] = count + 1, mean + coefficient * (loss - mean), square + coefficient * (loss**2 - square)
 
 
-def _not_finite(loss: float, terms: Mapping[str, float]) -> list[str]:
+def _non_finite_names(loss: float, terms: Mapping[str, float]) -> list[str]:
     """Return the names of the non-finite terms; if all are finite, ["loss"] or ["gradient"]."""
     names = [name for name, value in terms.items() if not math.isfinite(value)]
     return names or ["gradient" if math.isfinite(loss) else "loss"]

@@ -13,11 +13,11 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.training.optim_config import OptimConfig
 
 ParameterGroup = dict[str, Any]
-Named = tuple[EncoderWithHead, str, nn.Parameter]
+NamedParameter = tuple[EncoderWithHead, str, nn.Parameter]
 
 
 class CombinedOptimizer(Optimizer):
-    """Wraps several optimisers as a single one for Lightning and learning-rate schedules."""
+    """Several optimisers as a single one, for Lightning and learning-rate schedules."""
 
     def __init__(self, optimizers: list[Optimizer]) -> None:
         self.optimizers = optimizers
@@ -25,7 +25,7 @@ class CombinedOptimizer(Optimizer):
         self.share_groups()
 
     def share_groups(self) -> None:
-        """Reference the groups of all optimisers, for schedules; a loaded state replaces them, so call it again."""
+        """Refer to the parameter groups of all optimisers, for schedules; call it again after a state is loaded."""
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @torch.no_grad()
@@ -62,8 +62,8 @@ def build_optimizer(
     arXiv:1801.06146, section 3.2; ELECTRA's code has N + 2 - d, and its `lr` is the rate of the head). A shared
     parameter has the learning rate of the first model; parameters in `extra` have the rate of heads.
     """
-    hidden: list[Named] = []
-    others: list[Named] = []
+    hidden: list[NamedParameter] = []
+    others: list[NamedParameter] = []
     owners = {parameter: model for model in reversed(models) for parameter in model.parameters()}
     for model in models:
         for name, parameter in model.named_parameters():
@@ -71,19 +71,20 @@ def build_optimizer(
                 use_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
                 (hidden if use_muon else others).append((model, name, parameter))
     others += [(models[0], f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
-    adamw = AdamW(_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
+    adamw = AdamW(_parameter_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
     if not hidden:
         return adamw
-    muon = Muon(_groups(hidden, config), adjust_lr_fn="match_rms_adamw")
+    muon = Muon(_parameter_groups(hidden, config), adjust_lr_fn="match_rms_adamw")
     return CombinedOptimizer([muon, adamw])
 
 
-def _groups(named: Sequence[Named], config: OptimConfig) -> list[ParameterGroup]:
+def _parameter_groups(named: Sequence[NamedParameter], config: OptimConfig) -> list[ParameterGroup]:
+    """Return a group for each pair of learning rate and weight decay."""
     groups: dict[tuple[float, float], ParameterGroup] = {}
     parts = [part for model in {model for model, _, _ in named} for part in model.modules()]
-    tables = {part.weight for part in parts if isinstance(part, nn.Embedding)}
+    embedding_weights = {part.weight for part in parts if isinstance(part, nn.Embedding)}
     for model, name, parameter in named:
-        decay = config.weight_decay if parameter.ndim >= 2 and parameter not in tables else 0.0
+        decay = config.weight_decay if parameter.ndim >= 2 and parameter not in embedding_weights else 0.0
         rate = _learning_rate(model, name, config)
         group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "weight_decay": decay})
         group["params"].append(parameter)
@@ -97,5 +98,5 @@ def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> fl
 
 
 def _depth(model: EncoderWithHead, name: str) -> int:
-    """Return `Encoder.depth_of` a parameter; 0 outside the encoder."""
+    """Return the `Encoder.depth_of` of a parameter; 0 outside the encoder."""
     return model.encoder.depth_of(name.removeprefix("encoder.")) if name.startswith("encoder.") else 0

@@ -17,7 +17,8 @@ def trains_on_gpu(accelerator: str | None = None) -> bool:
 def resolve_precision(
     precision: Precision, accelerator: str | None = None
 ) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
-    """Resolve `auto` to `bf16-mixed` if the hardware has fast bf16 matrix multiplication, else to `32-true`.
+    """Return the precision, with `auto` resolved: `bf16-mixed` if the hardware multiplies bf16 matrices fast, else
+    `32-true`.
 
     GPUs from Ampere on have it (older GPUs emulate bf16 slowly), CPUs with AMX, and AMD CPUs with AVX512-BF16. Intel
     CPUs with AVX512-BF16 but without AMX (as in some virtual machines) multiply bf16 at half the speed of fp32 (Emerald
@@ -29,11 +30,11 @@ def resolve_precision(
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         features = torch.cpu.get_capabilities()
-        vectors = features.get("avx512_bf16", False) and not features.get("cpu_name", "").startswith("Intel")
-        fast = features.get("amx_bf16", False) or vectors
+        fast_vectors = features.get("avx512_bf16", False) and not features.get("cpu_name", "").startswith("Intel")
+        fast = features.get("amx_bf16", False) or fast_vectors
     return "bf16-mixed" if fast else "32-true"
 
 
 def autocast_dtype(precision: Precision, accelerator: str | None = None) -> torch.dtype | None:
-    """Return the dtype for `torch.autocast`, or None for full precision."""
+    """Return the dtype for `torch.autocast`; None for full precision."""
     return {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(resolve_precision(precision, accelerator))

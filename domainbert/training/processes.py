@@ -16,12 +16,12 @@ from typing import Any
 from domainbert.base.errors import TrainingFailed
 from domainbert.base.ranks import LAUNCH, launch_id, launched_externally, launched_world_size
 
-_WATCH_SECONDS = 1.0
+_WATCH_SECONDS = 1.0  # between two checks of the parent process
 _MEETING_SECONDS = 1800.0  # as long as torch waits for the other processes of a group
-_POLL_SECONDS = 0.1
-_OF_GLOO = re.compile(r"\bgloo\b")
+_POLL_SECONDS = 0.1  # between two looks into the store
+_GLOO_ERROR = re.compile(r"\bgloo\b")
 _SOURCE_LOCATION = re.compile(r"^\[\S+\]\s*")  # prefix of a library's message
-_SHOWN = 200  # characters of a library's message
+_MAX_CHARACTERS = 200  # characters of a library's message
 
 
 def all_reduce_max(value: int) -> int:
@@ -49,11 +49,11 @@ def join_torchrun(backend: str) -> None:
     if not by_torchrun or distributed.is_initialized():
         return
     store, rank, size = next(distributed.rendezvous("env://"))
-    keys = distributed.PrefixStore(agreed_prefix(store, rank, size), store)
+    keys = distributed.PrefixStore(agree_on_prefix(store, rank, size), store)
     distributed.init_process_group(backend, store=keys, rank=rank, world_size=size)
 
 
-def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
+def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
     """Return a key prefix that all running processes share and that no earlier process used.
 
     Each process publishes a random name. The first process republishes the names it reads, some of which may belong to
@@ -67,13 +67,13 @@ def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SE
         store.set(f"domainbert/name/{rank}", name)
     confirmed = [f"domainbert/{name}/{other}" for other in others]
     while time.monotonic() < end:
-        if rank and name in (names := _value(store, "domainbert/names").split()):
+        if rank and name in (names := _stored_text(store, "domainbert/names").split()):
             store.set(f"domainbert/{names[0]}/{rank}", "confirmed")
             return names[0]
         if not rank and store.check(confirmed):
             return name
         if not rank:
-            names = [name, *(_value(store, f"domainbert/name/{other}") for other in others)]
+            names = [name, *(_stored_text(store, f"domainbert/name/{other}") for other in others)]
             store.set("domainbert/names", " ".join(names))
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(
@@ -81,7 +81,8 @@ def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SE
     )
 
 
-def _value(store: Any, key: str) -> str:
+def _stored_text(store: Any, key: str) -> str:
+    """Return the text under a key of the store; "" if there is none."""
     return str(store.get(key).decode()) if store.check([key]) else ""
 
 
@@ -100,9 +101,9 @@ def report_lost_rank() -> Iterator[None]:
         yield
     except RuntimeError as error:  # gloo has no specific exception type
         reason = " ".join(str(error).split())
-        if not _OF_GLOO.search(reason) and not any(base.__name__ == "DistError" for base in type(error).__mro__):
+        if not _GLOO_ERROR.search(reason) and not any(base.__name__ == "DistError" for base in type(error).__mro__):
             raise
-        cause = _SOURCE_LOCATION.sub("", reason).partition(". ")[0][:_SHOWN]
+        cause = _SOURCE_LOCATION.sub("", reason).partition(". ")[0][:_MAX_CHARACTERS]
         raise TrainingFailed(
             f"another process of the training ended early ({cause}); its own messages give the reason; run the same "
             "command again to resume from the last checkpoint"
@@ -110,7 +111,7 @@ def report_lost_rank() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Exit soon after the parent process has ended, instead of waiting for it for half an hour.
+    """Start a thread that ends this process soon after its parent has ended, instead of half an hour later.
 
     No data is lost: only the first process writes, and it starts the others.
     """

@@ -33,8 +33,10 @@ _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of a module's weights on the CPU. For a sharded module this is a collective operation: the first
-    process gets the weights, the others {}."""
+    """Return a copy of the weights of a module on the CPU, by name.
+
+    For a sharded module this is a collective operation: the first process gets the weights, the others {}.
+    """
     if is_sharded(module):
         return cast("dict[str, Tensor]", get_model_state_dict(module, options=_WHOLE))
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
@@ -58,13 +60,19 @@ def is_sharded(module: nn.Module) -> bool:
 
 
 def can_be_saved(trainer: Trainer) -> bool:
-    """Return whether a state exists: before their first step, torch would invent a state of sharded optimisers."""
+    """Return whether `training_state` can be called: after the first optimiser step.
+
+    Before its first step, torch would invent a state of a sharded optimiser.
+    """
     sharded = isinstance(trainer.strategy, ModelParallelStrategy)  # faster than `is_sharded`; runs in each step
     return trainer.global_step > 0 and not (sharded and any(not optimizer.state for optimizer in _optimizers(trainer)))
 
 
 def training_state(trainer: Trainer) -> dict[str, Any]:
-    """Return the state to resume from, if `can_be_saved`. A collective operation; complete in the first process."""
+    """Return the state to resume from, which is complete in the first process; a collective operation.
+
+    Call it only if `can_be_saved`.
+    """
     module = trainer.lightning_module
     return {
         "step": trainer.global_step,
@@ -125,15 +133,16 @@ def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved:
         return
     groups, names = iter(saved["param_groups"]), {parameter: name for name, parameter in module.named_parameters()}
     for optimizer in optimizers:
-        numbered = optimizer.state_dict()["param_groups"]
-        loaded = [{**next(groups), "params": group["params"]} for group in numbered]
+        current_groups = optimizer.state_dict()["param_groups"]
+        loaded_groups = [{**next(groups), "params": group["params"]} for group in current_groups]
         # torch numbers the parameters of all groups from 0 on
         named = enumerate(names[parameter] for group in optimizer.param_groups for parameter in group["params"])
         state = {number: saved["state"][name] for number, name in named if name in saved["state"]}
-        optimizer.load_state_dict({"state": state, "param_groups": loaded})
+        optimizer.load_state_dict({"state": state, "param_groups": loaded_groups})
 
 
 def _optimizers(trainer: Trainer) -> list[Optimizer]:
+    """Return the optimisers of the training; the parts of a `CombinedOptimizer`."""
     optimizer = trainer.optimizers[0]
     return optimizer.optimizers if isinstance(optimizer, CombinedOptimizer) else [optimizer]
 

@@ -14,10 +14,10 @@ from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
 from domainbert.training.precision import autocast_dtype, trains_on_gpu
 
-_SIZE = {"cpu": 2048, "cuda": 8192}
+_SIZE = {"cpu": 2048, "cuda": 8192}  # rows and columns of the measured matrices, by device
 
 
-def throughput_of(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
+def throughput_callback(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
     """Return a callback that measures tokens per second and model FLOP utilisation on the device of a run.
 
     `flops_per_token` as in `Throughput`.
@@ -36,27 +36,29 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     """
     encoder = model.encoder
     blocks = encoder.blocks()
-    rest = set(encoder.parameters()) - {parameter for block in blocks for parameter in block.parameters()}
-    rest -= {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
-    layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
-    late = _weights(_after_attention(blocks[-1]))
+    outside_blocks = set(encoder.parameters()) - {parameter for block in blocks for parameter in block.parameters()}
+    outside_blocks -= {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
+    layers = _num_weights(outside_blocks) + sum(_num_weights(block.parameters()) for block in blocks)
+    after_last_attention = _num_weights(_after_attention(blocks[-1]))
     outputs = encoder.input_embeddings.weight.numel() if isinstance(model.head, MaskedLMHead) else 0
-    head = _weights(model.head.parameters()) + outputs
-    return 6 * (layers - late + predicted_share * (late + head)) + encoder.attention_flops(row_length)
+    head = _num_weights(model.head.parameters()) + outputs
+    weights_per_token = layers - after_last_attention + predicted_share * (after_last_attention + head)
+    return 6 * weights_per_token + encoder.attention_flops(row_length)
 
 
 def _after_attention(block: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters used after the attention of a block; see `Encoder.blocks`."""
+    """Return the parameters of a block that are used after its attention, with the output projection of the
+    attention."""
     (owner,) = (part for part in block.modules() if any(isinstance(child, Attention) for child in part.children()))
     return {*block.parameters()} - {*owner.parameters()} | {*owner.get_submodule("output").parameters()}
 
 
-def _weights(parameters: Iterable[nn.Parameter]) -> int:
+def _num_weights(parameters: Iterable[nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters if parameter.ndim >= 2)
 
 
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
-    """Measure the floating-point operations per second of a large matrix product: the fastest within `seconds`.
+    """Return the floating-point operations per second of a large matrix product: the fastest within `seconds`.
 
     All products use the same output memory, so that page faults do not count. On a shared machine the result varies
     between runs.

@@ -14,14 +14,14 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
-from domainbert.training.config import LoggerName, Runtime, need_logger
+from domainbert.training.config import LoggerName, Runtime, check_logger_installed
 from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h of glibc
-_NEVER = 2**31 - 1
+_NO_LIMIT = 2**31 - 1
 
 
 def build_trainer(
@@ -88,7 +88,7 @@ def _keep_freed_memory() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "gnu_get_libc_version"):
         libc.mallopt(_M_MMAP_MAX, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, _NEVER)
+        libc.mallopt(_M_TRIM_THRESHOLD, _NO_LIMIT)
 
 
 def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
@@ -103,6 +103,7 @@ def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[
 
 
 def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int) -> int:
+    """Return the number of micro-batches of a device per optimiser step."""
     per_device, rest = divmod(batch_size, world_size)
     size = micro_batch_size or per_device
     if rest or not per_device or per_device % size:
@@ -114,7 +115,7 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
 
 
 def _build_logger(name: LoggerName, folder: Path) -> Logger:
-    need_logger(name)
+    check_logger_installed(name)
     if name == "jsonl":
         return MetricsFile(folder / "metrics.jsonl")
     if name == "tensorboard":

@@ -24,7 +24,7 @@ from domainbert.base.files import folder_lock
 from domainbert.base.redact import redact
 from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
-from domainbert.training.checkpoint_files import remove_progress
+from domainbert.training.checkpoint_files import remove_checkpoints
 from domainbert.tuning import slots, trials
 from domainbert.tuning.methods import build_sampler
 from domainbert.tuning.results import write_results
@@ -182,7 +182,7 @@ class Worker:
         elif running.pruned:  # even if it has finished in the meantime: results must not depend on timing
             self._record(running.trial, TrialState.PRUNED, **seconds)
             for out in filter(Path.is_dir, running.plan.stage_outs):
-                remove_progress(out)
+                remove_checkpoints(out)
         elif running.process.interrupted:
             self._requeue_stopped(running, "it was stopped by a signal")
         else:

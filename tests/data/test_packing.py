@@ -14,7 +14,7 @@ from domainbert.data.packing import (
     pack_lengths,
     plan_rows,
     room_for_text,
-    text_numbers,
+    text_ids,
 )
 from domainbert.tokenization.template import bert_template
 
@@ -143,8 +143,8 @@ def test_a_row_without_room_for_text_is_refused():
 
 def test_a_text_has_the_same_number_in_every_micro_batch():
     places, counts = np.array([5, 0, 2, 9]), [2, 3, 0, 1]
-    whole = text_numbers(places, counts)
+    whole = text_ids(places, counts)
     assert whole.dtype == np.int64
     assert whole.tolist() == [(place << 32) + text for place, text in ((5, 0), (5, 1), (0, 0), (0, 1), (0, 2), (9, 0))]
-    parts = [text_numbers(places[part], counts[part]) for part in (slice(0, 1), slice(1, 4))]
+    parts = [text_ids(places[part], counts[part]) for part in (slice(0, 1), slice(1, 4))]
     assert np.concatenate(parts).tolist() == whole.tolist()

@@ -62,7 +62,7 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
             for index in range(accumulation):
                 batch = tensors(batches[index])
                 with torch.no_grad():
-                    means = module.losses.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+                    means = module.losses.means(module._loss_sums(batch), batch | {"num_outputs": batch["num_targets"]})
                     total += float(module.losses.total(means))
         totals.append(total)
     assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
@@ -78,7 +78,7 @@ def test_padding_is_left_out_of_every_loss(reader, make_model):
         wider[name] = torch.cat([batch[name], torch.arange(7).expand(rows, 7) % high], dim=1)
     wider["positions"] = batch["positions"] // length * (length + 7) + batch["positions"] % length
     with torch.no_grad():
-        wanted, found = ({name: float(loss) for name, loss in module._sums(b).items()} for b in (batch, wider))
+        wanted, found = ({name: float(loss) for name, loss in module._loss_sums(b).items()} for b in (batch, wider))
     assert found == pytest.approx(wanted, rel=1e-5) and all(value > 0 for value in wanted.values())
 
 
@@ -93,7 +93,7 @@ def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
             for index, batch in enumerate(chosen):
                 module.validation_step(batch, index)
             module.on_validation_epoch_end()
-            parts = [module._sums(batch) for batch in chosen]
+            parts = [module._loss_sums(batch) for batch in chosen]
         targets = sum(int((batch["targets"] != IGNORE_INDEX).sum()) for batch in chosen)
         tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in chosen)
         segments = sum(int(row.max()) for batch in chosen for row in batch["segment_ids"])
@@ -126,7 +126,7 @@ def test_the_teacher_stays_outside_and_as_it_is(reader, make_model):
     losses = []
     for _ in range(3):
         optimizer.zero_grad()
-        means = module.losses.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        means = module.losses.means(module._loss_sums(batch), batch | {"num_outputs": batch["num_targets"]})
         loss = module.losses.total(means)
         loss.backward()
         optimizer.step()

@@ -29,8 +29,8 @@ def softmax(x):
 def test_rows_are_the_logits_in_half_precision(tmp_path):
     labels = cached_labels(tmp_path / "cache", {"a": 1}, SIZES, 6, 64, blocks)
     assert isinstance(labels.logits, np.memmap) and labels.logits.dtype == np.float16
-    assert np.array_equal(labels.rows([3, 0]), LOGITS[[4, 5, 6, 7, 0, 1, 2]].astype(np.float16).astype(np.float32))
-    assert labels.rows([2, 1]).tolist() == LOGITS[[3]].astype(np.float16).astype(np.float32).tolist()
+    assert np.array_equal(labels.logits_of([3, 0]), LOGITS[[4, 5, 6, 7, 0, 1, 2]].astype(np.float16).astype(np.float32))
+    assert labels.logits_of([2, 1]).tolist() == LOGITS[[3]].astype(np.float16).astype(np.float32).tolist()
 
 
 def test_they_are_made_once_for_the_same_key(tmp_path):
@@ -47,7 +47,7 @@ def test_they_are_made_once_for_the_same_key(tmp_path):
 
 def test_how_many_are_kept_is_part_of_the_key(tmp_path):
     """As far as there are as many labels: one cache serves runs with different `top_k`."""
-    rows = [cached_labels(tmp_path, {}, SIZES, 6, top_k, blocks).rows([0, 1, 3]) for top_k in (2, 3, 6, 64)]
+    rows = [cached_labels(tmp_path, {}, SIZES, 6, top_k, blocks).logits_of([0, 1, 3]) for top_k in (2, 3, 6, 64)]
     assert [len(np.unique(row[0])) for row in rows] == [3, 4, 6, 6] and len(list(tmp_path.glob("[!.]*"))) == 3
     assert np.array_equal(rows[2], rows[3])
 
@@ -59,7 +59,7 @@ def test_an_interrupted_one_is_made_again(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         cached_labels(tmp_path, {}, SIZES, 6, 64, interrupted)
-    assert np.allclose(cached_labels(tmp_path, {}, SIZES, 6, 64, blocks).rows([1]), LOGITS[[3]], atol=2e-3)
+    assert np.allclose(cached_labels(tmp_path, {}, SIZES, 6, 64, blocks).logits_of([1]), LOGITS[[3]], atol=2e-3)
     assert len(list(tmp_path.glob("[!.]*"))) == 1
 
 
@@ -85,7 +85,7 @@ def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):
             time.sleep(0.3)
             return blocks()
 
-        rows = cached_labels(tmp_path / "cache", {}, SIZES, 6, 64, ask).rows([0, 1, 2, 3])
+        rows = cached_labels(tmp_path / "cache", {}, SIZES, 6, 64, ask).logits_of([0, 1, 2, 3])
         sys.exit(0 if np.allclose(rows, LOGITS, atol=5e-3) else 1)
 
     processes = [multiprocessing.get_context("fork").Process(target=want) for _ in range(3)]
@@ -98,7 +98,7 @@ def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):
 
 
 def test_the_largest_keep_their_probability_and_the_others_share_the_rest(tmp_path):
-    rows = cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).rows([0, 1, 3])
+    rows = cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).logits_of([0, 1, 3])
     found, wanted = softmax(rows), softmax(LOGITS)
     order = np.argsort(-LOGITS, axis=1)
     for kept in (0, 1):
@@ -114,14 +114,14 @@ def test_an_ensemble_is_the_mean_of_logits(tmp_path):
         yield np.arange(8), 2 * LOGITS
 
     both = [cached_labels(tmp_path, {"a": n}, SIZES, 6, 64, ask) for n, ask in enumerate([blocks, doubled])]
-    assert np.allclose(MeanLabels(both).rows([3, 1]), 1.5 * LOGITS[[4, 5, 6, 7, 3]], atol=1e-2)
-    assert MeanLabels(both[:1]).rows([3]).tolist() == both[0].rows([3]).tolist()
+    assert np.allclose(MeanLabels(both).logits_of([3, 1]), 1.5 * LOGITS[[4, 5, 6, 7, 3]], atol=1e-2)
+    assert MeanLabels(both[:1]).logits_of([3]).tolist() == both[0].logits_of([3]).tolist()
 
 
 @pytest.mark.parametrize("name", ["logits.npy", "labels.npy", "rest.npy", "soft_labels.json"])
 def test_damaged_ones_are_made_again(tmp_path, capsys, name):
     """Also where the size is that of the file that was written."""
-    rows = cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).rows([0, 1, 3])
+    rows = cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).logits_of([0, 1, 3])
     (folder,) = tmp_path.glob("[!.]*")
     content = bytearray((folder / name).read_bytes())
     if name == "soft_labels.json":
@@ -129,7 +129,7 @@ def test_damaged_ones_are_made_again(tmp_path, capsys, name):
     else:
         content[-4:] = bytes(4)
     (folder / name).write_bytes(content)
-    assert np.array_equal(cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).rows([0, 1, 3]), rows)
+    assert np.array_equal(cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).logits_of([0, 1, 3]), rows)
     assert capsys.readouterr().out == f"{folder}: {name} has changed; computing the logits of the teacher again\n"
     cached_labels(tmp_path, {}, SIZES, 6, 2, lambda: pytest.fail("asked"))
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.metrics.answers import best_threshold, clear_threshold, normalise, score_answer, validation_scores
+from domainbert.metrics.answers import best_threshold, midpoint_threshold, normalise, score_answer, validation_scores
 from domainbert.metrics.modules import AnswerScores
-from domainbert.metrics.validation import ScoresOfRows
+from domainbert.metrics.validation import RowScores
 
 WORDS = [
     "the",
@@ -137,7 +137,7 @@ def test_the_best_threshold_is_the_official_one(seed: int) -> None:
     found = best_threshold(*arrays)
     assert (found.score, found.threshold) == pytest.approx(wanted, abs=1e-12)
 
-    clear = clear_threshold(found.answered, arrays[2])
+    clear = midpoint_threshold(found.answered, arrays[2])
     answered = arrays[2] <= clear
     ties = (arrays[2] == found.threshold).sum() if found.answered else 0
     assert found.answered <= answered.sum() <= found.answered + max(ties - 1, 0)
@@ -152,14 +152,14 @@ def test_scores_of_a_validation() -> None:
     assert found == {"f1": 2.5 / 4, "exact": 0.5, "threshold": 0.5}
     nothing = validation_scores(rows * [1, 1, 0, 1])
     assert (nothing["f1"], nothing["exact"]) == (1.0, 1.0) and nothing["threshold"] < -3
-    assert clear_threshold(4, rows[:, 3]) == 5.0 and clear_threshold(0, rows[:0, 3]) == 0.0
-    assert clear_threshold(2, np.asarray([1.0, 2.0, np.inf])) == 3.0
+    assert midpoint_threshold(4, rows[:, 3]) == 5.0 and midpoint_threshold(0, rows[:0, 3]) == 0.0
+    assert midpoint_threshold(2, np.asarray([1.0, 2.0, np.inf])) == 3.0
 
 
 def test_rows_of_batches_and_ranks_are_put_together() -> None:
     """A rank without any has numbers of the same type, so that they can be gathered."""
     rows = np.asarray([[1, 1, 1, -3.0], [0, 0.5, 1, -1.0], [0, 0, 0, 2.0], [0, 0, 1, 4.0]])
-    metric, alone = (ScoresOfRows(validation_scores, 4) for _ in range(2))
+    metric, alone = (RowScores(validation_scores, 4) for _ in range(2))
     metric.update(rows[:1])
     metric.update(rows[1:3])
     metric._sync_dist(lambda numbers, group=None: [numbers, torch.from_numpy(rows[3:].ravel())])

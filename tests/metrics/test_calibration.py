@@ -13,9 +13,9 @@ from domainbert.metrics.calibration import (
     calibration_sums,
     ece,
     fit_temperature,
-    judge_temperature,
     nll,
-    with_temperature,
+    softmax_with_temperature,
+    temperature_scores,
 )
 
 
@@ -23,7 +23,7 @@ def some(texts: int = 500, classes: int = 4, sharpness: float = 3.0) -> tuple[np
     """Logits and right classes, drawn from a softmax that is `sharpness` times as flat as that of the logits."""
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(texts, classes)) * sharpness
-    flat = with_temperature(logits, sharpness)
+    flat = softmax_with_temperature(logits, sharpness)
     gold = np.array([generator.choice(classes, p=row) for row in flat])
     return logits, gold
 
@@ -47,7 +47,7 @@ def ece_by_hand(probabilities: np.ndarray, gold: np.ndarray) -> float:
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_scores_are_those_computed_by_hand_and_by_scikit_learn(classes: int) -> None:
     logits, gold = some(classes=classes)
-    probabilities = with_temperature(logits, 1.0)
+    probabilities = softmax_with_temperature(logits, 1.0)
     sums = calibration_sums(probabilities, gold).sum(axis=0)
     assert float(ece(sums)) == pytest.approx(ece_by_hand(probabilities, gold), abs=1e-12)
     assert float(nll(sums)) == pytest.approx(log_loss(gold, probabilities, labels=range(classes)), abs=1e-9)
@@ -70,18 +70,18 @@ def test_the_temperature_is_the_best_one() -> None:
     assert temperature == pytest.approx(3.0, rel=0.1), "the flatness that the classes were drawn with"
 
     def loss(one: float) -> float:
-        return float(log_loss(gold, with_temperature(logits, one), labels=range(4)))
+        return float(log_loss(gold, softmax_with_temperature(logits, one), labels=range(4)))
 
     near = [loss(temperature * factor) for factor in np.geomspace(0.5, 2, 201)]
     assert loss(temperature) <= min(near) + 1e-12
     assert fit_temperature(logits, gold) == temperature and fit_temperature(2 * logits, gold) == pytest.approx(
         2 * temperature, rel=1e-6
     )
-    found = judge_temperature(logits, gold)
+    found = temperature_scores(logits, gold)
     assert found["nll"] < found["uncalibrated_nll"] and found["ece"] < found["uncalibrated_ece"] / 2
     assert found["brier"] < found["uncalibrated_brier"]
 
 
 def test_a_model_that_is_always_right_stops_at_the_lowest_temperature() -> None:
     assert fit_temperature(np.eye(3), np.arange(3)) == pytest.approx(1 / 20, rel=1e-6)
-    assert math.isfinite(judge_temperature(1e6 * np.eye(3), np.array([1, 2, 0]))["nll"]), "always wrong, and sure"
+    assert math.isfinite(temperature_scores(1e6 * np.eye(3), np.array([1, 2, 0]))["nll"]), "always wrong, and sure"

@@ -9,7 +9,7 @@ from sklearn import metrics
 
 from domainbert.metrics.bootstrap import resample_scores
 from domainbert.metrics.modules import RegressionScores
-from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
+from domainbert.metrics.regression import STATISTICS, regression_scores, regression_terms
 from tests.metrics.drawn_seeds import drawn_seeds
 
 stats = pytest.importorskip("scipy.stats")
@@ -70,7 +70,7 @@ def test_each_draw_is_scored_as_if_its_texts_stood_there() -> None:
         "a": [np.round(gold + DRAW.normal(size=30)), gold + DRAW.normal(size=30)],
         "b": [np.round(gold + 2 * DRAW.normal(size=30))],
     }
-    counts = {name: [count_numbers(gold, one) for one in seeds] for name, seeds in systems.items()}
+    counts = {name: [regression_terms(gold, one) for one in seeds] for name, seeds in systems.items()}
     for name, statistic in STATISTICS.items():
         drawn = resample_scores(counts, statistic, resamples=40, seed=3)
         texts = np.random.default_rng(3).integers(30, size=(40, 30))
@@ -81,7 +81,7 @@ def test_each_draw_is_scored_as_if_its_texts_stood_there() -> None:
 
 
 def test_a_draw_of_one_text_many_times_has_no_correlation() -> None:
-    counts = count_numbers([0.1, 0.2], [2000.25, 1999.3])
+    counts = regression_terms([0.1, 0.2], [2000.25, 1999.3])
     for name in ("pearson", "spearman"):
         drawn = resample_scores({"a": [counts]}, STATISTICS[name], resamples=64)["a"]
         assert set(np.abs(drawn).round(12)) == {0.0, 1.0}

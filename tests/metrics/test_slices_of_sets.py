@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 from domainbert.metrics.bootstrap import resample_parts, score_once
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import macro_f1
-from domainbert.metrics.regression import Spearman, count_numbers
+from domainbert.metrics.regression import Spearman, regression_terms
 from domainbert.metrics.slices import Slices, draw_slices
 from domainbert.metrics.summary import Resampling
 from tests.metrics.drawn_seeds import drawn_seeds
@@ -100,7 +100,7 @@ def test_ranks_are_those_within_a_slice() -> None:
     generator = np.random.default_rng(5)
     gold = generator.integers(8, size=60).astype(float)
     predicted = gold + generator.integers(-4, 5, size=60)
-    counts, parts = count_numbers(gold, predicted), [np.arange(0, 60, 3), np.array([1, 2])]
+    counts, parts = regression_terms(gold, predicted), [np.arange(0, 60, 3), np.array([1, 2])]
     assert score_once(Spearman(), counts[parts[0]]) == pytest.approx(
         spearmanr(gold[parts[0]], predicted[parts[0]]).statistic, abs=1e-12
     )
@@ -126,8 +126,8 @@ def test_a_resample_without_a_text_of_a_slice_says_nothing_of_it() -> None:
 
 def test_a_slice_of_many_items_in_few_texts_is_marked() -> None:
     """A pair of entities says little that others of its text do not say."""
-    slices = Slices.of({"l": ["a"] * 100 + ["b"] * 200}, "f1")
+    slices = Slices.from_values({"l": ["a"] * 100 + ["b"] * 200}, "f1")
     units = [*(number // 4 for number in range(100)), *range(25, 225)]
     counts = {"good": [count_classes(GOLD, one, LABELS) for one in SYSTEMS["good"].values()]}
     drawn = draw_slices(counts, slices, macro_f1, 100, 0, units)["l"]
-    assert {value: drawn.has_few(rows) for value, rows in drawn.parts.items()} == {"a": True, "b": False}
+    assert {value: drawn.has_few_units(rows) for value, rows in drawn.parts.items()} == {"a": True, "b": False}

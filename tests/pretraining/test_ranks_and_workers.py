@@ -63,7 +63,7 @@ def digest_of_rows(readers, world_size, num_workers, first=0):
         first,
     )
     for share, batches in ranks:
-        places = share.of(np.arange(BATCH), 0)
+        places = share.select(np.arange(BATCH), 0)
         for batch in batches:
             for name, values in found.items():
                 values[batch["step"], places] = batch[name]

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import domainbert
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.labelled.sets import LabelledFile
-from domainbert.metrics.calibration import fit_temperature, with_temperature
+from domainbert.metrics.calibration import fit_temperature, softmax_with_temperature
 from domainbert.stages.distill_task import distill_task
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
@@ -110,7 +110,7 @@ def test_training_validates_by_the_mean_and_fits_a_temperature(runs: Any, made: 
     plain = classifier.predict_texts([text for _, text, _ in items])
     assert [one.label for one in plain] == [one.label for one in found], "no label changes"
     logits = np.log([[one.scores[label] for label in classifier.labels] for one in plain])
-    np.testing.assert_allclose(probabilities, with_temperature(logits, temperature), rtol=1e-4)
+    np.testing.assert_allclose(probabilities, softmax_with_temperature(logits, temperature), rtol=1e-4)
     assert fit_temperature(logits, np.array(gold)) == pytest.approx(temperature, rel=1e-3)
 
 
@@ -123,7 +123,7 @@ def test_transformers_gives_the_probabilities_before(made: Any) -> None:
     with torch.inference_mode():
         logits = model.eval()(**tokens).logits.numpy()
     (found,) = domainbert.load_classifier(folder, "32-true").predict_texts([text])
-    wanted = with_temperature(logits, model.config.domainbert_temperature)[0]
+    wanted = softmax_with_temperature(logits, model.config.domainbert_temperature)[0]
     assert [found.scores[model.config.id2label[k]] for k in range(len(wanted))] == pytest.approx(wanted, abs=1e-5)
 
 

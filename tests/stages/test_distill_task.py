@@ -359,7 +359,7 @@ def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_p
         ((batch, logits),) = teacher.logits([example])
         outputs, values = batch["outputs"].numpy(), logits.float().numpy()
         alone = np.stack([values[outputs == output].mean(axis=0) for output in range(example.num_outputs)])
-        np.testing.assert_allclose(labels.rows([number]), alone, atol=5e-3, rtol=2e-3)
+        np.testing.assert_allclose(labels.logits_of([number]), alone, atol=5e-3, rtol=2e-3)
         firsts.append(alone[0])
     apart = np.abs(np.stack(firsts)[:, None] - np.stack(firsts)).max(axis=-1)
     assert np.median(apart[~np.eye(len(firsts), dtype=bool)]) > 0.02, "in another order it would be noticed"

@@ -12,7 +12,7 @@ import torch
 from domainbert.data.order import GlobalOrder
 from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.averaging import Averaging, share_of_step
+from domainbert.training.averaging import Averaging, averaging_coefficient
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import Runtime
 from domainbert.training.fit import Steps, fit
@@ -109,14 +109,18 @@ def test_weights_that_do_not_learn_have_no_average(train):
 
 
 def test_shares():
-    assert share_of_step(AveragingConfig("ema", decay=0.9), 1, 100) == 1.0
-    assert share_of_step(AveragingConfig("ema", decay=0.9), 2, 100) == pytest.approx(0.1 / 0.19)
-    assert share_of_step(AveragingConfig("ema", decay=0.0), 7, 100) == 1.0
+    assert averaging_coefficient(AveragingConfig("ema", decay=0.9), 1, 100) == 1.0
+    assert averaging_coefficient(AveragingConfig("ema", decay=0.9), 2, 100) == pytest.approx(0.1 / 0.19)
+    assert averaging_coefficient(AveragingConfig("ema", decay=0.0), 7, 100) == 1.0
     last = AveragingConfig("last", fraction=0.25)
-    assert [share_of_step(last, step, 8) for step in (1, 6, 7, 8)] == [0.0, 0.0, 1.0, 0.5]
-    assert [share_of_step(last, step, 10) for step in (8, 9, 10)] == [0.0, 1.0, 0.5]
-    assert [share_of_step(AveragingConfig("last", fraction=1.0), step, 3) for step in (1, 2, 3)] == [1.0, 1 / 2, 1 / 3]
-    assert [share_of_step(AveragingConfig("last", fraction=1e-9), step, 3) for step in (2, 3)] == [0.0, 1.0]
+    assert [averaging_coefficient(last, step, 8) for step in (1, 6, 7, 8)] == [0.0, 0.0, 1.0, 0.5]
+    assert [averaging_coefficient(last, step, 10) for step in (8, 9, 10)] == [0.0, 1.0, 0.5]
+    assert [averaging_coefficient(AveragingConfig("last", fraction=1.0), step, 3) for step in (1, 2, 3)] == [
+        1.0,
+        1 / 2,
+        1 / 3,
+    ]
+    assert [averaging_coefficient(AveragingConfig("last", fraction=1e-9), step, 3) for step in (2, 3)] == [0.0, 1.0]
 
 
 def test_the_average_of_a_checkpoint_goes_to_where_the_weights_are(make_model):

@@ -16,10 +16,10 @@ from domainbert.base.hashes import hash_file
 from domainbert.training import checkpoint_files as module
 from domainbert.training.checkpoint_files import (
     FINISHED,
-    check_room,
+    check_disk_space,
     holds_progress,
     newest_checkpoint,
-    remove_progress,
+    remove_checkpoints,
     write_checkpoint,
 )
 
@@ -253,10 +253,10 @@ def test_a_full_disk_keeps_what_is_there_and_says_how_much_is_missing(
 
 def test_room_is_wanted_for_four_checkpoints_and_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4_100))
-    check_room(tmp_path, 1_000, 100)
+    check_disk_space(tmp_path, 1_000, 100)
     message = rf"{tmp_path}: 4,100 bytes are free; expected at least 4,101 for the checkpoints and the model"
     with pytest.raises(DomainbertError, match=message):
-        check_room(tmp_path, 1_000, 101)
+        check_disk_space(tmp_path, 1_000, 101)
 
 
 def test_progress_is_a_checkpoint_or_a_finished_part(tmp_path: Path) -> None:
@@ -272,6 +272,6 @@ def test_progress_is_a_checkpoint_or_a_finished_part(tmp_path: Path) -> None:
     for folder in (tmp_path / "seed-2/checkpoints", tmp_path / "checkpoints"):
         write(folder, 10)
         assert holds_progress(tmp_path)
-        remove_progress(tmp_path)
+        remove_checkpoints(tmp_path)
         assert not holds_progress(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["logs", "model.safetensors", "seed-1", "seed-2"]

@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.training.checkpoint_files import newest_checkpoint, write_checkpoint
-from domainbert.training.checkpoints import _num_bytes, _write
+from domainbert.training.checkpoints import _num_bytes, _write_state
 
 folder = Path(sys.argv[1]) / "checkpoints"
 for step, size in ((10, 1_000), (20, 100_000), (30, 2_000_000)):
     state = {"a": torch.full((size,), float(step))}
     try:
-        write_checkpoint(folder, step, _num_bytes(state), lambda path: _write(state, path))
+        write_checkpoint(folder, step, _num_bytes(state), lambda path: _write_state(state, path))
     except DomainbertError as error:
         print(error)
 found = newest_checkpoint(folder, print)
@@ -53,7 +53,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 import torch
 from domainbert.training.checkpoint_files import newest_checkpoint, write_checkpoint
-from domainbert.training.checkpoints import _num_bytes, _write
+from domainbert.training.checkpoints import _num_bytes, _write_state
 
 folder, kills = Path(sys.argv[1]), int(sys.argv[2])
 values = torch.arange(5_000_000, dtype=torch.float32)
@@ -67,7 +67,7 @@ def write_on(step):
     while True:
         step += 1
         state = state_of(step)
-        write_checkpoint(folder, step, _num_bytes(state), lambda path: _write(state, path), 1.0 / (step % 7 + 1))
+        write_checkpoint(folder, step, _num_bytes(state), lambda path: _write_state(state, path), 1.0 / (step % 7 + 1))
 
 
 def check():

@@ -129,14 +129,14 @@ def test_a_full_disk_at_the_end_is_told_and_the_checkpoint_before_stays(
 
 def fail_after(calls: int, patch: pytest.MonkeyPatch) -> None:
     """The disk is full from the next write on."""
-    real, left = module._write, iter(range(calls))
+    real, left = module._write_state, iter(range(calls))
 
     def write(state: dict[str, Any], path: Path) -> None:
         real(state, path)
         if next(left, None) is None:
             raise FULL
 
-    patch.setattr(module, "_write", write)
+    patch.setattr(module, "_write_state", write)
 
 
 def test_a_training_that_has_no_room_is_refused_before_it_starts(

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import text_numbers
+from domainbert.data.packing import text_ids
 from domainbert.data.types import Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
@@ -43,11 +43,11 @@ class Rows(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        rows = self.share.of(np.arange(ROWS), micro_batch)
+        rows = self.share.select(np.arange(ROWS), micro_batch)
         ids = (7 * rows[:, None] + np.arange(LENGTH) * (step + 2)) % 32
         places = np.broadcast_to(np.arange(LENGTH), ids.shape).copy()
         batch = {"input_ids": ids, "position_ids": places, "segment_ids": np.ones_like(ids)}
-        texts = text_numbers(self.share.places(ROWS, micro_batch), [1] * len(rows))
+        texts = text_ids(self.share.indices(ROWS, micro_batch), [1] * len(rows))
         nothing_read = np.zeros(0, dtype=np.int64)
         return batch | {"step": step, "micro_batch": micro_batch, "texts": texts, "positions": nothing_read}
 
@@ -123,7 +123,7 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
 ) -> None:
     """There is room for 6 of the rows of step 2, and for 4 of those of step 0."""
     tried: list[tuple[int, int]] = []
-    real = micro_batches._loss
+    real = micro_batches._trial_loss
 
     def loss(trainer: Any, module: Mean, parts: int, step: int) -> Tensor:
         tried.append((ROWS // parts, step))
@@ -132,7 +132,7 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
         return real(trainer, module, parts, step)
 
     on_a_gpu(monkeypatch, ROWS)
-    monkeypatch.setattr(micro_batches, "_loss", loss)
+    monkeypatch.setattr(micro_batches, "_trial_loss", loss)
     assert train("auto", starts=[0, 2])[1] == 4
     assert tried == [(12, 2), *[(6, 2)] * 2, (6, 0), *[(4, 2)] * 2, (4, 0)]
 
@@ -145,7 +145,7 @@ def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytes
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The CPU has so little memory as to take `most` rows, and raises what a GPU raises."""
-    real, real_tried = Mean.training_step, micro_batches._tried
+    real, real_tried = Mean.training_step, micro_batches._largest_fitting_size
 
     def step(self: Mean, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss = real(self, batch, batch_idx)
@@ -162,7 +162,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         return found
 
     monkeypatch.setattr(Mean, "training_step", step)
-    monkeypatch.setattr(micro_batches, "_tried", tried)
+    monkeypatch.setattr(micro_batches, "_largest_fitting_size", tried)
     monkeypatch.setattr(micro_batches, "_is_gpu", lambda trainer: True)
 
 

@@ -178,7 +178,7 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
 
 def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatch):
     def skips(name, fused):
-        return training_module._skips_by_itself(build_optimizer([make_model("masked_lm")], OptimConfig(name), fused))
+        return training_module._skips_steps_itself(build_optimizer([make_model("masked_lm")], OptimConfig(name), fused))
 
     assert not skips("adamw", True), "on a CPU"
     monkeypatch.setattr(training_module, "_on_one_gpu", lambda parameter: True)

@@ -97,7 +97,9 @@ def test_no_step_between_logged_ones_waits(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(_TrainingEpochLoop, "advance", counted)
     monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
     for module in ("numbers", "callbacks"):
-        monkeypatch.setattr(f"domainbert.training.{module}.may_read", lambda trainer, value: is_logged_step(trainer))
+        monkeypatch.setattr(
+            f"domainbert.training.{module}.can_read_without_waiting", lambda trainer, value: is_logged_step(trainer)
+        )
     monkeypatch.chdir(tmp_path)
     assert main(["run", str(recipe), "--out", str(tmp_path / "out"), "--vars.cache", str(tmp_path / "labels")]) in (
         0,

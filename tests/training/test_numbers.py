@@ -163,7 +163,7 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimiser is told on the device what to skip, and numbers are not read between logged steps."""
     monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
-    monkeypatch.setattr("domainbert.training.number_watch.may_read", lambda trainer, value: False)
+    monkeypatch.setattr("domainbert.training.number_watch.can_read_without_waiting", lambda trainer, value: False)
 
 
 @pytest.mark.parametrize("optim", OPTIMISERS)
@@ -303,7 +303,7 @@ def test_skipped_steps_are_counted_over_an_interruption(
 
 def feed(numbers: NumberWatch, losses: Iterable[float], first: int = 1) -> None:
     for step, loss in enumerate(losses, first):
-        numbers._note_loss(step, loss)
+        numbers._record_loss(step, loss)
 
 
 def noisy(count: int) -> list[float]:
@@ -343,7 +343,7 @@ def test_losses_of_other_terms_have_averages_of_their_own(numbers: NumberWatch) 
         rare = step % 50 == 0
         noise = 0.1 * (-1) ** (step // 50 if rare else step)
         loss = 4.0 + 5.0 * rare + noise + 2.0 * (step in (6000, 6001))
-        numbers._note_loss(step, loss, "rare" if rare else "usual")
+        numbers._record_loss(step, loss, "rare" if rare else "usual")
     assert numbers.loss_spikes == [6000, 6001] and {name: one[0] for name, one in numbers.averages.items()} == {
         "usual": 6860,
         "rare": 140,

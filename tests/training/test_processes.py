@@ -8,7 +8,7 @@ import pytest
 from torch.distributed import DistBackendError, HashStore
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.training.processes import agreed_prefix, report_lost_rank
+from domainbert.training.processes import agree_on_prefix, report_lost_rank
 
 GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:16295. This is typ"
 
@@ -45,7 +45,7 @@ def test_restarted_processes_meet_under_keys_of_their_own_however_far_apart_they
 
     def start(rank: int) -> str:
         time.sleep(delays[rank])
-        return agreed_prefix(store, rank, len(delays), seconds=20)
+        return agree_on_prefix(store, rank, len(delays), seconds=20)
 
     def launch() -> set[str]:
         with ThreadPoolExecutor(len(delays)) as pool:
@@ -53,7 +53,7 @@ def test_restarted_processes_meet_under_keys_of_their_own_however_far_apart_they
 
     launches = [launch() for _ in range(3)]
     with pytest.raises(TrainingFailed, match="process 1 of 3 has waited 0 s for the others"):
-        agreed_prefix(store, 1, 3, seconds=0.2)  # killed, or its others are: the next ones do not take it for alive
+        agree_on_prefix(store, 1, 3, seconds=0.2)  # killed, or its others are: the next ones do not take it for alive
     launches.append(launch())
     assert [len(prefixes) for prefixes in launches] == [1, 1, 1, 1]
     assert len(set.union(*launches)) == 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.calibration import CALIBRATION, calibration_sums, judge_temperature, with_temperature
+from domainbert.metrics.calibration import CALIBRATION, calibration_sums, softmax_with_temperature, temperature_scores
 from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.summary import Resampling, Summary, summarize
@@ -24,9 +24,9 @@ def plain_scores(rows: FloatArray) -> dict[str, Any]:
 
 
 def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
-    """Add the scores of `judge_temperature` to `plain_scores`. NaN counts as 0; such a model is rejected later."""
+    """Add the scores of `temperature_scores` to `plain_scores`. NaN counts as 0; such a model is rejected later."""
     logits = np.nan_to_num(rows[:, 1:].astype(np.float32))
-    return {**plain_scores(rows), **judge_temperature(logits, rows[:, 0].astype(np.int64))}
+    return {**plain_scores(rows), **temperature_scores(logits, rows[:, 0].astype(np.int64))}
 
 
 def summarize_calibration(
@@ -73,4 +73,4 @@ def _without_temperature(probabilities: FloatArray, temperature: float) -> Float
     if temperature == 1:
         return probabilities
     with np.errstate(divide="ignore"):
-        return with_temperature(np.log(probabilities), 1 / temperature)
+        return softmax_with_temperature(np.log(probabilities), 1 / temperature)

@@ -14,7 +14,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import all_class_scores, count_classes
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import IntArray, accuracy, macro_f1
-from domainbert.metrics.summary import Resampling, Summary, collapsed
+from domainbert.metrics.summary import Resampling, Summary, collapse_warnings
 from domainbert.metrics.table import calibration_lines, classification_lines
 from domainbert.tasks.classification.calibration import summarize_calibration
 from domainbert.tasks.classification.config import Classification
@@ -81,7 +81,7 @@ class ClassScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single class although gold has several."""
-        same = collapsed(
+        same = collapse_warnings(
             self.predictions, lambda run: len({text.label for text in run}) == 1, "predicts one class only"
         )
         return same if len(set(self._gold)) > 1 else []

@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
-from domainbert.metrics.table import CALIBRATED
+from domainbert.metrics.table import CALIBRATION_TITLES
 from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
@@ -69,7 +69,10 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         """Return the temperature, and validation calibration before and after scaling."""
         if not task.learning.calibrate:
             return []
-        pairs = [f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}" for key, name in CALIBRATED.items()]
+        pairs = [
+            f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}"
+            for key, name in CALIBRATION_TITLES.items()
+        ]
         return [f"temperature {scores.get('temperature', 1.0):.3f} fitted on validation: {', '.join(pairs)}"]
 
     @override

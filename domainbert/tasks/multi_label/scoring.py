@@ -14,7 +14,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import count_labels
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import macro_f1, micro_f1, scores, scores_by_name, weighted_f1
-from domainbert.metrics.summary import Summary, collapsed
+from domainbert.metrics.summary import Summary, collapse_warnings
 from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.mistakes import CORRECT, MISSED, SPURIOUS, Mark, Mistake
 from domainbert.tasks.multi_label.files import LabelledText
@@ -94,7 +94,7 @@ class MultiLabelScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict no label although gold has labels."""
-        silent = collapsed(
+        silent = collapse_warnings(
             self.predictions, lambda run: not any(text.labels for text in run), "predicts no label at all"
         )
         return silent if self.num_gold else []

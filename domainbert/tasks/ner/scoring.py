@@ -19,7 +19,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import IntArray, micro_f1
 from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
-from domainbert.metrics.summary import Resampling, Summary, collapsed
+from domainbert.metrics.summary import Resampling, Summary, collapse_warnings
 from domainbert.metrics.table import entity_lines, raw_text_line
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
@@ -91,7 +91,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict no entity although gold has entities."""
-        silent = collapsed(self.predictions, lambda run: not any(_spans(run)), "predicts no entity at all")
+        silent = collapse_warnings(self.predictions, lambda run: not any(_spans(run)), "predicts no entity at all")
         return silent if self.num_gold else []
 
     @override

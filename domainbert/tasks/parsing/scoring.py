@@ -16,7 +16,7 @@ from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, 
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import scores_by_name
-from domainbert.metrics.summary import Summary, collapsed
+from domainbert.metrics.summary import Summary, collapse_warnings
 from domainbert.metrics.table import tree_lines
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
@@ -101,7 +101,7 @@ class TreeScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single label although gold has several."""
-        same = collapsed(
+        same = collapse_warnings(
             self.predictions,
             lambda trees: len({arc[1] for tree in trees for arc in tree.arcs}) == 1,
             "gives every arc the same label",

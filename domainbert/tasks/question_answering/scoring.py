@@ -17,7 +17,7 @@ from domainbert.metrics.answers import best_threshold, score_answer
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import FloatArray
-from domainbert.metrics.summary import Summary, collapsed
+from domainbert.metrics.summary import Summary, collapse_warnings
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import BOUNDARY, MISSED, SPURIOUS, Mark, Mistake
@@ -150,7 +150,9 @@ class AnswerScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that answer no question although some have answers."""
-        silent = collapsed(self.predictions, lambda run: not any(reply.answer for reply in run), "answers no question")
+        silent = collapse_warnings(
+            self.predictions, lambda run: not any(reply.answer for reply in run), "answers no question"
+        )
         return silent if any(item.answers for item in self.test.items) else []
 
     @override

@@ -21,8 +21,8 @@ from typing_extensions import Self, override
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.regression import STATISTICS, count_numbers
-from domainbert.metrics.summary import Summary, collapsed
+from domainbert.metrics.regression import STATISTICS, regression_terms
+from domainbert.metrics.summary import Summary, collapse_warnings
 from domainbert.metrics.table import regression_lines
 from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.capabilities import (
@@ -87,8 +87,8 @@ class RegressionScoring(CountedScoring):
 
     @override
     def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
-        """Return the counts of `metrics.regression.count_numbers`."""
-        return count_numbers(
+        """Return the counts of `metrics.regression.regression_terms`."""
+        return regression_terms(
             [item.number for item in self.test.items], [prediction.value for prediction in predictions]
         )
 
@@ -102,7 +102,7 @@ class RegressionScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single number although gold has several."""
-        same = collapsed(
+        same = collapse_warnings(
             self.predictions, lambda run: len({text.value for text in run}) == 1, "predicts one number for every text"
         )
         return same if len({item.number for item in self.test.items}) > 1 else []
