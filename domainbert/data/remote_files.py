@@ -29,7 +29,7 @@ _KEEP_SECONDS = 5.0  # after `path`, so that the caller can open the copy
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 _TEMPORARY = (408, 425, 429)  # HTTP client errors to retry: timeout, too early, too many requests
 _HINT = "start the run again to resume from the last checkpoint"
-Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
+Gigabytes = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.choices import allow_import_words, as_plain
+from domainbert.base.choices import allow_import_arguments, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.freshness import Freshness, format_examples
 from domainbert.base.hashes import FileHashes
@@ -304,4 +304,4 @@ def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")
 
 
 def _command(job: Job) -> list[str]:
-    return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_words()]
+    return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_arguments()]

@@ -28,7 +28,13 @@ from domainbert.runner.manifest import referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.tree import check_variables_read, of_environment, read_variables, substitute, with_options
+from domainbert.settings.tree import (
+    check_variables_read,
+    read_variables,
+    select_environment_variables,
+    substitute,
+    with_options,
+)
 from domainbert.settings.yaml_files import Node, load_yaml
 from domainbert.stages.inputs import Inputs
 
@@ -85,7 +91,7 @@ def read_recipe(
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
-    environment_variables = of_environment(variables, options, environment)
+    environment_variables = select_environment_variables(variables, options, environment)
     return Recipe(out, reading.jobs, reading.hashes, reading.checks, environment_variables, reading.left_out)
 
 

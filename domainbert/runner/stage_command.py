@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
+from domainbert.base.choices import allow_import_arguments, choices_of, class_path, find_choice, is_choice
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.freshness import output_names
 from domainbert.base.hashes import HASHES
@@ -180,7 +180,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
         _check_replaceable(job, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems, job.inputs)
     problems.raise_if_any()
-    words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
+    words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
     refuse_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"

@@ -25,7 +25,9 @@ def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[st
     The content of a stream cannot be hashed, so each read counts as new; all processes of a launch share a value.
     """
     reading = f"{_STREAM}{launch_id() if launched_world_size() > 1 else uuid.uuid4().hex}"
-    return {str(path): hashes.of(path) for path in settings.inputs} | {str(path): reading for path in settings.streams}
+    return {str(path): hashes.hash_path(path) for path in settings.inputs} | {
+        str(path): reading for path in settings.streams
+    }
 
 
 def stage_facts(

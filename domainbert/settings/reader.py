@@ -15,7 +15,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from domainbert.base.choices import as_plain, choices_of, find_choice, import_advice, is_choice, named_files
+from domainbert.base.choices import as_plain, choices_of, find_choice, import_hint, is_choice, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.marks import STREAM
 from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
@@ -24,7 +24,7 @@ from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_un
 from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
 from domainbert.settings.suggestions import suggest_key
 from domainbert.settings.trainer_arguments import trainer_problems
-from domainbert.settings.tree import as_mapping, fold_arguments, named_file, spelled_out
+from domainbert.settings.tree import as_mapping, expand_packaged_file, expand_shorthand, fold_arguments
 from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node, parse_option
 
@@ -148,7 +148,7 @@ class _Reader:
         except DomainbertError as error:
             self.problems.add(str(error))
             return WRONG
-        node = named_file(node, hint) if is_choice(hint) else spelled_out(node, hint)
+        node = expand_packaged_file(node, hint) if is_choice(hint) else expand_shorthand(node, hint)
         if not isinstance(node.value, dict):
             return self.other_type(node, hint, key)
         read = self.choose if is_choice(hint) else self.build
@@ -180,7 +180,7 @@ class _Reader:
             return None
         if cls is None:
             choices = [*choices_of(base), *named_files(base)]
-            near = suggest_name(name.rpartition(".")[2], choices) + import_advice(name)
+            near = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
             self.problem(node, f"{key}.class_path", f"{node.shown()} is not allowed; {near}")
         return cls
 
@@ -263,7 +263,7 @@ class _Reader:
         """Read an input path: it must exist, unless an earlier stage will write it."""
         on_hub = next((mark for mark in get_args(hint) if isinstance(mark, OnHub)), None)
         try:
-            if on_hub is not None and on_hub.what == "data set" and is_on_hub(value):
+            if on_hub is not None and on_hub.repo_type == "data set" and is_on_hub(value):
                 check_hub_name(str(value))
                 return value
             path = resolve_path(value)
@@ -280,7 +280,7 @@ class _Reader:
         if stream and key not in self.streams:
             return self.problem(node, key, f"{value} is {stream}; expected a regular file or folder")
         if not stream and not path.exists():
-            hub = "" if on_hub is None else hub_hint(value, on_hub.what)
+            hub = "" if on_hub is None else hub_hint(value, on_hub.repo_type)
             return self.missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
         (self.settings.streams if stream else self.settings.inputs).append(path)
         return path

@@ -79,7 +79,7 @@ _DEVICES = Annotated[str, Field(pattern=r"^(auto|-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4
 _TYPES: dict[str, Any] = {
     "devices": Annotated[int, Range(1, 10_000)]
     | Literal[-1]
-    | Annotated[list[Annotated[int, Range(0, 10_000)]], Items(different=True)]
+    | Annotated[list[Annotated[int, Range(0, 10_000)]], Items(unique=True)]
     | _DEVICES
     | None,
     "num_nodes": Annotated[int, Range(1, 100_000)],

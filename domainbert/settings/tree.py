@@ -104,7 +104,7 @@ def _names_another_class(base: Node, update: Node) -> bool:
     return old.rpartition(".")[2] != new.rpartition(".")[2]
 
 
-def named_file(node: Node, base: type) -> Node:
+def expand_packaged_file(node: Node, base: type) -> Node:
     """Expand the name of a packaged file, such as `small`, and override its values by the other keys of the mapping."""
     name = node.value.get("class_path") if isinstance(node.value, dict) else None
     file = named_files(base).get(str(name.value)) if name is not None and name.is_single else None
@@ -113,7 +113,7 @@ def named_file(node: Node, base: type) -> Node:
     return replace(merge(load_yaml(file), node.without("class_path")), where=node.where)
 
 
-def spelled_out(node: Node, cls: type) -> Node:
+def expand_shorthand(node: Node, cls: type) -> Node:
     """Expand a single text or list: it is the value of the field that `cls.shorthand` names."""
     name = getattr(cls, "shorthand", None)
     keys = fold_arguments(node).value if isinstance(node.value, dict) else {}
@@ -156,7 +156,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
     return {name: item.value for name, item in variables.items()}
 
 
-def of_environment(
+def select_environment_variables(
     variables: Mapping[str, str], options: Sequence[tuple[str, str]], environment: Mapping[str, str]
 ) -> dict[str, str]:
     """Select the variables whose values come from the environment: to repeat a run, a command must contain them."""

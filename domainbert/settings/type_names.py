@@ -22,7 +22,7 @@ def _describe_group(cls: Any) -> str:
     return str(getattr(cls, "__name__", cls))
 
 
-describe = partial(validation.describe, group=_describe_group)
+describe = partial(validation.describe, describe_class=_describe_group)
 """Describe a type in words, with its ranges and the names of its choices."""
 
 

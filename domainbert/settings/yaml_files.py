@@ -97,14 +97,14 @@ class Node:
         return paths.union(*(child.stage_paths(finished) for child in children))
 
 
-def node_of(value: Any, where: str) -> Node:
+def to_node(value: Any, where: str) -> Node:
     """Convert a Python value to a node; NumPy numbers and arrays become plain numbers and lists, paths become text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return Node({key: node_of(item, where) for key, item in value.items()}, where)
+        return Node({key: to_node(item, where) for key, item in value.items()}, where)
     if isinstance(value, (list, tuple, range)):
-        return Node([node_of(item, where) for item in value], where)
+        return Node([to_node(item, where) for item in value], where)
     return Node(str(value) if isinstance(value, Path) else value, where)
 
 

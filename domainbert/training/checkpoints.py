@@ -99,7 +99,7 @@ class Checkpoints(Callback):
 
     def on_exception(self, *_: Any) -> None:
         """Handle pending signals, so that none remains for the next training."""
-        self._signals.obey()
+        self._signals.clear()
 
     def _request(self, trainer: Trainer) -> int:
         if stop := self._signal():

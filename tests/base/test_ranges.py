@@ -115,9 +115,9 @@ def test_a_range_holds_what_lies_between(value: float, low: float, size: float, 
     ("limit", "words"),
     [
         (Range(1, 65_536), "from 1 to 65,536"),
-        (Range(0, 1, above=True), "above 0 and up to 1"),
-        (Range(0, 1, below=True), "from 0 to below 1"),
-        (Range(0, 1, above=True, below=True), "above 0 and below 1"),
+        (Range(0, 1, exclude_low=True), "above 0 and up to 1"),
+        (Range(0, 1, exclude_high=True), "from 0 to below 1"),
+        (Range(0, 1, exclude_low=True, exclude_high=True), "above 0 and below 1"),
     ],
 )
 def test_ranges_in_words(limit: Range, words: str) -> None:
