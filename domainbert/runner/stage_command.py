@@ -221,7 +221,7 @@ def _settings(stage: Stage, typed: ParsedArguments, problems: Problems, template
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
-        problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")
+        problems.add(f"{out.where}: out: found {out.short_text()}; expected a folder")
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
     settings = read_settings(stage.settings, tree.without("out"), problems, template=template)

@@ -93,7 +93,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder of the study")
     elif starts_at_home(out.value):
-        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
+        problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
     problems.raise_if_any()
     assert out is not None
     try:

@@ -54,9 +54,9 @@ def test_uniform_in_every_counter_and_in_every_bit():
 def test_streams_are_independent():
     size = 20_000
     streams = [uniform(random_bits(*key, np.arange(size))) for key in ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0))]
-    draw_numbers.append(uniform(random_bits(np.arange(size), 0)))
-    draw_numbers.append(np.roll(draw_numbers[0], 1))
-    for one, other in itertools.combinations(draw_numbers, 2):
+    streams.append(uniform(random_bits(np.arange(size), 0)))
+    streams.append(np.roll(streams[0], 1))
+    for one, other in itertools.combinations(streams, 2):
         assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / np.sqrt(size)
 
 
