@@ -12,7 +12,7 @@ from types import ModuleType
 
 from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, suggest_name
-from domainbert.base.files import disk_full
+from domainbert.base.files import disk_full_message
 from domainbert.base.paths import check_utf8
 from domainbert.base.ranks import launched_by_domainbert, process_rank
 from domainbert.base.redact import redact
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None and not disk_full(error):
+        if error.filename is None and not disk_full_message(error):
             raise
         sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
         return 2

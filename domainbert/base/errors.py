@@ -39,7 +39,7 @@ class DomainbertError(Exception):
 class Problems:
     """Collects the problems of a file or setting, so that a user sees all of them at once.
 
-    `add` raises them as soon as there are `most` problems.
+    `add` raises them as soon as there are `limit` problems.
 
     >>> problems = Problems("train.conll")
     >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
@@ -48,14 +48,14 @@ class Problems:
     domainbert.base.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
     """
 
-    def __init__(self, subject: str, most: int | None = None) -> None:
-        self.subject, self.most = subject, most
+    def __init__(self, subject: str, limit: int | None = None) -> None:
+        self.subject, self.limit = subject, limit
         self.messages: list[str] = []
 
     def add(self, message: str) -> None:
-        """Add one problem; raise all problems as one `DomainbertError` if it is number `most`."""
+        """Add one problem; raise all problems as one `DomainbertError` if it is number `limit`."""
         self.messages.append(message)
-        if len(self.messages) == self.most:
+        if len(self.messages) == self.limit:
             self.subject += ", stopped reading"
             self.raise_if_any()
 

@@ -18,7 +18,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
 
 
-def disk_full(error: BaseException) -> str:
+def disk_full_message(error: BaseException) -> str:
     """Return the system's message if an error, perhaps wrapped by a library, says that the disk is full or a file may
     not grow (`ulimit -f`); otherwise an empty string."""
     reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -31,7 +31,7 @@ def report_full_disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = disk_full(error)
+        reason = disk_full_message(error)
         if not reason:
             raise
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free

@@ -218,7 +218,7 @@ def damaged_files(
         thorough: whether to hash all files.
     """
 
-    def problem(name: str) -> str:
+    def find_problem(name: str) -> str:
         path, recorded = folder / name, outputs[name]
         try:
             status = path.stat()
@@ -233,7 +233,7 @@ def damaged_files(
             return f"{name} cannot be read ({error.strerror})"
 
     with ThreadPoolExecutor() as pool:
-        return [text for text in pool.map(problem, outputs) if text]
+        return [text for text in pool.map(find_problem, outputs) if text]
 
 
 def is_unchanged(record: Mapping[str, Any]) -> bool:

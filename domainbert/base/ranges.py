@@ -22,7 +22,7 @@ _MAX_FLOAT = sys.float_info.max
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, without NaN, infinities and booleans."""
+    """Annotation of a number: it must be from `low` to `high`, and no NaN, infinity or boolean."""
 
     low: float
     high: float
@@ -46,7 +46,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Items:
-    """Lists of one or more items."""
+    """Annotation of a list: it must have one or more items, all different if `unique`."""
 
     unique: bool = False
 

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import disk_full, folder_lock, report_full_disk
+from domainbert.base.files import disk_full_message, folder_lock, report_full_disk
 from domainbert.base.hashes import hash_file
 from domainbert.base.paths import check_home_expanded, check_url, is_url
 from domainbert.base.ranges import Range
@@ -205,7 +205,7 @@ def _fetch(url: str, copy: Path, size: int) -> None:
             return
         except Exception as error:  # network libraries raise many unrelated types
             copy.unlink(missing_ok=True)
-            if disk_full(error) or (isinstance(error, OSError) and error.filename == str(copy)):
+            if disk_full_message(error) or (isinstance(error, OSError) and error.filename == str(copy)):
                 raise  # an error of the local disk
             reason = redact(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "))
             status = vars(error).get("status", vars(error).get("code"))  # of aiohttp and of gcsfs

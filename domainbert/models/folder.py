@@ -16,7 +16,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.encoders.head_config import HeadConfig
-from domainbert.models.weight_files import find_weights, missing_weights
+from domainbert.models.weight_files import find_weights, missing_weights_problem
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 if TYPE_CHECKING:  # checks before a run open folders without torch
@@ -52,7 +52,7 @@ class ModelFolder:
 
     @property
     def teachers(self) -> tuple[str, ...]:
-        """Names of the teachers of a distilled model, or of the model that it started from; usually empty."""
+        """Names of the teachers of a distilled model, or of the model that it started from; () without any."""
         return tuple(map(str, self.fields.get(TEACHERS_KEY, ())))
 
     @property
@@ -257,7 +257,7 @@ def _read_model(
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
-        raise DomainbertError(f"{folder.path}: {missing_weights(absent)}")
+        raise DomainbertError(f"{folder.path}: {missing_weights_problem(absent)}")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
     return model, folder, missing, unused

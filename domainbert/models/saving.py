@@ -50,10 +50,10 @@ def save_model(
         TrainingFailed: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.names import to_hugging_face
-    from domainbert.models.tensors import non_finite
+    from domainbert.models.tensors import non_finite_problem
 
     tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
-    if problem := non_finite(tensors):
+    if problem := non_finite_problem(tensors):
         raise divergence_error(f"{path}: {problem}")
     fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
     _write_folder(path, tensors, fields, card)
@@ -97,9 +97,9 @@ def save_with_vocabulary(
     `tensors` come from `load_tensors`, with new word embeddings and masked-LM bias; only the values in `config.json`
     that depend on the vocabulary change. If a weight is not finite, raise `DomainbertError` and write nothing.
     """
-    from domainbert.models.tensors import non_finite
+    from domainbert.models.tensors import non_finite_problem
 
-    if problem := non_finite(tensors):
+    if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
     config, family = folder.config, families.family(folder.config)
     tensors = family.with_padding(tensors, config, tokenizer.pad_id)

@@ -15,7 +15,7 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import family, head_kinds, name_map
-from domainbert.models.weight_files import INDEX, find_weights, missing_weights
+from domainbert.models.weight_files import INDEX, find_weights, missing_weights_problem
 
 WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _CONVERT = (
@@ -92,7 +92,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     names = vocabulary_names(config)
     check_types(path, tensors, names)
     if names[0] not in tensors:
-        raise DomainbertError(f"{path}: {missing_weights(names[:1])}")
+        raise DomainbertError(f"{path}: {missing_weights_problem(names[:1])}")
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
@@ -118,7 +118,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key)): t for key, t in tensors.items()}
 
 
-def non_finite(tensors: Mapping[str, Tensor]) -> str | None:
+def non_finite_problem(tensors: Mapping[str, Tensor]) -> str | None:
     """Return a message on the first tensor with NaN or infinite values and their number; None if all are finite."""
     for name, tensor in tensors.items():
         if tensor.dtype in WEIGHT_TYPES and not bool(tensor.isfinite().all()):
@@ -128,8 +128,9 @@ def non_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file; raise `DomainbertError` if a value is not finite."""
     tensors = _load_file(file)
-    if problem := non_finite(tensors):
+    if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{file}: {problem}; expected the weights of a model whose training did not diverge")
     return tensors
 
@@ -150,6 +151,7 @@ def _load_file(file: Path) -> dict[str, Tensor]:
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
+    """Return the tensors of all files that an index names."""
     try:
         file_by_tensor: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(file_by_tensor.values()))
@@ -165,5 +167,5 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         tensors.update(_read_file(index.parent / name))
     missing = sorted(file_by_tensor.keys() - tensors.keys())
     if missing:
-        raise DomainbertError(f"{index}: {missing_weights(missing)}")
+        raise DomainbertError(f"{index}: {missing_weights_problem(missing)}")
     return tensors

@@ -27,6 +27,6 @@ def find_weights(folder: Path) -> Path:
     )
 
 
-def missing_weights(names: Sequence[str]) -> str:
+def missing_weights_problem(names: Sequence[str]) -> str:
     """Return the problem, for an error message, that the files of a model lack weights."""
     return f"weights are missing: {', '.join(names[:5])} ({len(names)} in all); expected a complete model"

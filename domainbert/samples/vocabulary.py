@@ -16,7 +16,7 @@ _NUM_TITLES = 240
 
 
 class Vocabulary:
-    """Lists of words by name, with their halves.
+    """All lists of words, each divided at random into a familiar and a held-out half.
 
     Labelled training text uses only familiar words; validation and test text use both halves; raw text uses all words.
     So only a model that was trained on raw text can have seen a held-out word.

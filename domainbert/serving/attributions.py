@@ -45,7 +45,8 @@ class WordAttribution:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Contribution of each word to a prediction; all `value`s add up to `output - baseline_output`, but for `error`."""
+    """Contribution of each word to a prediction. All `value`s add up to `output - baseline_output`, with the relative
+    difference `error`."""
 
     label: str
     text: str

@@ -99,7 +99,7 @@ def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
 
 
 def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    problems = Problems(str(path), most=1)  # rows are predicted while reading, so the first problem is raised
+    problems = Problems(str(path), limit=1)  # rows are predicted while reading, so the first problem is raised
     for line, row in json_rows(path, problems, lines):
         content: Content = ""
         try:

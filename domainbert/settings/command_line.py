@@ -10,7 +10,7 @@ from domainbert.base.errors import DomainbertError
 
 @dataclass
 class ParsedArguments:
-    """Parts of a command line."""
+    """Parts of a command line after the program and the stage, before values are converted to their types."""
 
     words: list[str] = field(default_factory=list)
     """Arguments that begin with no dash and are no value of an option, in order."""

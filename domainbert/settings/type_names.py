@@ -13,6 +13,7 @@ from domainbert.base.validation import LISTS, MAPPINGS, bare, is_union
 
 
 def _describe_group(cls: Any) -> str:
+    """Describe a dataclass by its keys, and a choice by its classes."""
     if is_choice(cls):
         names = f"one of {', '.join(choices_of(cls))} (class_path and init_args, or a YAML file with them)"
         return f"{names}, or {', '.join(named_files(cls))}" if named_files(cls) else names

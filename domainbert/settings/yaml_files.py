@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, Size
+from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, SizeCounter
 
 _MAX_SHORT_TEXT = 80  # characters of a value in a message
 _QUOTE_OR_TAG = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
@@ -23,7 +23,7 @@ _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Node:
-    """A value of a configuration with its place.
+    """A value of a configuration with its location.
 
     Attributes:
         value: a dict of nodes, a list of nodes, or a plain scalar.
@@ -184,13 +184,14 @@ class _Builder:
 
     def __init__(self, loader: Loader, name: str, folder: Path | None) -> None:
         self.loader, self.name, self.folder = loader, name, folder
-        self.size = Size(" once its aliases are expanded")
+        self.size = SizeCounter(" once its aliases are expanded")
 
     def build(self, node: yaml.Node) -> Node:
+        """Convert a PyYAML node with all its children; raise `DomainbertError` for values that are not plain."""
         where = self._where(node)
         if node.tag not in PLAIN_TAGS:
             raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected plain values")
-        with self.size.inside(node.start_mark):
+        with self.size.count(node.start_mark):
             if isinstance(node, yaml.MappingNode):
                 value: Any = self._mapping(node)
             elif isinstance(node, yaml.SequenceNode):
@@ -209,6 +210,8 @@ class _Builder:
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
+        """Return the keys and values of a mapping, with those of `<<:` first; raise `DomainbertError` for a key that is
+        not text or occurs twice."""
         children: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key_node, value_node in node.value:
@@ -232,7 +235,7 @@ class _Builder:
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):
                 raise DomainbertError(f"{self._where(part)}: the value of '<<' is not a mapping; expected a mapping")
-            with self.size.inside(part.start_mark):
+            with self.size.count(part.start_mark):
                 merged = {**self._mapping(part), **merged}
         return merged
 

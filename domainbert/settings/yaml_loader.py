@@ -39,7 +39,7 @@ class LimitError(Exception):
         self.line = line
 
 
-class Size:
+class SizeCounter:
     """Counts the values and levels of a file, and raises `LimitError` above the limits.
 
     `when` ends the message on too many values.
@@ -49,7 +49,7 @@ class Size:
         self.when, self.nodes, self.depth = when, 0, 0
 
     @contextmanager
-    def inside(self, mark: yaml.Mark) -> Iterator[None]:
+    def count(self, mark: yaml.Mark) -> Iterator[None]:
         """Context manager for reading a value that begins at `mark`: count the value, and one more level until the
         block ends."""
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
@@ -62,17 +62,17 @@ class Size:
 
 
 class Loader(yaml.SafeLoader):
-    """Composes nodes up to the size limits."""
+    """Parses YAML text to PyYAML nodes, and raises `LimitError` above the size limits."""
 
     yaml_implicit_resolvers = copy.copy(yaml.SafeLoader.yaml_implicit_resolvers)
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.size = Size()
+        self.size = SizeCounter()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
-        with self.size.inside(self.peek_event().start_mark):
+        with self.size.count(self.peek_event().start_mark):
             return super().compose_node(parent, index)
 
 

@@ -19,12 +19,13 @@ _ROWS_AT_ONCE = 512
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    """Project each row of `scores` (N, M) onto the simplex (Martins and Astudillo 2016, algorithm 1)."""
+    """Return the sparsemax (N, M) of each row of `scores`: weights with sum 1, many of them 0 (Martins and Astudillo
+    2016, algorithm 1)."""
     ordered = scores.sort(dim=-1, descending=True).values
     sums = ordered.cumsum(dim=-1)
     ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
-    size = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True)
-    threshold = (sums.gather(-1, size - 1) - 1) / size
+    num_positive = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True)
+    threshold = (sums.gather(-1, num_positive - 1) - 1) / num_positive
     return (scores - threshold).clamp(min=0)
 
 
