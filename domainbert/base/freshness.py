@@ -7,7 +7,7 @@ outputs are unchanged.
 
 A quick look at an output compares size, modification time, change time and inode. If these differ, as in a copied
 folder, the content is hashed: only changed content and missing files are damage. Model cards, logs and the runner's
-notes about the run may be edited.
+files about the run may be edited.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from domainbert.base.redact import redact
 INPUT_FILES = "input files"
 """Name of the fact that lists the files of a folder or pattern, in order."""
 
-_DIGEST = re.compile(r" [0-9a-f]{64}$")
+_DIGEST = re.compile(r" [0-9a-f]{64}$")  # hash at the end of the fact of an input file
 _RECORD_KEYS = ("made_from", "outputs", "sha256")  # the other keys are the result
 _MAX_EXAMPLES = 3
 _MAX_VALUE_CHARACTERS, _MAX_LIST_CHARACTERS = 60, 240  # in a message
@@ -70,7 +70,7 @@ class Freshness:
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
 
-    def reason(self, before: Any) -> str:
+    def stale_reason(self, before: Any) -> str:
         """Return why the result must be made again: the first changes of the facts since `before`, in one line; empty
         if there are none."""
         return (
@@ -79,7 +79,7 @@ class Freshness:
             else "made by an older version"
         )
 
-    def only_input_contents(self, before: Mapping[str, Any]) -> bool:
+    def only_input_contents_changed(self, before: Mapping[str, Any]) -> bool:
         """Return whether the contents of input files have changed since `before`, and no other fact."""
         changed, old = self.changes(before), flatten(before)
         return bool(changed) and all(
@@ -98,7 +98,7 @@ class Freshness:
             record = {}
         if not {*_RECORD_KEYS} <= set(record):
             return None, f"{path.name} cannot be read, or was written by an earlier version"
-        reason = self.reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
+        reason = self.stale_reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
         if reason := reason or format_examples(damaged_files(path.parent, record["outputs"], FileHashes())):
             return None, reason
         return {name: value for name, value in record.items() if name not in _RECORD_KEYS}, ""

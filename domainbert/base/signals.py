@@ -30,15 +30,15 @@ def record_signals() -> Iterator[None]:
         yield
         return
     _raise_if_received(StopSignals.received)
-    before = {number: signal.signal(number, _record_signal) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    outermost, ended = before[signal.SIGTERM] is not _record_signal, threading.Event()
-    if outermost:
+    old_handlers = {number: signal.signal(number, _record_signal) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    ended = threading.Event()
+    if old_handlers[signal.SIGTERM] is not _record_signal:  # not inside another call
         threading.Thread(target=_exit_if_unhandled, args=(ended,), daemon=True).start()
     try:
         yield
     finally:
         ended.set()
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 

@@ -60,9 +60,9 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
             vocabulary entries, and the folder's output weights are not tied to the embeddings.
     """
     model_family, used = family(config), _all_names(config, [head])
-    known = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
+    valid_names = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
     unused = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
-    unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in known]
+    unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in valid_names]
     if unexpected:
         raise DomainbertError(
             f"{path}: unexpected weights: {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the weights "

@@ -68,11 +68,11 @@ def read_settings(
     cls = settings_class(stage)
     reader, defaults = _Reader(problems, prefix, template, fields_with_metadata(cls, STREAM)), defaults_of(cls)
     values = reader.read_fields(node, "", field_types(cls), defaults)
-    settings, complete = reader.settings, {**defaults, **(values or {})}
+    settings, all_values = reader.settings, {**defaults, **(values or {})}
     settings.arguments = values or {}
     if values is not None and not template:
-        settings.instance = reader.instantiate(node, cls, "", complete)
-    settings.plain = redact(replace_strings(as_plain(_missing_as_none(complete)), reader.original_paths))
+        settings.instance = reader.instantiate(node, cls, "", all_values)
+    settings.plain = redact(replace_strings(as_plain(_missing_as_none(all_values)), reader.original_paths))
     return settings
 
 
@@ -203,22 +203,22 @@ class _Reader:
         values = self.read_fields(node, f"{key}.", field_types(cls), defaults)
         if values is None:
             return WRONG
-        complete = {**defaults, **values}
-        if dataclasses.MISSING in complete.values():  # a template, which is only printed
-            return _missing_as_none(complete)
-        return self.instantiate(node, cls, key, complete)
+        all_values = {**defaults, **values}
+        if dataclasses.MISSING in all_values.values():  # a template, which is only printed
+            return _missing_as_none(all_values)
+        return self.instantiate(node, cls, key, all_values)
 
-    def instantiate(self, node: Node, cls: type, key: str, complete: Mapping[str, Any]) -> Any:
+    def instantiate(self, node: Node, cls: type, key: str, all_values: Mapping[str, Any]) -> Any:
         """Create a dataclass from the values of all its fields; `WRONG`, with problems, if its validation fails."""
         instance, num_problems = None, len(self.problems.messages)
         try:
-            instance = cls(**complete)
+            instance = cls(**all_values)
             if hasattr(instance, "input_files") and not self.template:
                 instance.input_files(node.stage_paths(finished=False))  # files of finished stages must exist, too
                 self.settings.inputs.extend(instance.input_files(node.stage_paths()))
         except DomainbertError as error:
             for problem in error.problems:
-                self.add_field_problem(node, key, problem, list(complete))
+                self.add_field_problem(node, key, problem, list(all_values))
             if instance is not None:  # the fields are valid, so the problems are about input files
                 self.settings.missing += self.problems.messages[num_problems:]
             return WRONG

@@ -46,7 +46,7 @@ def test_nested_settings_are_facts_with_dotted_names() -> None:
 )
 def test_a_difference_names_what_has_changed(before: Any, after: Any, words: str) -> None:
     now = Freshness({"x": after, "same": [1]})
-    assert now.changes({"x": before, "same": [1]}) == {"x": words} and now.reason(now.facts) == ""
+    assert now.changes({"x": before, "same": [1]}) == {"x": words} and now.stale_reason(now.facts) == ""
     assert now.key == Freshness(now.facts).key != Freshness({"x": before, "same": [1]}).key
 
 
@@ -55,7 +55,7 @@ def test_a_fact_that_is_optional_may_be_absent_before_not_now() -> None:
     assert now.changes({"old": 1}) == {}
     assert now.changes({"old": 1, "new": 3}) == {"new": "new was 3, is now 2"}
     assert now.changes({"old": 1, "new": 2, "gone": 0}) == {"gone": "gone was 0, is now not set"}
-    assert now.reason("its hash") == "made by an older version"
+    assert now.stale_reason("its hash") == "made by an older version"
 
 
 def test_a_record_tells_why_its_result_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

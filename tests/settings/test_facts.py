@@ -87,8 +87,8 @@ def test_settings_and_contents_of_inputs_count(given: dict[str, Any], tmp_path: 
     ):
         (tmp_path / name).write_text("other")
         after = facts(given)
-        assert [*after.changes(before.facts).values()] == [words] and after.only_input_contents(before.facts)
+        assert [*after.changes(before.facts).values()] == [words] and after.only_input_contents_changed(before.facts)
         before = after
     (tmp_path / "texts/b.txt").write_text("b")
     assert [*facts(given).changes(before.facts).values()] == ["input files: new b.txt; kept a.txt"]
-    assert not facts(given, seeds=[1]).only_input_contents(before.facts)
+    assert not facts(given, seeds=[1]).only_input_contents_changed(before.facts)
