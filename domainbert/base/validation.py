@@ -60,7 +60,7 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
         _adapter(hint).validate_python(value)
     except ValidationError:
         members = get_args(hint) if is_union(hint) else [hint]
-        in_items = [mismatch for member in members for mismatch in _item_mismatches(value, bare(member))]
+        in_items = [mismatch for member in members for mismatch in _item_mismatches(value, strip_ranges(member))]
         return in_items or [("", value, describe(hint))]
     return []
 
@@ -87,7 +87,7 @@ def parse_plain(value: Any, hint: Any) -> Any:
     return value if hint is Any else _adapter(hint).validate_json(json.dumps(value), strict=True)
 
 
-def bare(hint: Any) -> Any:
+def strip_ranges(hint: Any) -> Any:
     """Return a type without its ranges: `int` for `Annotated[int, ...]`."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
@@ -102,7 +102,7 @@ def describe(hint: Any, describe_class: Callable[[type], str] = lambda cls: cls.
     dataclass, by default by its name."""
     extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
-    hint = bare(hint)
+    hint = strip_ranges(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if is_union(hint):
         return " or ".join(describe(member, describe_class) for member in arguments)

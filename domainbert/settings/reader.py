@@ -20,7 +20,15 @@ from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.marks import STREAM
 from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
 from domainbert.base.redact import redact
-from domainbert.base.validation import LISTS, MAPPINGS, bare, field_types, is_union, parse_plain, type_mismatches
+from domainbert.base.validation import (
+    LISTS,
+    MAPPINGS,
+    field_types,
+    is_union,
+    parse_plain,
+    strip_ranges,
+    type_mismatches,
+)
 from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
 from domainbert.settings.suggestions import suggest_key
 from domainbert.settings.trainer_arguments import trainer_problems
@@ -146,9 +154,9 @@ class _Reader:
             return None
         if is_group(hint):
             return self.read_dataclass(node, hint, key, default)
-        if get_origin(bare(hint)) in LISTS:
+        if get_origin(strip_ranges(hint)) in LISTS:
             return self.read_list(node, hint, key)
-        if get_origin(bare(hint)) in MAPPINGS:
+        if get_origin(strip_ranges(hint)) in MAPPINGS:
             return self.read_mapping(node, hint, key)
         return self.read_scalar(node, hint, key)
 
@@ -237,11 +245,11 @@ class _Reader:
 
     def read_list(self, node: Node, hint: Any, key: str) -> Any:
         """Read a list item by item; a single value may stand for a list of one item."""
-        is_list, hints = isinstance(node.value, list), get_args(bare(hint))
+        is_list, hints = isinstance(node.value, list), get_args(strip_ranges(hint))
         if not is_list and not (may_stand_alone(hints[0]) and isinstance(node.value, (str, int, float))):
             return self.wrong_type(node, hint, key)
         nodes = node.value if is_list else [node]
-        has_fixed_length = get_origin(bare(hint)) is tuple and hints[-1] is not Ellipsis
+        has_fixed_length = get_origin(strip_ranges(hint)) is tuple and hints[-1] is not Ellipsis
         keys = [f"{key}[{index}]" for index in range(len(nodes))] if is_list else [key]
         hints = hints if has_fixed_length else (hints[0],) * len(nodes)
         items = [self.read_value(*item) for item in zip(nodes, hints, keys, strict=False)]
@@ -251,7 +259,7 @@ class _Reader:
             return self.add_problem(
                 node, key, f"found {str(node.plain())[:_MAX_LIST_CHARACTERS]}; expected {describe(hint)}"
             )
-        return tuple(items) if get_origin(bare(hint)) is tuple else items
+        return tuple(items) if get_origin(strip_ranges(hint)) is tuple else items
 
     def read_mapping(self, node: Node, hint: Any, key: str) -> Any:
         """Read a mapping with free keys; the keys of `trainer` are the arguments of `lightning.Trainer`."""
@@ -260,7 +268,7 @@ class _Reader:
         if key.rpartition(".")[2] == "trainer":
             for child, name, message in trainer_problems(node, key):
                 self.add_problem(child, name, message)
-        item_hint = get_args(bare(hint))[1]
+        item_hint = get_args(strip_ranges(hint))[1]
         values = {name: self.read_value(child, item_hint, f"{key}.{name}") for name, child in node.value.items()}
         return WRONG if any(value is WRONG for value in values.values()) else values
 

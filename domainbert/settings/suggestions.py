@@ -8,7 +8,7 @@ from typing import Any, get_origin
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import suggest_name
-from domainbert.base.validation import bare, field_types
+from domainbert.base.validation import field_types, strip_ranges
 from domainbert.settings.trainer_arguments import VALIDATED
 from domainbert.settings.type_names import groups_in
 
@@ -85,5 +85,5 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
 
 def _dataclasses(hint: Any) -> list[type]:
     """Return the dataclasses that a setting accepts; [] for a list or mapping of dataclasses."""
-    groups = [] if get_origin(bare(hint)) in (list, tuple, dict) else groups_in(hint)
+    groups = [] if get_origin(strip_ranges(hint)) in (list, tuple, dict) else groups_in(hint)
     return [cls for group in groups for cls in (choices_of(group).values() if is_choice(group) else [group])]

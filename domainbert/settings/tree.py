@@ -13,7 +13,7 @@ from typing import get_origin
 
 from domainbert.base.choices import is_allowed, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.validation import bare, field_types
+from domainbert.base.validation import field_types, strip_ranges
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
@@ -129,7 +129,7 @@ def expand_shorthand(node: Node, cls: type) -> Node:
     single = keys.get("class_path") if isinstance(node.value, dict) else node
     if single is None or not (single.is_single or single is node):
         return node
-    takes_list = name is not None and get_origin(bare(field_types(cls)[name])) is list
+    takes_list = name is not None and get_origin(strip_ranges(field_types(cls)[name])) is list
     types: tuple[type, ...] = () if name is None else (str, list) if takes_list else (str,)
     if not isinstance(single.value, types):
         return single

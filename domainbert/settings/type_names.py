@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from domainbert.base import validation
 from domainbert.base.choices import choices_of, is_choice, named_files
-from domainbert.base.validation import LISTS, MAPPINGS, bare, is_union
+from domainbert.base.validation import LISTS, MAPPINGS, is_union, strip_ranges
 
 
 def _describe_group(cls: Any) -> str:
@@ -35,7 +35,7 @@ def is_group(hint: Any) -> bool:
 def groups_in(hint: Any) -> list[type]:
     """Return the groups (see `is_group`) in a type: the type itself, its items, or the members of a union; [] if it has
     none."""
-    return [member for member in (bare(hint), *get_args(bare(hint))) if is_group(member)]
+    return [member for member in (strip_ranges(hint), *get_args(strip_ranges(hint))) if is_group(member)]
 
 
 def may_stand_alone(hint: Any) -> bool:
@@ -52,20 +52,23 @@ def pick_member(union: Any, value: Any) -> Any:
     if value is None:
         return NoneType if NoneType in get_args(union) else union
     members = [member for member in get_args(union) if member is not NoneType]
-    groups, lists = list(filter(is_group, members)), [member for member in members if get_origin(bare(member)) in LISTS]
+    groups, lists = (
+        list(filter(is_group, members)),
+        [member for member in members if get_origin(strip_ranges(member)) in LISTS],
+    )
     if isinstance(value, dict):
-        matches = groups + [member for member in members if get_origin(bare(member)) in MAPPINGS]
+        matches = groups + [member for member in members if get_origin(strip_ranges(member)) in MAPPINGS]
     elif isinstance(value, list):
         matches = lists + [group for group in groups if hasattr(group, "shorthand")]
     else:
         matches = list(filter(_is_single, members)) or (groups if isinstance(value, str) else [])
-        matches = matches or [item for item in lists if may_stand_alone(get_args(bare(item))[0])]
+        matches = matches or [item for item in lists if may_stand_alone(get_args(strip_ranges(item))[0])]
     return matches[0] if len(matches) == 1 else union
 
 
 def _is_single(hint: Any) -> bool:
     """Return whether values of a type are scalars: no lists and no mappings."""
-    hint = bare(hint)
+    hint = strip_ranges(hint)
     if is_union(hint):
         return all(map(_is_single, get_args(hint)))
     return not is_group(hint) and get_origin(hint) not in (*LISTS, *MAPPINGS)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from domainbert.base.choices import as_plain, choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
-from domainbert.base.validation import LISTS, bare, field_types, is_union
+from domainbert.base.validation import LISTS, field_types, is_union, strip_ranges
 
 
 def plain(value: Any) -> Any:
@@ -25,10 +25,10 @@ def from_plain(hint: Any, value: Any) -> Any:
     Raises:
         DomainbertError: unknown class or invalid arguments.
     """
-    hint = bare(hint)
+    hint = strip_ranges(hint)
     if is_union(hint):
-        members = [member for member in get_args(hint) if isinstance(bare(member), type)]
-        groups = [member for member in members if is_dataclass(bare(member)) or is_choice(bare(member))]
+        members = [member for member in get_args(hint) if isinstance(strip_ranges(member), type)]
+        groups = [member for member in members if is_dataclass(strip_ranges(member)) or is_choice(strip_ranges(member))]
         return from_plain(groups[0], value) if len(groups) == 1 and isinstance(value, Mapping) else value
     if isinstance(value, (list, tuple)) and getattr(hint, "__origin__", None) in LISTS:
         (item_hint, *_) = get_args(hint)
@@ -53,7 +53,9 @@ def from_plain(hint: Any, value: Any) -> Any:
 
 def _is_tuple(hint: Any, value: Any) -> bool:
     members = get_args(hint) if is_union(hint) else (hint,)
-    return isinstance(value, list) and any(getattr(bare(member), "__origin__", None) is tuple for member in members)
+    return isinstance(value, list) and any(
+        getattr(strip_ranges(member), "__origin__", None) is tuple for member in members
+    )
 
 
 def _subclass(base: type, name: str) -> type:
