@@ -137,6 +137,7 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
+    """Return the vocabulary size; raise `DomainbertError` if it is not valid or the padding token is outside."""
     size = fields["vocab_size"]
     require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
     pad = config.pad_token_id

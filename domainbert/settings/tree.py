@@ -122,8 +122,8 @@ def expand_packaged_file(node: Node, base: type) -> Node:
 
 
 def expand_shorthand(node: Node, cls: type) -> Node:
-    """Turn a single text or list into a mapping with this value at the key that `cls.shorthand` names; return other
-    nodes unchanged."""
+    """Turn a single text or list into a mapping with this value at the key that `cls.shorthand` names, or return the
+    value alone if the key cannot have it; return other nodes unchanged."""
     name = getattr(cls, "shorthand", None)
     keys = fold_arguments(node).value if isinstance(node.value, dict) else {}
     single = keys.get("class_path") if isinstance(node.value, dict) else node
