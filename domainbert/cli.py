@@ -12,7 +12,7 @@ from types import ModuleType
 
 from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, suggest_name
-from domainbert.base.files import disk_full
+from domainbert.base.files import disk_full_message
 from domainbert.base.paths import check_utf8
 from domainbert.base.ranks import launched_by_domainbert, process_rank
 from domainbert.base.redact import redact
@@ -43,6 +43,7 @@ _COMMANDS = {
 """Commands that are not stages, with module and summary. A module defines `FLAGS`, `help_text` and `perform`, and is
 imported when its command is used."""
 
+# Flags of all stages, with the number of their values; other options are settings.
 _STAGE_FLAGS = {
     "out": "one",
     "resume": "one",
@@ -58,13 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: success; 1: `check` found errors in the data; 2: another error that the user can fix; 75: stopped and resumable.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     warnings.formatwarning = _format_warning
     if process_rank() > 0:
         sys.stdout = io.StringIO()  # only the first process prints
     try:
         with record_signals():
-            return _dispatch(words)
+            return _dispatch(arguments)
     except (DomainbertError, TrainingStopped) as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         if isinstance(error, DomainbertError):
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None and not disk_full(error):
+        if error.filename is None and not disk_full_message(error):
             raise
         sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
         return 2
@@ -89,25 +90,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Format a library's warning as one line, without the position in the library, which does not help a user."""
+    """Return a library's warning as one line, without its position in the code, which does not help a user."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 
-def _dispatch(words: list[str]) -> int:
-    for word in words:
-        check_utf8(word)
-    if words and words[0] in _COMMANDS:
-        return _perform(words[0], words[1:])
-    if not words or words[0] in ("-h", "--help"):
+def _dispatch(arguments: list[str]) -> int:
+    """Run the stage or command that the first argument names, and return the exit code."""
+    for argument in arguments:
+        check_utf8(argument)
+    name = arguments[0] if arguments else "--help"
+    if name in _COMMANDS:
+        return _run_command(name, arguments[1:])
+    if name in ("-h", "--help"):
         text = _usage()
-    elif words[0] == "--version":
+    elif name == "--version":
         from domainbert import __version__
 
         text = f"domainbert {__version__}\n"
-    elif words[0] in STAGES:
-        text = _stage(words[0], parse_arguments(words[1:], _STAGE_FLAGS))
+    elif name in STAGES:
+        text = _run_stage(name, parse_arguments(arguments[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"{words[0]}: no such command; {suggest_name(words[0], [*STAGES, *_COMMANDS])}")
+        raise DomainbertError(f"{name}: no such command; {suggest_name(name, [*STAGES, *_COMMANDS])}")
     sys.stdout.write(text)
     return 0
 
@@ -119,13 +122,13 @@ def _usage() -> str:
 
 
 def command_module(name: str) -> ModuleType:
-    """Import and return the module of a command that is not a stage."""
+    """Import and return the module of a command that is not a stage, such as `run`."""
     return importlib.import_module(_COMMANDS[name][0])
 
 
-def _perform(name: str, words: list[str]) -> int:
+def _run_command(name: str, arguments: list[str]) -> int:
     command = command_module(name)
-    typed = parse_arguments(words, command.FLAGS)
+    typed = parse_arguments(arguments, command.FLAGS)
     if "help" in typed.flags:
         sys.stdout.write(command.help_text())
         return 0
@@ -134,7 +137,8 @@ def _perform(name: str, words: list[str]) -> int:
     return code
 
 
-def _stage(name: str, typed: ParsedArguments) -> str:
+def _run_stage(name: str, typed: ParsedArguments) -> str:
+    """Run a stage, or do what a flag such as `--help` says instead, and return the text to print."""
     from domainbert.runner import stage_command
 
     allow_imports(typed.flags.get("allow_import"))

@@ -22,8 +22,8 @@ from typing import Any, get_type_hints
 
 from domainbert.base.errors import DomainbertError
 
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_allowed: tuple[str, ...] = ()
+_DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_allowed_modules: tuple[str, ...] = ()  # set by `allow_imports`
 
 
 def allow_imports(names: str | None) -> None:
@@ -35,58 +35,61 @@ def allow_imports(names: str | None) -> None:
     Raises:
         DomainbertError: a name is not valid, or a module cannot be imported.
     """
-    global _allowed
-    _allowed = ()
+    global _allowed_modules
+    _allowed_modules = ()
     modules = () if names is None else tuple(names.split(","))
     for name in modules:
-        if not _DOTTED.fullmatch(name):
+        if not _DOTTED_NAME.fullmatch(name):
             raise DomainbertError(f"--allow-import: found {name!r}; expected packages, such as mypkg,other.part")
     for name in modules:
         folders = getattr(_import(name, "--allow-import: "), "__path__", ())
         for module in _modules_with_choices(name, folders):
             _import(module, "--allow-import: ")
-    _allowed = modules
+    _allowed_modules = modules
 
 
-def allow_import_words() -> list[str]:
-    """Command-line arguments that allow the same modules in a child process."""
-    return ["--allow-import", ",".join(_allowed)] if _allowed else []
+def allow_import_arguments() -> list[str]:
+    """Return `["--allow-import", "module,..."]` with the modules that this process allows, for a child process; [] if
+    it allows none."""
+    return ["--allow-import", ",".join(_allowed_modules)] if _allowed_modules else []
 
 
 def is_allowed(name: str) -> bool:
-    """Whether the command line allows the module of a class path."""
-    return bool(_DOTTED.fullmatch(name)) and any(name.startswith(f"{module}.") for module in _allowed)
+    """Return whether a class path is in a module that `--allow-import` names."""
+    return bool(_DOTTED_NAME.fullmatch(name)) and any(name.startswith(f"{module}.") for module in _allowed_modules)
 
 
-def import_advice(name: str) -> str:
-    """Hint on how to allow a class in a user package; empty for a name without a package."""
+def import_hint(name: str) -> str:
+    """Return a hint, for an error message, to allow the package of a class path; empty if the name has no package or is
+    in domainbert."""
     package = name.partition(".")[0]
-    if not _DOTTED.fullmatch(name) or package in (name, __name__.partition(".")[0]):
+    if not _DOTTED_NAME.fullmatch(name) or package in (name, __name__.partition(".")[0]):
         return ""
     return f" (to use your package, add --allow-import {package} to the command line)"
 
 
 def is_choice(hint: object) -> bool:
-    """Whether a type is an abstract class; its value must then select a subclass."""
+    """Return whether a type is an abstract class: a setting of this type selects a subclass by `class_path`."""
     return inspect.isclass(hint) and inspect.isabstract(hint)
 
 
 def class_path(cls: type) -> str:
-    """Full name of a class: `package.module.Class`."""
+    """Return the full name of a class: `package.module.Class`."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def as_plain(value: Any, defaults: bool = True) -> Any:
-    """Return dataclasses, paths and tuples as plain YAML values, and a choice as `class_path` and `init_args`.
+    """Convert a setting to plain YAML values: a dataclass to a mapping, a path to text, a tuple or set to a list.
 
-    With `defaults=False`, fields that have their default are left out.
+    An instance of a choice (see `is_choice`) becomes a mapping with `class_path` and `init_args`. With
+    `defaults=False`, fields that have their default are left out.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = {item: getattr(value, item.name) for item in dataclasses.fields(value) if item.init}
+        values = {field: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         fields = {
-            item.name: as_plain(setting, defaults)
-            for item, setting in items.items()
-            if defaults or setting != default_of(item)
+            field.name: as_plain(setting, defaults)
+            for field, setting in values.items()
+            if defaults or setting != default_of(field)
         }
         if any(is_choice(base) for base in type(value).__mro__):
             return {"class_path": class_path(type(value)), "init_args": fields}
@@ -98,15 +101,15 @@ def as_plain(value: Any, defaults: bool = True) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def default_of(item: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a field, or `dataclasses.MISSING` if it has none."""
-    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 @lru_cache
 def choices_of(base: type) -> dict[str, type]:
-    """Concrete subclasses of `base` in its own package and from entry points, by class name in alphabetical order.
-    A class from an entry point whose name is already taken is listed under its full class path.
+    """Return the concrete subclasses of `base` in its own package and from entry points, by class name in alphabetical
+    order. A class from an entry point whose name is already taken is listed under its full class path.
 
     Raises:
         DomainbertError: an entry point cannot be loaded, or its class is not a concrete subclass of `base`.
@@ -117,12 +120,12 @@ def choices_of(base: type) -> dict[str, type]:
         importlib.import_module(module)
     root = base.__module__.partition(".")[0]
     choices = {cls.__name__: cls for cls in concrete_subclasses(base) if cls.__module__.partition(".")[0] == root}
-    for cls in _registered(base):
+    for cls in _entry_point_classes(base):
         choices[class_path(cls) if cls.__name__ in choices else cls.__name__] = cls
     return dict(sorted(choices.items()))
 
 
-def _registered(base: type) -> Iterator[type]:
+def _entry_point_classes(base: type) -> Iterator[type]:
     """Yield the subclasses of `base` from the entry points of installed packages."""
     group = getattr(base, "entry_point_group", None)
     for entry in entry_points(group=group) if group is not None else ():
@@ -133,36 +136,39 @@ def _registered(base: type) -> Iterator[type]:
         except Exception as error:  # a module of another package may raise anything during its import
             raise DomainbertError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
         try:
-            yield _checked(cls, base, entry.value.replace(":", "."))
+            yield _checked_class(cls, base, entry.value.replace(":", "."))
         except DomainbertError as error:
             raise DomainbertError(f"{where}: {error}") from error
 
 
 def concrete_subclasses(base: type) -> list[Any]:
-    """All imported subclasses of `base` that are not abstract, including the subclasses in user packages."""
-    direct: list[type] = base.__subclasses__()
-    concrete = [cls for cls in direct if not inspect.isabstract(cls)]
-    return concrete + [cls for child in direct for cls in concrete_subclasses(child)]
+    """Return all imported subclasses of `base`, direct and indirect, that are not abstract."""
+    children: list[type] = base.__subclasses__()
+    concrete = [child for child in children if not inspect.isabstract(child)]
+    return concrete + [cls for child in children for cls in concrete_subclasses(child)]
 
 
 def named_files(base: type) -> dict[str, Path]:
-    """YAML files packaged with an abstract class, by name; the class attribute `files` is their folder."""
+    """Return the paths of the YAML files that are packaged with an abstract class, by name without `.yaml`; {} without
+    any. The class attribute `files` is their folder."""
     folder = getattr(base, "files", None)
     return {} if folder is None else {file.stem: file for file in sorted(Path(folder).glob("*.yaml"))}
 
 
 def find_choice(base: type, name: str) -> type | None:
-    """Find the subclass of `base` called `name`: a class name, its snake case, or a full class path. None without any.
+    """Return the subclass of `base` called `name`, or None if there is no such class.
 
-    `multi_label` is `MultiLabel`, and `byte_bpe` is `ByteBPE`.
+    `name` is a class name, its snake case (`multi_label` for `MultiLabel`, `byte_bpe` for `ByteBPE`), or a full class
+    path.
 
     Raises:
-        DomainbertError: the name is allowed, but it cannot be imported or is not a concrete subclass of `base`.
+        DomainbertError: `--allow-import` allows the name, but it cannot be imported or is not a concrete subclass of
+            `base`.
     """
     choices = choices_of(base)
-    snake = {short.lower(): cls for short, cls in choices.items()}
-    if re.fullmatch("[a-z0-9_]+", name) and name.replace("_", "") in snake:
-        return snake[name.replace("_", "")]
+    lowercase_choices = {short.lower(): cls for short, cls in choices.items()}
+    if re.fullmatch("[a-z0-9_]+", name) and name.replace("_", "") in lowercase_choices:
+        return lowercase_choices[name.replace("_", "")]
     cls = choices.get(name) or choices.get(name.rpartition(".")[2])
     if cls is not None and name in (cls.__name__, class_path(cls)):
         return cls
@@ -170,7 +176,11 @@ def find_choice(base: type, name: str) -> type | None:
 
 
 def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
-    """Import a module in the folder of a class; `DomainbertError` if the folder of the `owner` has no such module."""
+    """Import and return the module called `module` in the package that defines `cls`.
+
+    Raises:
+        DomainbertError: there is no such module; the message calls the package "the folder of the `owner`".
+    """
     name = ".".join(filter(None, (cls.__module__.rpartition(".")[0], module)))
     try:
         return importlib.import_module(name)
@@ -181,10 +191,10 @@ def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
 
 
 def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
-    """Return the class in `module` with the name of `cls` and a suffix.
+    """Return the class in `module` whose name is the name of `cls` followed by `suffix`.
 
     Raises:
-        DomainbertError: there is none, or it does not inherit the class with the path `base`.
+        DomainbertError: there is no such class, or it does not inherit the class with the class path `base`.
     """
     name = f"{cls.__name__}{suffix}"
     implementation = getattr(module, name, None)
@@ -195,10 +205,10 @@ def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
 
 def _import_class(base: type, name: str) -> type:
     module, _, attribute = name.rpartition(".")
-    return _checked(getattr(_import(module), attribute, None), base, name)
+    return _checked_class(getattr(_import(module), attribute, None), base, name)
 
 
-def _checked(cls: object, base: type, name: str) -> type:
+def _checked_class(cls: object, base: type, name: str) -> type:
     """Return the class if it is a dataclass and a concrete subclass of `base`; raise `DomainbertError` otherwise."""
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
         raise DomainbertError(f"{name}: expected a subclass of {class_path(base)} that implements all abstract methods")
@@ -221,7 +231,7 @@ def _import(module: str, prefix: str = "") -> object:
 
 
 def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:
-    """Dotted names of every `config.py` and `*_config.py` in and below the folders of a package."""
+    """Return the dotted names of every `config.py` and `*_config.py` in and below the folders of a package."""
     files = {file.relative_to(folder) for folder in folders for file in Path(folder).rglob("*.py")}
     configs = [file for file in sorted(files) if file.stem == "config" or file.stem.endswith("_config")]
     return [".".join([package, *file.with_suffix("").parts]) for file in configs]

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-_EXAMPLES = 3  # per group of similar problems
+_MAX_EXAMPLES = 3  # per group of similar problems
 _MAX_GROUPS = 20
-_NAMES = 10  # of columns, keys or labels in a message
-_WITH_LINE = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
+_MAX_NAMES = 10  # of columns, keys or labels in a message
+_FILE_LINE_MESSAGE = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 # parts of a message that differ between similar problems: quoted values, entity tags, numbers
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
@@ -39,7 +39,7 @@ class DomainbertError(Exception):
 class Problems:
     """Collects the problems of a file or setting, so that a user sees all of them at once.
 
-    `add` raises them as soon as there are `most` problems.
+    `add` raises them as soon as there are `limit` problems.
 
     >>> problems = Problems("train.conll")
     >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
@@ -48,14 +48,14 @@ class Problems:
     domainbert.base.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
     """
 
-    def __init__(self, subject: str, most: int | None = None) -> None:
-        self.subject, self.most = subject, most
+    def __init__(self, subject: str, limit: int | None = None) -> None:
+        self.subject, self.limit = subject, limit
         self.messages: list[str] = []
 
     def add(self, message: str) -> None:
-        """Add one problem."""
+        """Add one problem; raise all problems as one `DomainbertError` if it is number `limit`."""
         self.messages.append(message)
-        if len(self.messages) == self.most:
+        if len(self.messages) == self.limit:
             self.subject += ", stopped reading"
             self.raise_if_any()
 
@@ -69,26 +69,27 @@ class Problems:
 
 
 def _summary(messages: Sequence[str]) -> list[str]:
+    """Return the first messages of each group of similar messages, and a line with the number of the others."""
     groups: dict[tuple[str, str], list[str]] = {}
     for message in messages:
-        match = _WITH_LINE.fullmatch(message)
+        match = _FILE_LINE_MESSAGE.fullmatch(message)
         group = (match[1], _VARIES.sub("", match[2])) if match else (message, "")
         groups.setdefault(group, []).append(message)
     lines: list[str] = []
     for similar in list(groups.values())[:_MAX_GROUPS]:
-        more = len(similar) - _EXAMPLES
-        lines += [*similar[:_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
+        more = len(similar) - _MAX_EXAMPLES
+        lines += [*similar[:_MAX_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
     others = sum(map(len, list(groups.values())[_MAX_GROUPS:]))
     return [*lines, *([f"... and {others:,} more"] if others else [])]
 
 
 def format_names(names: Iterable[str]) -> str:
-    """Format the first names of columns, keys or labels for a message."""
-    return ", ".join(map(reprlib.repr, islice(names, _NAMES))) or "none"
+    """Return the first ten names of columns, keys or labels as "'a', 'b'" for a message; "none" without names."""
+    return ", ".join(map(reprlib.repr, islice(names, _MAX_NAMES))) or "none"
 
 
 class ErrorsFound(DomainbertError):
-    """A stage finished and found errors in the data that have to be fixed first: exit code 1."""
+    """A stage has finished and found errors in the data, which have to be fixed first: exit code 1."""
 
 
 class TrainingFailed(DomainbertError):
@@ -96,7 +97,7 @@ class TrainingFailed(DomainbertError):
 
 
 def divergence_error(problem: str) -> TrainingFailed:
-    """Error for a training that produced NaN or infinite numbers; `problem` names the place and the numbers."""
+    """Return the error for a training that produced NaN or infinite numbers; `problem` says where."""
     return TrainingFailed(
         f"{problem}: the training diverged, and its model is not saved; expected finite numbers: try a lower optim.lr "
         "or more schedule.warmup_steps; logs/metrics.jsonl shows where it began"
@@ -108,7 +109,7 @@ class TrainingStopped(Exception):
 
 
 def check_one_given(**settings: object) -> None:
-    """Raise `DomainbertError` unless exactly one of two settings is given, that is, not None."""
+    """Raise `DomainbertError` unless exactly one of two settings, passed by name, is not None."""
     given = [name for name, value in settings.items() if value is not None]
     if len(given) != 1:
         found = "both" if given else "neither"
@@ -116,12 +117,13 @@ def check_one_given(**settings: object) -> None:
 
 
 def needs_package(packages: str, extra: str) -> str:
-    """Problem of optional packages that are not installed, with the command that installs them."""
+    """Return the problem, for an error message, that optional packages are not installed, and how to install them."""
     return f"needs {packages}; run pip install 'domainbert[{extra}]'"
 
 
 def suggest_name(name: str, expected: Sequence[str]) -> str:
-    """`did you mean 'x'?` for expected names that begin with `name-` or are similar; otherwise all expected names."""
+    """Return a hint for an error message on an unknown `name`: `did you mean 'x'?` with the expected names that begin
+    with `name-` or are similar; without any, the list of all expected names."""
     matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]
     if matches := matches or get_close_matches(name, expected, n=1, cutoff=0.6):
         return f"did you mean {' or '.join(map(repr, matches))}?"

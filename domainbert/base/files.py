@@ -18,42 +18,44 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
 
 
-def disk_full(error: BaseException) -> str:
-    """System message if an error, perhaps wrapped by a library, says that the disk is full or a file may not grow
-    (`ulimit -f`); else empty."""
+def disk_full_message(error: BaseException) -> str:
+    """Return the system's message if an error, perhaps wrapped by a library, says that the disk is full or a file may
+    not grow (`ulimit -f`); otherwise an empty string."""
     reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
     return next((reason for reason in reasons if reason in str(error)), "")
 
 
 @contextmanager
 def report_full_disk(folder: Path) -> Iterator[None]:
-    """Turn "disk full" into a `DomainbertError` while files are written below a folder."""
+    """Context manager for writing files below a folder: raise `DomainbertError` in place of an error "disk full"."""
     try:
         yield
     except OSError as error:
-        reason = disk_full(error)
+        reason = disk_full_message(error)
         if not reason:
             raise
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
         raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
 
 
-_thread_locks: dict[tuple[int, Path], threading.Lock] = {}  # by process: a fork would inherit a lock that is held
+# by process id and folder: a forked process would inherit a lock that is held
+_thread_locks: dict[tuple[int, Path], threading.Lock] = {}
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock a folder for one thread of one process among all machines that share it; create the folder if missing."""
+    """Context manager that holds the lock of a folder: one thread of one process has it among all machines that share
+    the folder. The folder is created if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     thread_lock = _thread_locks.setdefault((os.getpid(), folder), threading.Lock())
     with thread_lock, open(folder / ".lock", "a", encoding="utf-8") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # ends with the process; a data loader's worker would keep a lock of flock
+        fcntl.lockf(file, fcntl.LOCK_EX)  # ends with this process; a lock of flock would pass to a data loader's worker
         yield
 
 
 def read_json(path: Path, expected: str, kind: type = dict) -> Any:
-    """Read a JSON file and check that its value is of type `kind` (`object`: any).
+    """Return the value of a JSON file, which must be of type `kind` (`object`: any type).
 
     Raises:
         DomainbertError: the file cannot be read, is not valid JSON, or has a value of another type; the message ends

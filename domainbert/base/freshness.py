@@ -7,7 +7,7 @@ outputs are unchanged.
 
 A quick look at an output compares size, modification time, change time and inode. If these differ, as in a copied
 folder, the content is hashed: only changed content and missing files are damage. Model cards, logs and the runner's
-notes about the run may be edited.
+files about the run may be edited.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from domainbert.base.redact import redact
 INPUT_FILES = "input files"
 """Name of the fact that lists the files of a folder or pattern, in order."""
 
-_DIGEST = re.compile(r" [0-9a-f]{64}$")
+_DIGEST = re.compile(r" [0-9a-f]{64}$")  # hash at the end of the fact of an input file
 _RECORD_KEYS = ("made_from", "outputs", "sha256")  # the other keys are the result
-_EXAMPLES = 3
-_VALUE_CHARACTERS, _LIST_CHARACTERS = 60, 240  # largest length in a message
+_MAX_EXAMPLES = 3
+_MAX_VALUE_CHARACTERS, _MAX_LIST_CHARACTERS = 60, 240  # in a message
 
 
 @dataclass(frozen=True)
@@ -58,36 +58,38 @@ class Freshness:
         return hash_json(self.facts)
 
     def without(self, *names: str) -> Freshness:
-        """Copy without facts that have no effect on a part of the result."""
+        """Return a copy without the facts called `names`, which have no effect on a part of the result."""
         return replace(self, facts={name: fact for name, fact in self.facts.items() if name not in names})
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, str]:
-        """Return the differences from the facts in a record: name of the fact to a description of the change."""
+        """Compare with `before`, the facts in a record; return a description of the change for the name of each fact
+        that differs, {} if none does."""
         old = flatten(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
-        nulls = {name for name, fact in new.items() if fact is None and name not in old}
-        names = [name for name in sorted({*old, *new}) if name in nulls or old.get(name) != new.get(name)]
+        new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
+        names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
 
-    def reason(self, before: Any) -> str:
-        """Return the first changes in one line; empty if there are none."""
+    def stale_reason(self, before: Any) -> str:
+        """Return why the result must be made again: the first changes of the facts since `before`, in one line; empty
+        if there are none."""
         return (
             format_examples([*self.changes(before).values()])
             if isinstance(before, Mapping)
             else "made by an older version"
         )
 
-    def only_input_contents(self, before: Mapping[str, Any]) -> bool:
-        """Whether the contents of input files have changed, and nothing else."""
+    def only_input_contents_changed(self, before: Mapping[str, Any]) -> bool:
+        """Return whether the contents of input files have changed since `before`, and no other fact."""
         changed, old = self.changes(before), flatten(before)
         return bool(changed) and all(
             name == INPUT_FILES or _without_digest(old.get(name)) == _without_digest(self.facts.get(name))
             for name in changed
         )
 
-    def look(self, path: Path) -> tuple[dict[str, Any] | None, str]:
-        """Return the result of a record and "" if it is up to date and undamaged, else None and the reason.
-        The reason is empty if there is no record."""
+    def read_if_current(self, path: Path) -> tuple[dict[str, Any] | None, str]:
+        """Read the record at `path`: return its result and "" if the result is up to date and its outputs are
+        undamaged, otherwise None and the reason. The reason is empty if there is no record."""
         if not path.is_file():
             return None, ""
         try:
@@ -96,7 +98,7 @@ class Freshness:
             record = {}
         if not {*_RECORD_KEYS} <= set(record):
             return None, f"{path.name} cannot be read, or was written by an earlier version"
-        reason = self.reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
+        reason = self.stale_reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
         if reason := reason or format_examples(damaged_files(path.parent, record["outputs"], FileHashes())):
             return None, reason
         return {name: value for name, value in record.items() if name not in _RECORD_KEYS}, ""
@@ -107,28 +109,32 @@ class Freshness:
 
 
 def flatten(value: Any, name: str = "") -> dict[str, Any]:
-    """Flatten nested mappings and lists of mappings to one mapping with dotted names; an empty mapping becomes None."""
-    inner: dict[str, Any] = {}
+    """Flatten nested mappings and lists of mappings to one mapping with dotted names; an empty mapping becomes None.
+
+    `name` is put before all names; `.init_args` is left out of names.
+    """
+    children: dict[str, Any] = {}
     if isinstance(value, Mapping):
-        inner = {f"{name}.{key}" if name else str(key): item for key, item in value.items()}
+        children = {f"{name}.{key}" if name else str(key): item for key, item in value.items()}
     elif isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
-        inner = {f"{name}[{number}]": item for number, item in enumerate(value)}
-    if inner:
-        return {key: fact for path, item in inner.items() for key, fact in flatten(item, path).items()}
+        children = {f"{name}[{index}]": item for index, item in enumerate(value)}
+    if children:
+        return {key: fact for path, item in children.items() for key, fact in flatten(item, path).items()}
     return {name.replace(".init_args", ""): None if isinstance(value, Mapping) else value} if name else {}
 
 
 def _difference(name: str, before: Any, after: Any) -> str:
-    """Describe a change, with the values if they are short; of an input file only the hash is known."""
+    """Return "NAME was X, is now Y"; "NAME changed" if the values are long or look equal."""
     if isinstance(before, list) and isinstance(after, list):
-        return _difference_of_lists(name, before, after)
+        return _list_difference(name, before, after)
     values = ["not set" if value is None else str(value) for value in (before, after)]
-    if values[0] == values[1] or max(map(len, values)) > _VALUE_CHARACTERS:
+    if values[0] == values[1] or max(map(len, values)) > _MAX_VALUE_CHARACTERS:
         return f"{name} changed"
     return f"{name} was {values[0]}, is now {values[1]}"
 
 
-def _difference_of_lists(name: str, before: list[Any], after: list[Any]) -> str:
+def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
+    """Return "NAME: changed A; new B; dropped C; kept D"; an item is changed if only its hash differs."""
     old, now = (dict.fromkeys(map(str, items)) for items in (before, after))
     if old.keys() == now.keys():
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"
@@ -141,8 +147,8 @@ def _difference_of_lists(name: str, before: list[Any], after: list[Any]) -> str:
         "dropped": [item for item in dropped if item not in new],
         "kept": [_without_digest(item) for item in now if item in old],
     }
-    words = "; ".join(f"{group} {format_examples(items)}" for group, items in groups.items() if items)
-    return f"{name}: {words}" if len(words) <= _LIST_CHARACTERS else f"{name} changed"
+    text = "; ".join(f"{group} {format_examples(items)}" for group, items in groups.items() if items)
+    return f"{name}: {text}" if len(text) <= _MAX_LIST_CHARACTERS else f"{name} changed"
 
 
 def _without_digest(value: Any) -> Any:
@@ -150,9 +156,10 @@ def _without_digest(value: Any) -> Any:
 
 
 def format_examples(problems: Sequence[str]) -> str:
-    """Format the first three problems or changes, and the number of the others."""
-    more = f" and {len(problems) - _EXAMPLES:,} more" if len(problems) > _EXAMPLES else ""
-    return ", ".join(problems[:_EXAMPLES]) + more
+    """Return the first three problems or changes and the number of the others as "A, B, C and 2 more"; empty without
+    any."""
+    more = f" and {len(problems) - _MAX_EXAMPLES:,} more" if len(problems) > _MAX_EXAMPLES else ""
+    return ", ".join(problems[:_MAX_EXAMPLES]) + more
 
 
 def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> None:
@@ -165,25 +172,25 @@ def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any
     write_json(path, {**plain, "sha256": hash_json(plain)}, unredacted=True)
 
 
-def record_outputs(folder: Path, looks: bool = True) -> dict[str, dict[str, Any]]:
-    """Hash every output file of a stage: relative name to `bytes`, `sha256` and `quick_look`.
+def record_outputs(folder: Path, with_quick_looks: bool = True) -> dict[str, dict[str, Any]]:
+    """Hash every output file in a stage folder; return `bytes`, `sha256` and `quick_look` for each relative name.
 
-    Without `looks`, which contain times, equal files have equal facts, but each comparison has to hash the files.
+    Without quick looks, which contain times, equal files have equal records, but each comparison has to hash the files.
     """
     names = sorted(output_names(folder))
 
     def facts(name: str) -> dict[str, Any]:
         status = (folder / name).stat()
         content = {"bytes": status.st_size, "sha256": hash_file(folder / name)}
-        return {**content, "quick_look": quick_look(status)} if looks else content
+        return {**content, "quick_look": quick_look(status)} if with_quick_looks else content
 
     with ThreadPoolExecutor() as pool:  # hashing releases the GIL
         return dict(zip(names, pool.map(facts, names), strict=True))
 
 
 def output_names(folder: Path) -> Iterator[str]:
-    """Yield the output files of a stage, relative to its folder, without logs, model cards and the runner's notes.
-    Raises `OSError` if a folder cannot be listed."""
+    """Yield the names of the output files of a stage, relative to its folder, without logs, model cards and the files
+    about the run. Raises `OSError` if a folder cannot be listed."""
     for parent, folders, files in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in RUN_FOLDERS and not name.startswith(".")]
         outputs = (name for name in files if name not in RUN_FILES and not name.startswith("."))
@@ -200,13 +207,18 @@ def damaged_files(
     hashes: FileHashes | None = HASHES,
     thorough: bool = False,
 ) -> list[str]:
-    """Missing and changed outputs, each as "NAME is missing" or "NAME has changed".
+    """Return the problems of output files: "NAME is missing", "NAME has changed" or "NAME cannot be read"; [] if all
+    are as recorded.
 
-    Files whose quick look differs are hashed, or all files if `thorough`. Without `hashes` no file is hashed, and only
-    missing files and other sizes are reported.
+    Args:
+        folder: the folder of the files.
+        outputs: the result of `record_outputs` when the files were written.
+        hashes: hashes the files whose quick look differs; None hashes no file and reports only missing files and
+            other sizes.
+        thorough: whether to hash all files.
     """
 
-    def problem(name: str) -> str:
+    def find_problem(name: str) -> str:
         path, recorded = folder / name, outputs[name]
         try:
             status = path.stat()
@@ -221,11 +233,12 @@ def damaged_files(
             return f"{name} cannot be read ({error.strerror})"
 
     with ThreadPoolExecutor() as pool:
-        return [text for text in pool.map(problem, outputs) if text]
+        return [text for text in pool.map(find_problem, outputs) if text]
 
 
 def is_unchanged(record: Mapping[str, Any]) -> bool:
-    """Whether the hash of a record matches; a manifest of an older version has no hash and counts as unchanged."""
+    """Return whether the hash of a record matches its content; a manifest of an older version has no hash and counts as
+    unchanged."""
     if "sha256" not in record:
         return "outputs" not in record
     return bool(record["sha256"] == hash_json({name: record[name] for name in record if name != "sha256"}))

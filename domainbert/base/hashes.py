@@ -13,7 +13,7 @@ from domainbert.base.files import read_json, write_json
 from domainbert.base.signals import raise_if_stopped
 
 _BLOCK_BYTES = 1 << 20
-_ENTRY_LENGTH = 5  # a quick look and a hash; shorter entries of older versions are ignored
+_ENTRY_LENGTH = 5  # of an entry of the cache: the 4 numbers of a quick look, and a hash; other entries are ignored
 _NOT_HASHED = {"manifest.json", "status.json", "README.md"}  # describe the run and the model; no stage reads them
 RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json"}
 """Files in a stage folder that describe the run; no other stage reads them."""
@@ -23,7 +23,7 @@ _RECORDED = {"prepared.json": "parts"}  # file that records the hashes of all fi
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of the bytes of one file, as 64 hexadecimal digits."""
+    """Return the SHA-256 of the bytes of one file, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -33,21 +33,22 @@ def hash_file(path: Path) -> str:
 
 
 def hash_json(value: Any) -> str:
-    """SHA-256 of a plain value (dict, list, str, numbers, None); the order of dictionary keys has no effect."""
+    """Return the SHA-256 of a plain value (dict, list, str, numbers, None), as 64 hexadecimal digits; the order of
+    dictionary keys has no effect."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def quick_look(status: os.stat_result) -> list[int]:
-    """Size, modification time, change time (both in ns) and inode: they change with the content of a file, because no
-    program can set the change time."""
+    """Return size, modification time, change time (both in ns) and inode of a file: at least one of them changes with
+    its content, because no program can set the change time."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 class FileHashes:
-    """Hashes of files, cached by path and `quick_look` in memory and in the JSON file `cache`, if there is one.
+    """Hashes files; caches the hashes by path and `quick_look`, in memory and in the JSON file `cache` if it is given.
 
-    `believe=False` ignores the hashes in that file."""
+    `trust_cache=False` ignores the hashes in that file."""
 
     def __init__(self, cache: Path | None = None, trust_cache: bool = True) -> None:
         self._cache = cache
@@ -56,18 +57,18 @@ class FileHashes:
             self._entries = _read_cache(cache)
 
     def of_file(self, path: Path) -> str:
-        """`hash_file`, cached while size, modification time, change time and inode stay the same."""
+        """Return `hash_file` of a file, from the cache if its `quick_look` is the same."""
         name, stamp = str(path.resolve()), quick_look(path.stat())
         entry = self._entries.get(name)
         if entry is None or entry[:-1] != stamp:
             entry = self._entries[name] = [*stamp, hash_file(path)]
         return str(entry[-1])
 
-    def of(self, path: Path) -> str:
-        """Hash of a file, or of the relative names and contents of all files below a folder.
+    def hash_path(self, path: Path) -> str:
+        """Return the hash of a file, or of the relative names and contents of all files below a folder.
 
-        Ignored are `manifest.json`, `status.json`, model cards, the logs and notes in a stage folder, and the parts of
-        a corpus that `prepared.json` has the hashes of: they may be too large to read at each start."""
+        Ignored are `manifest.json`, `status.json`, model cards, `RUN_FILES` and `RUN_FOLDERS` in a stage folder, and
+        the parts of a corpus whose hashes are in `prepared.json`: they may be too large to read at each start."""
         if not path.is_dir():
             return self.of_file(path)
         in_stage = any((folder / "manifest.json").is_file() for folder in (path, path.parent))  # parent: `seed-1`
@@ -86,7 +87,7 @@ class FileHashes:
 
 
 HASHES = FileHashes()
-"""Hashes that this process has computed; several checks of a stage need the same files."""
+"""Hashes of this process, in memory only; several checks of a stage need the same files."""
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:

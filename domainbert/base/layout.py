@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-_COLUMNS = 110
+_MAX_COLUMNS = 110
 
 
 def printable(text: str) -> str:
@@ -20,22 +20,25 @@ def printable(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """Columns of a text on a terminal: 2 for a wide character (Chinese, emoji), 0 for a combining accent."""
+    """Return how many columns a text takes on a terminal: 2 for a wide character (Chinese, emoji), 0 for a combining
+    accent."""
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
     return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of an aligned table; the first row names the columns, which are as wide as their widest cell."""
+    """Return the lines of a table from its rows of cells; columns are two spaces apart, each as wide as its widest
+    cell."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(_padded, row, widths)).rstrip() for row in rows]
 
 
 def paragraph(words: Iterable[str], indent: str = "") -> list[str]:
-    """Wrap words to lines of at most 110 columns; a longer word has its own line."""
+    """Wrap words to lines of at most 110 columns, each after `indent`, and return the lines; a longer word has its own
+    line."""
     lines = [indent]
     for word in words:
-        if width(lines[-1]) + width(word) > _COLUMNS and lines[-1] != indent:
+        if width(lines[-1]) + width(word) > _MAX_COLUMNS and lines[-1] != indent:
             lines.append(indent)
         lines[-1] += f"{word} "
     return [line.rstrip() for line in lines if line.strip()]

@@ -16,9 +16,10 @@ from domainbert.base.freshness import INPUT_FILES, damaged_files, flatten, forma
 from domainbert.base.hashes import HASHES, FileHashes, hash_json, quick_look
 
 MANIFEST = "manifest.json"
-_TYPES: dict[str, type] = {"stage": str, "key": str, "config": dict, "metrics": dict}
+_TYPES: dict[str, type] = {"stage": str, "key": str, "config": dict, "metrics": dict}  # of keys in a manifest
 
-_manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}  # cache: a folder is checked for each file opened
+# folder to the quick look of its manifest and the manifest: a folder is checked for each file that is opened
+_manifests: dict[Path, tuple[list[int], dict[str, Any] | None]] = {}
 
 
 def find_damaged_outputs(
@@ -26,12 +27,13 @@ def find_damaged_outputs(
     manifest: Mapping[str, Any],
     hashes: FileHashes | None = HASHES,
     thorough: bool = False,
-    concerns: Callable[[str], bool] = lambda name: True,
+    selects: Callable[[str], bool] = lambda name: True,
 ) -> list[str]:
-    """`damaged_files` of a manifest; [] for an older version without a list of outputs."""
+    """Return the problems of the outputs in a manifest whose names `selects` accepts, as `damaged_files` does; [] for a
+    manifest of an older version, without a list of outputs."""
     if not is_unchanged(manifest):
         return [f"{MANIFEST} has changed"]
-    outputs = {name: facts for name, facts in manifest.get("outputs", {}).items() if concerns(name)}
+    outputs = {name: facts for name, facts in manifest.get("outputs", {}).items() if selects(name)}
     return damaged_files(folder, outputs, hashes, thorough)
 
 
@@ -42,27 +44,28 @@ def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
     without a manifest is not checked.
     """
     absolute = Path(os.path.abspath(folder))
-    for sealed in (absolute, absolute.parent):
-        if (manifest := _cached_manifest(sealed)) is not None:
+    for stage_folder in (absolute, absolute.parent):
+        if (manifest := _cached_manifest(stage_folder)) is not None:
             break
     else:
         return
-    prefix = "" if sealed == absolute else f"{escape(absolute.name)}/"
+    prefix = "" if stage_folder == absolute else f"{escape(absolute.name)}/"
     full_patterns = [prefix + pattern for pattern in patterns]
 
-    def concerns(name: str) -> bool:
+    def matches(name: str) -> bool:
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in full_patterns)
 
-    if problems := find_damaged_outputs(sealed, manifest, concerns=concerns):
+    if problems := find_damaged_outputs(stage_folder, manifest, selects=matches):
         raise DomainbertError(
-            f"{folder if sealed == absolute else Path(folder).parent}: changed since stage {manifest['stage']} "
+            f"{folder if stage_folder == absolute else Path(folder).parent}: changed since stage {manifest['stage']} "
             f"finished: {format_examples(problems)}; expected unchanged files: run the stage again with --force "
-            f"(in a recipe: --force {sealed.name})"
+            f"(in a recipe: --force {stage_folder.name})"
         )
 
 
 def _cached_manifest(folder: Path) -> dict[str, Any] | None:
-    """`read_manifest`, again only after the file has changed; None if there is no manifest."""
+    """Return the manifest of a folder, read again only after the file has changed; None if there is no manifest of
+    domainbert."""
     try:
         look = quick_look((folder / MANIFEST).stat())
     except (FileNotFoundError, NotADirectoryError):
@@ -73,8 +76,13 @@ def _cached_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] | None:
-    """Read the manifest of a stage folder; None if there is no file.
-    Another program's manifest raises `DomainbertError`, or is None if `accept_foreign`."""
+    """Return the manifest of a stage folder, or None if there is no file.
+
+    `accept_foreign` returns None for another program's `manifest.json`, too.
+
+    Raises:
+        DomainbertError: the file is not a valid manifest of domainbert.
+    """
     path = folder / MANIFEST
     if not path.is_file():
         return None
@@ -98,7 +106,7 @@ def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] 
 
 
 def recorded_facts(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Facts that a stage was made from, according to its manifest or status; None if there are no valid ones.
+    """Return the facts (see `freshness`) that a manifest or status of a stage records; None if it has no valid facts.
 
     Earlier versions wrote a nested `seal`, in which inputs were listed by path.
     """

@@ -13,7 +13,7 @@ from domainbert.base.redact import redact
 
 _PACKAGE = "package:"
 _HUB = "hub:"
-_PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
+_PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"  # of a name or revision on the hub, between slashes; no `..`
 _HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
 _REVISION = re.compile(rf"{_PART}(/{_PART})*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -22,9 +22,9 @@ STDIN = Path("-")  # for stages that read streams
 
 @dataclass(frozen=True)
 class OnHub:
-    """Marks a path in a signature that may be a model or data set on the Hugging Face hub."""
+    """Annotation of a path that may also be `hub:NAME`: a model or data set on the Hugging Face hub."""
 
-    what: Literal["model", "data set"] = "model"
+    repo_type: Literal["model", "data set"] = "model"
 
     def __str__(self) -> str:
         return "or hub:NAME"
@@ -35,7 +35,7 @@ DataPath = Annotated[Path, OnHub("data set")]  # a labelled file, or a folder th
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is a URL such as `s3://bucket/corpus`, not a path."""
+    """Return whether a text is a URL such as `s3://bucket/corpus`, not a path."""
     return _URL.match(text) is not None
 
 
@@ -51,7 +51,8 @@ def check_url(key: str, text: str) -> None:
 
 
 def check_hub_name(text: str) -> tuple[str, str | None]:
-    """Name and revision of `hub:NAME@REVISION`; `DomainbertError` if they are not valid on the hub."""
+    """Return NAME and REVISION (or None) of `hub:NAME@REVISION`; raise `DomainbertError` if they are not valid on the
+    hub."""
     name, at, revision = text.removeprefix(_HUB).partition("@")
     if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
         form = "hub:NAME or hub:OWNER/NAME, optionally with @REVISION, of letters, digits and . _ -"
@@ -60,22 +61,26 @@ def check_hub_name(text: str) -> tuple[str, str | None]:
 
 
 def is_on_hub(path: str | Path) -> bool:
-    """Whether a path is `hub:NAME`, with or without a revision."""
+    """Return whether a path is `hub:NAME`, with or without a revision."""
     return str(path).startswith(_HUB)
 
 
-def hub_hint(path: Path, what: str = "model") -> str:
-    """Hint to write a missing path as `hub:NAME`; empty if it cannot be a name on the hub."""
-    text = str(path)
-    local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
-    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a {what} on the Hugging Face hub"
+def hub_hint(path: Path, repo_type: str = "model") -> str:
+    """Return a hint, for an error message on a missing path, to write it as `hub:NAME`; empty if it cannot be a name on
+    the hub."""
+    name = str(path)
+    is_local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
+    if is_local or not _HUB_NAME.fullmatch(name):
+        return ""
+    return f", or {_HUB}{name} for a {repo_type} on the Hugging Face hub"
 
 
 WHOLE_PATH = "expected the whole path, because only a shell expands ~"
+"""End of the error message on a path that begins with `~`."""
 
 
 def starts_at_home(path: str | Path) -> bool:
-    """Whether a path such as `~/runs` was not expanded by a shell; a folder with the name `~` would be created."""
+    """Return whether a path begins with `~`, which a shell has not expanded: a folder called `~` would be created."""
     return str(path).startswith("~")
 
 
@@ -107,12 +112,13 @@ def resolve_path(path: str | Path) -> Path:
     if starts_at_home(text):
         raise DomainbertError(f"found '{text}'; {WHOLE_PATH}")
     if text.startswith(_PACKAGE):
-        return _in_package(text)
-    return _from_hub(text) if text.startswith(_HUB) else Path(path)
+        return _resolve_in_package(text)
+    return _download_from_hub(text) if text.startswith(_HUB) else Path(path)
 
 
 def stream_kind(path: Path) -> str | None:
-    """Description of a path that can be read only once, such as "a pipe"; None for other paths."""
+    """Return the kind of a path that can be read only once: "standard input", "a pipe", "a socket" or "a device"; None
+    for other paths."""
     if path == STDIN:
         return "standard input"
     if path.is_fifo() or path.is_socket():
@@ -121,25 +127,25 @@ def stream_kind(path: Path) -> str | None:
 
 
 def check_regular(path: Path) -> None:
-    """Raise `DomainbertError` if a path is a pipe or a device; for code that reads it more than once."""
+    """Raise `DomainbertError` if a path can be read only once (a pipe or device), for code that reads it again."""
     if stream := stream_kind(path):
         raise DomainbertError(f"{path}: is {stream}; expected a regular file")
 
 
 def is_installed(package: str) -> bool:
-    """Whether a Python package is installed, without importing it."""
+    """Return whether a Python package is installed, without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
 def model_name(path: Path) -> str:
-    """Name of a model in reports: `hub:NAME@COMMIT` for the hub's cache, else the name of its folder."""
+    """Return the name of a model folder for reports: `hub:NAME@COMMIT` in the hub's cache, otherwise its last part."""
     snapshots, cached = path.parent, path.parent.parent.name
     if snapshots.name == "snapshots" and cached.startswith("models--"):
         return f"{_HUB}{cached.removeprefix('models--').replace('--', '/')}@{path.name}"
     return path.name
 
 
-def _in_package(text: str) -> Path:
+def _resolve_in_package(text: str) -> Path:
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None  # without importing it
     if spec is None or spec.origin is None:
@@ -151,8 +157,8 @@ def _in_package(text: str) -> Path:
     return Path(spec.origin).parent / rest
 
 
-def _from_hub(text: str) -> Path:
-    """Download a hub model: its safetensors, or `pytorch_model.bin` if there are none."""
+def _download_from_hub(text: str) -> Path:
+    """Download a hub model with its safetensors, or `pytorch_model.bin` if there are none; return its folder."""
     name, revision = check_hub_name(text)
     try:
         from huggingface_hub import snapshot_download

@@ -6,5 +6,5 @@ import os
 
 
 def num_cores() -> int:
-    """Number of cores that this process may use, for example under a job scheduler."""
+    """Return the number of cores that this process may use: a job scheduler may allow fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

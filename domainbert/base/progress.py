@@ -14,7 +14,7 @@ _LOG_SECONDS = 30.0
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds as `1m15s` or `2h03m`."""
+    """Format seconds as `15s`, `1m15s` or `2h03m`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -56,8 +56,8 @@ class Progress:
             self.abandon()
 
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
-        """Count `count` more units; `note`, called if a line is printed, returns its end, for example a loss.
-        Raises `TrainingStopped` after a stop signal."""
+        """Count `count` more units, and print a line if the last one is old enough. `note` returns text for the end of
+        the line, for example a loss. Raises `TrainingStopped` after a stop signal."""
         raise_if_stopped()
         self.done += count
         self._note = note or self._note
@@ -76,12 +76,12 @@ class Progress:
             self._write("", end="")
 
     def _line(self, now: float) -> str:
-        elapsed = max(now - self._start, 1e-9)
+        elapsed = max(now - self._start, 1e-9)  # never 0: the rate is divided by it
         rate = (self.done - self._done_before) / elapsed
-        share = f"{self.done:,}"
+        count = f"{self.done:,}"
         if self.total:
-            share += f"/{self.total:,} ({100 * self.done / self.total:.0f} %)"
-        parts = [f"{share} {self.unit}", f"{_short(rate)} {self.unit}/s", format_duration(elapsed)]
+            count += f"/{self.total:,} ({100 * self.done / self.total:.0f} %)"
+        parts = [f"{count} {self.unit}", f"{_format_rate(rate)} {self.unit}/s", format_duration(elapsed)]
         if self.total and rate and self.done < self.total:
             parts.append(f"{format_duration((self.total - self.done) / rate)} left")
         return f"{self.label}: " + ", ".join([*parts, *([self._note()] if self._note else [])])
@@ -91,5 +91,5 @@ class Progress:
         self.stream.flush()
 
 
-def _short(rate: float) -> str:
+def _format_rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"

@@ -35,12 +35,12 @@ _HEADER = re.compile(
 _BEARER = re.compile(r"\b(bearer\s+)(?:(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{24,})", re.IGNORECASE)
 _PATTERNS = (_TOKEN, _PARAMETER, _KEYWORD, _HEADER, _BEARER, _PASSWORD, _DATABASE, _UNESCAPED)
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-_SHORTEST = 8  # a shorter value is probably a setting and may be part of any word
+_MIN_SECRET_LENGTH = 8  # a shorter value is probably a setting and may be part of any word
 
 
 def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
-    """Replace secrets with `***` in a text, or in all keys and values of nested mappings and lists.
-    `environment` holds the variables whose values are secrets; None is `os.environ`."""
+    """Replace secrets with `***` in a text, or in all keys and values of nested mappings and lists; return other values
+    unchanged. `environment` has the variables whose values may be secrets; None is `os.environ`."""
     secrets = _secrets(os.environ if environment is None else environment)
     return _redacted(value, secrets)
 
@@ -62,7 +62,7 @@ def _redacted_text(text: str, secrets: list[str]) -> str:
 
 
 def _secrets(environment: Mapping[str, str]) -> list[str]:
-    """Values of variables with secret names, longest first; the path of a key file is no secret."""
+    """Return the values of variables with secret names, longest first; the path of a key file is no secret."""
     values = {value.strip() for name, value in environment.items() if _SECRET_NAME.search(name)}
-    secrets = [value for value in values if len(value) >= _SHORTEST and not value.startswith(("/", ".", "~"))]
+    secrets = [value for value in values if len(value) >= _MIN_SECRET_LENGTH and not value.startswith(("/", ".", "~"))]
     return sorted(secrets, key=len, reverse=True)

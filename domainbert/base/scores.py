@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def format_score(score: float | None, percent: bool, sign: str = "") -> str:
-    """Format a share in percent with two digits, or another score (`percent=False`) with four.
+    """Format a share in percent with two decimals, or another score (`percent=False`) with four; None is "undefined".
 
-    >>> shown_score(0.8765, percent=True), shown_score(0.8765, percent=False, sign="+"), shown_score(None, percent=True)
+    >>> format_score(0.8765, percent=True), format_score(0.8765, False, sign="+"), format_score(None, percent=True)
     ('87.65', '+0.8765', 'undefined')
     """
     if score is None:
@@ -17,7 +17,7 @@ def format_score(score: float | None, percent: bool, sign: str = "") -> str:
 
 
 def format_interval(bounds: Sequence[float] | None, percent: bool, sign: str = "") -> str:
-    """Format a confidence interval as `[low, high]`; empty for None."""
+    """Format a confidence interval as `[low, high]`, each bound as by `format_score`; empty for None."""
     if bounds is None:
         return ""
     low, high = (format_score(bound, percent, sign) for bound in bounds)

@@ -51,7 +51,7 @@ class Source:
     documents: Literal["file", "blank_line", "line"] = "file"
     """Unit of a document in plain text: a whole file, the text between blank lines, or a line."""
 
-    weight: Annotated[float, Range(0, 1000, above=True)] = 1.0
+    weight: Annotated[float, Range(0, 1000, exclude_low=True)] = 1.0
     """Number of copies of each document: 2 writes training documents twice, 0.5 keeps half of all documents, selected
     by hash. Validation documents are never duplicated."""
 
@@ -139,7 +139,7 @@ class CorpusConfig:
     """Also drop near duplicates: documents whose Jaccard similarity of five-word runs with an earlier document,
     estimated by MinHash, is at least this value, such as 0.8. Needs `pip install domainbert[near-duplicates]`."""
 
-    validation_fraction: Annotated[float, Range(0, 1, below=True)] = 0.02
+    validation_fraction: Annotated[float, Range(0, 1, exclude_high=True)] = 0.02
     """Fraction of the documents held out for validation, selected by a hash of the cleaned text: the split of a
     document does not depend on the other documents."""
 

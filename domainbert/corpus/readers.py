@@ -54,7 +54,7 @@ def read_text(path: Path, source: Source) -> Texts:
 def read_jsonl(path: Path, source: Source) -> Texts:
     """Read JSON Lines with the text under `text_key`; skip blank lines, read null as an empty text. `DomainbertError`
     with the first 20 invalid lines."""
-    problems = Problems(str(path), most=_MAX_PROBLEMS)
+    problems = Problems(str(path), limit=_MAX_PROBLEMS)
     key, setting = source.text_key, "translation_key" if source.text_key == source.translation_key else "text_key"
     for number, row in json_rows(path, problems):
         text = row.get(key)
@@ -103,7 +103,7 @@ def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
 def read_csv(path: Path, source: Source) -> Texts:
     """Read CSV with commas and a header; quoted fields may contain line breaks. `DomainbertError` if there is no column
     `text_key`, or with the first 20 rows of a wrong width or with broken quoting."""
-    problems = Problems(str(path), most=_MAX_PROBLEMS)
+    problems = Problems(str(path), limit=_MAX_PROBLEMS)
     rows = csv_rows(path, ",", problems)
     _, header = next(rows, (1, []))
     problems.raise_if_any()

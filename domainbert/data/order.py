@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from domainbert.base.counter_random import permutation, permuted, random_bits
+from domainbert.base.counter_random import permutation, permute_indices, random_bits
 
 Ints = NDArray[np.int64]
 _ORDER = 0  # stream of random numbers; masking uses other streams
@@ -56,8 +56,8 @@ class WindowedOrder(GlobalOrder):
     """Passes over a corpus in parts that may be too large for a list of its items.
 
     A pass shuffles the parts and takes `window` parts at a time, whose items are mixed. Each position of a pass is
-    computed independently (see `permuted`), so memory does not grow with the number of items, and only the files of one
-    window, or of two for a batch that extends over both, are needed.
+    computed independently (see `permute_indices`), so memory does not grow with the number of items, and only the files
+    of one window, or of two for a batch that extends over both, are needed.
 
     Args:
         sizes: (parts,) number of items of each part; items are numbered part by part.
@@ -87,7 +87,7 @@ class WindowedOrder(GlobalOrder):
             selected = windows == number
             members = parts[self.window * number : self.window * (number + 1)]  # parts of this window
             stops = np.cumsum(self.sizes[members])  # of these parts in the window
-            mixed = permuted(
+            mixed = permute_indices(
                 positions[selected] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1
             )
             owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `members`

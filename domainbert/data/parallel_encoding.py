@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from domainbert.base.choices import allow_import_words, allow_imports
+from domainbert.base.choices import allow_import_arguments, allow_imports
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
 from domainbert.tokenization.load import DomainTokenizer
@@ -92,7 +92,7 @@ def _encode_in_workers(
     # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
-    arguments = (backend, tokenizer.special_tokens, allow_import_words()[1:])
+    arguments = (backend, tokenizer.special_tokens, allow_import_arguments()[1:])
     pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=arguments)
     pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:

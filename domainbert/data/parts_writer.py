@@ -73,7 +73,7 @@ def finished_part(part: PlannedPart) -> dict[str, Any] | None:
     if (part.folder / PREPARED_FILE).is_file():
         try:
             facts = read_parts([part.folder])[part.folder]
-            reason = part.made_from.reason(facts["made_from"])
+            reason = part.made_from.stale_reason(facts["made_from"])
         except DomainbertError as error:
             reason = str(error)
         if not reason:

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import disk_full, folder_lock, report_full_disk
+from domainbert.base.files import disk_full_message, folder_lock, report_full_disk
 from domainbert.base.hashes import hash_file
 from domainbert.base.paths import check_home_expanded, check_url, is_url
 from domainbert.base.ranges import Range
@@ -28,8 +28,8 @@ _TRIES = 6  # per file: half a minute
 _KEEP_SECONDS = 5.0  # after `path`, so that the caller can open the copy
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 _TEMPORARY = (408, 425, 429)  # HTTP client errors to retry: timeout, too early, too many requests
-_ADVICE = "start the run again to resume from the last checkpoint"
-Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
+_HINT = "start the run again to resume from the last checkpoint"
+Gigabytes = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
 
 @dataclass(frozen=True)
@@ -206,14 +206,14 @@ def _fetch(url: str, copy: Path, size: int) -> None:
             return
         except Exception as error:  # network libraries raise many unrelated types
             copy.unlink(missing_ok=True)
-            if disk_full(error) or (isinstance(error, OSError) and error.filename == str(copy)):
+            if disk_full_message(error) or (isinstance(error, OSError) and error.filename == str(copy)):
                 raise  # an error of the local disk
             reason = redact(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "))
             status = vars(error).get("status", vars(error).get("code"))  # of aiohttp and of gcsfs
             refused = isinstance(status, int) and 400 <= status < 500 and status not in _TEMPORARY
             if refused or isinstance(error, _PERMANENT) or number == _TRIES:
                 failure = f"{reason} at try {number} of {_TRIES}; expected {size:,} bytes"
-                raise DomainbertError(f"{redact(url)}: {failure}: {_ADVICE}") from None
+                raise DomainbertError(f"{redact(url)}: {failure}: {_HINT}") from None
         wait = 2 ** (number - 1)
         print(f"{redact(url)}: {reason}; retrying in {wait} s", flush=True)
         time.sleep(wait)

@@ -35,7 +35,7 @@ class Sizes:
 class LossConfig(ABC):
     """Settings of one loss of a student."""
 
-    weight: Annotated[float, Range(0, 10_000, above=True)] = 1.0
+    weight: Annotated[float, Range(0, 10_000, exclude_low=True)] = 1.0
     """Factor of the loss in the weighted sum."""
 
     def __post_init__(self) -> None:

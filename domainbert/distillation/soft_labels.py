@@ -104,7 +104,7 @@ def cached_labels(
     freshness = Freshness({**made_from, **facts, "sizes": hash_json(list(sizes))})
     folder = cache / freshness.key[:32]
     with folder_lock(cache / _LOCKS / folder.name):
-        record, reason = freshness.look(folder / _RECORD)
+        record, reason = freshness.read_if_current(folder / _RECORD)
         if record is None:
             if reason:
                 print(f"{folder}: {reason}; computing the logits of the teacher again", flush=True)

@@ -164,7 +164,7 @@ class Teachers:
         labels, distillation_targets = [], require_distillation_targets(task)
         for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
             made_from = {
-                "teacher": HASHES.of(open_model(path).path),
+                "teacher": HASHES.hash_path(open_model(path).path),
                 "max_length": teacher.max_length,
                 "dtype": str(teacher.dtype),
                 "text": text.fingerprint,

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.base.counter_random import advance, random_bits, streams
+from domainbert.base.counter_random import advance_states, draw_numbers, random_bits
 from domainbert.encoders.packed import pad_positions, segment_starts
 
 Ints = NDArray[np.int64]
@@ -77,10 +77,10 @@ class TextDraws:
         if len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):
             read = pad_positions(positions)[: shape[0]].numpy()
             texts = np.searchsorted(self._first, read, side="right") - 1
-            starts = advance(states[texts], (read - self._first[texts]) * words)
-            return streams(starts, np.full(len(read), words)).view(np.int16).reshape(padded)
+            starts = advance_states(states[texts], (read - self._first[texts]) * words)
+            return draw_numbers(starts, np.full(len(read), words)).view(np.int16).reshape(padded)
         if len(shape) == 3 and shape[:2] == self.shape:
-            return streams(states, self._sizes * words).view(np.int16).reshape(padded)
+            return draw_numbers(states, self._sizes * words).view(np.int16).reshape(padded)
         if len(shape) == 4 and (shape[0], shape[2], shape[3]) == (*self.shape, self.shape[1]):
             return self._attention_bits(states[self._is_text], shape[1])
         raise ValueError(f"found shape {tuple(shape)}; expected {self.shape} tokens or {len(positions)} positions")
@@ -90,7 +90,7 @@ class TextDraws:
         sizes = self._sizes[self._is_text]
         widths = -(-sizes // _LANES) * _LANES
         counts = heads * sizes * widths
-        drawn = streams(states, counts // _LANES).view(np.int16)
+        drawn = draw_numbers(states, counts // _LANES).view(np.int16)
         if len(sizes) == batch and (sizes == length).all():
             return drawn.reshape(batch, heads, length, widths[0])  # each row is one text
         bits = np.zeros((batch, heads, length, -(-length // _LANES) * _LANES), dtype=np.int16)

@@ -22,11 +22,11 @@ def add_tokens(model: EncoderWithHead, tokenizer: DomainTokenizer, tokens: Seque
         return tokenizer
     extended, embeddings = with_tokens(tokenizer, tokens), model.encoder.input_embeddings
     old = embeddings.weight.detach()
-    rows = range(tokenizer.vocab_size, extended.vocab_size)
+    new_ids = range(tokenizer.vocab_size, extended.vocab_size)
     table = old.new_zeros(max(len(old), extended.vocab_size), old.shape[1])
     table[: len(old)] = old
     deviation, mean = torch.std_mean(old[: tokenizer.vocab_size], dim=0, correction=0)
-    table[rows.start : rows.stop] = mean + deviation * torch.randn(len(rows), old.shape[1])
+    table[new_ids.start : new_ids.stop] = mean + deviation * torch.randn(len(new_ids), old.shape[1])
     embeddings.weight = nn.Parameter(table, embeddings.weight.requires_grad)
     embeddings.num_embeddings = len(table)
     return extended

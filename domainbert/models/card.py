@@ -19,7 +19,7 @@ from domainbert.models.card_config import CardConfig
 
 CARD = "README.md"
 _FENCE = "---"
-_LICENCE = ("license", "license_name", "license_link")  # the last two are used if the first is "other"
+_LICENSE_KEYS = ("license", "license_name", "license_link")  # the last two are used if the first is "other"
 _MAX_CHARACTERS = 100_000  # read from the start of a card
 _ESCAPED = {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", "`": "\\`", "*": "\\*"}
 
@@ -42,7 +42,7 @@ class Result:
     """Both ends of the 95 % confidence interval."""
 
     def as_json(self, pipeline_tag: str | None) -> dict[str, Any]:
-        """Entry of `results` in `model-index`; the type `custom` marks a dataset that is not on the hub."""
+        """Return the entry of `results` in `model-index`; the type `custom` marks a dataset that is not on the hub."""
         metric: dict[str, Any] = {"type": self.key, "name": self.metric, "value": round(self.score, 4)}
         if self.interval is not None:
             metric["args"] = {"interval_95": [round(float(bound), 4) for bound in self.interval]}
@@ -56,18 +56,18 @@ class Result:
 def card_head(
     name: str,
     pipeline_tag: str | None,
-    said: CardConfig | None = None,
+    card: CardConfig | None = None,
     base: Path | None = None,
     library: str | None = "transformers",
     tags: Sequence[str] = (),
     results: Sequence[Result] = (),
 ) -> dict[str, Any]:
-    """Values of the YAML header of a card.
+    """Return the values of the YAML header of a card, without unset values.
 
     Args:
         name: name for the scores; not the name of the folder, because equal trainings write equal files.
         pipeline_tag: the hub's name of the task; None if the hub has none.
-        said: values from the user.
+        card: values from the user.
         base: the model that this one starts from, whose card may give licence, languages and base model.
         library: library that loads the model.
         tags: further tags for the hub's search.
@@ -75,45 +75,47 @@ def card_head(
     """
     from domainbert.models.folder import best_seed_folder  # imported here: it is too slow for `--help`
 
-    said = said or CardConfig()
-    start = None if base is None else best_seed_folder(resolve_path(base))
-    before = {} if start is None else read_head(start)
+    card = card or CardConfig()
+    base_folder = None if base is None else best_seed_folder(resolve_path(base))
+    base_head = {} if base_folder is None else read_head(base_folder)
     head = {
-        **({"license": said.license} if said.license else {key: before.get(key) for key in _LICENCE}),
-        "language": list(said.language) or before.get("language"),
-        "base_model": start and (_on_hub(start) or before.get("base_model")),
-        "datasets": list(said.datasets),
+        **({"license": card.license} if card.license else {key: base_head.get(key) for key in _LICENSE_KEYS}),
+        "language": list(card.language) or base_head.get("language"),
+        "base_model": base_folder and (_hub_name(base_folder) or base_head.get("base_model")),
+        "datasets": list(card.datasets),
         "pipeline_tag": pipeline_tag,
         "library_name": library,
-        "tags": list(dict.fromkeys(["domainbert", *tags, *said.tags])),
+        "tags": list(dict.fromkeys(["domainbert", *tags, *card.tags])),
     }
-    return with_results({key: value for key, value in head.items() if value}, name, results)
+    return add_results({key: value for key, value in head.items() if value}, name, results)
 
 
-def with_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -> dict[str, Any]:
-    """Add scores to the YAML header of a card."""
+def add_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -> dict[str, Any]:
+    """Return the YAML header of a card with further scores of the model `name`; scores that are NaN or infinite are
+    left out."""
     entries = [result.as_json(head.get("pipeline_tag")) for result in results if math.isfinite(result.score)]
     if not entries:
         return dict(head)
-    before = _results(head)
-    return {**head, "model-index": [{"name": name, "results": [*before, *entries]}]}
+    return {**head, "model-index": [{"name": name, "results": [*_results(head), *entries]}]}
 
 
 def model_card(title: str, summary: str, facts: Mapping[str, object], usage: str, head: Mapping[str, Any]) -> str:
-    """Markdown of a model card: title and summary, a table of facts about the training, a Python example."""
-    rows = "\n".join(f"| {name} | {cell(value)} |" for name, value in facts.items())
+    """Return the text of a model card: the header `head`, then title and summary, a table of facts about the training,
+    and the Python example `usage` as Markdown."""
+    rows = "\n".join(f"| {name} | {escape_cell(value)} |" for name, value in facts.items())
     body = f"# {title}\n\n{summary}\n\n| | |\n|---|---|\n{rows}\n\n```python\n{usage}\n```\n"
-    return with_head(head, body)
+    return join_card(head, body)
 
 
-def with_head(head: Mapping[str, Any], body: str) -> str:
-    """Join header and body; each value of the header is one line, so that no value can end the YAML."""
+def join_card(head: Mapping[str, Any], body: str) -> str:
+    """Return the text of a card from header and body; each value of the header is one line, so that no value can end
+    the YAML."""
     text = yaml.safe_dump(_single_lines(head), sort_keys=False, allow_unicode=True, width=math.inf)
     return f"{_FENCE}\n{text}{_FENCE}\n\n{body}"
 
 
-def cell(value: object) -> str:
-    """Escape a value for a cell of a Markdown table."""
+def escape_cell(value: object) -> str:
+    """Return a value as text for a cell of a Markdown table, escaped and on one line."""
     text = "".join(_ESCAPED.get(char, char) for char in " ".join(str(value).split()))
     return text.replace("](", "]\\(")  # no link
 
@@ -132,35 +134,38 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
 
 
 def read_head(folder: Path) -> dict[str, Any]:
-    """Licence, languages, base model and pipeline tag from the card in a model folder; {} without a card."""
+    """Return licence, languages, base model and pipeline tag from the card in a model folder, as far as they are set;
+    {} without a card."""
     try:
         head, _ = split_card((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    texts = (*_LICENCE, "pipeline_tag")
-    lists = ("language", "base_model")
-    values = {key: head[key] for key in (*texts, *lists) if isinstance(head.get(key), str)}
-    return values | {key: head[key] for key in lists if _is_texts(head.get(key))}
+    text_keys = (*_LICENSE_KEYS, "pipeline_tag")
+    text_or_list_keys = ("language", "base_model")
+    values = {key: head[key] for key in (*text_keys, *text_or_list_keys) if isinstance(head.get(key), str)}
+    return values | {key: head[key] for key in text_or_list_keys if _is_list_of_texts(head.get(key))}
 
 
 def _results(head: Mapping[str, Any]) -> list[Any]:
+    """Return the scores in a header; [] if it has none, or not in the hub's form."""
     try:
         return list(head["model-index"][0]["results"])
     except (KeyError, IndexError, TypeError):
         return []
 
 
-def _is_texts(value: Any) -> bool:
+def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
-def _on_hub(folder: Path) -> str | None:
-    """Name of a model from the hub's cache; None for other folders."""
+def _hub_name(folder: Path) -> str | None:
+    """Return the name on the hub of a model in the hub's cache; None for other folders."""
     name = model_name(folder)
     return name.removeprefix("hub:").partition("@")[0] if name.startswith("hub:") else None
 
 
 def _single_lines(value: Any) -> Any:
+    """Return nested mappings and lists with each text on one line."""
     if isinstance(value, Mapping):
         return {key: _single_lines(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

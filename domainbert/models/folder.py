@@ -16,7 +16,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.encoders.head_config import HeadConfig
-from domainbert.models.weight_files import find_weights, missing_weights
+from domainbert.models.weight_files import find_weights, missing_weights_problem
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 if TYPE_CHECKING:  # checks before a run open folders without torch
@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # checks before a run open folders without torch
     from domainbert.encoders.heads import EncoderWithHead
 
 ONNX_FILE = "model.onnx"
-TEACHERS_KEY = "domainbert_teachers"
-HEAD_KEY = "domainbert_head"
+TEACHERS_KEY = "domainbert_teachers"  # in config.json: names of the teachers
+HEAD_KEY = "domainbert_head"  # in config.json: kind of the head, if transformers has no class for it
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class ModelFolder:
     config: EncoderConfig
     vocab_size: int
     head: str | None
+    """Kind of the head; None for an encoder without a head."""
     labels: tuple[str, ...]
+    """Names of the head's outputs, in order."""
     fields: Mapping[str, Any]
     """Content of `config.json`."""
     onnx: Path | None = None
@@ -45,12 +47,12 @@ class ModelFolder:
 
     @property
     def vocabulary(self) -> VocabularyFacts:
-        """Vocabulary size and padding id, for building the encoder."""
+        """Size of the vocabulary and id of the padding token, for building the encoder."""
         return VocabularyFacts(self.vocab_size, self.config.pad_token_id)
 
     @property
     def teachers(self) -> tuple[str, ...]:
-        """Names of the teachers of a distilled model, or of the model that it started from; usually empty."""
+        """Names of the teachers of a distilled model, or of the model that it started from; () without any."""
         return tuple(map(str, self.fields.get(TEACHERS_KEY, ())))
 
     @property
@@ -64,7 +66,8 @@ class ModelFolder:
         return self.head == families.SEQUENCE
 
     def tokenizer(self) -> DomainTokenizer:
-        """Tokenizer of the folder, cached; `DomainbertError` if it does not match the embeddings."""
+        """Return the tokenizer of the folder, read once; raise `DomainbertError` if it does not match the
+        embeddings."""
         return self._tokenizer
 
     @cached_property
@@ -84,10 +87,11 @@ class ModelFolder:
 
 
 def open_model(path: Path | ModelFolder) -> ModelFolder:
-    """Read `config.json` of a model folder; the path may be `package:NAME/folder` or `hub:NAME[@REVISION]`.
+    """Read `config.json` of a model folder, and return the folder with its configuration.
 
-    A `finetune` folder has one model folder per seed; the best one on validation is opened. An `export` folder has
-    `model.onnx` instead of weights; the path may also be an `.onnx` file. A `ModelFolder` is returned unchanged.
+    The path may be `package:NAME/folder` or `hub:NAME[@REVISION]`. A `finetune` folder has one model folder per seed;
+    the best one on validation is opened. An `export` folder has `model.onnx` instead of weights; the path may also be
+    an `.onnx` file. A `ModelFolder` is returned unchanged.
 
     Raises:
         DomainbertError: there is no model folder, its `config.json` is invalid or was changed since a stage wrote it,
@@ -106,7 +110,7 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = families.config_class_of(fields).from_json(fields)
         fields.setdefault("model_type", config.model_type)
-        head, vocab_size = _head(fields, config), _vocab_size(fields, config)
+        head, vocab_size = _head_kind(fields, config), _vocab_size(fields, config)
         if head is not None:
             HeadConfig.from_json(head, fields)
         labels = {int(index): name for index, name in _id2label(fields, head).items()}
@@ -123,15 +127,17 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
 
 
 def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
-    """Names of the outputs by index; transformers does not write its two default labels."""
-    kind, default = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
+    """Return the names of the head's outputs by index. transformers does not write its two default labels."""
+    kind, two_labels = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
     if kind == families.SPAN:
         return dict(enumerate(families.SPAN_OUTPUTS))
-    names: Mapping[Any, Any] = fields.get("id2label", default if kind in (families.TOKENS, families.SEQUENCE) else {})
+    default = two_labels if kind in (families.TOKENS, families.SEQUENCE) else {}
+    names: Mapping[Any, Any] = fields.get("id2label", default)
     return names
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
+    """Return the vocabulary size; raise `DomainbertError` if it is not valid or the padding token is outside."""
     size = fields["vocab_size"]
     require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
     pad = config.pad_token_id
@@ -147,11 +153,13 @@ def need_weights(folder: ModelFolder) -> None:
 
 
 def _onnx_without_weights(folder: Path) -> Path | None:
+    """Return the ONNX file of a folder without other weights; None if it has none, or has other weights."""
     weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
     return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
 
 
-def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
+def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
+    """Return the kind of the head, or None for an encoder without a head."""
     names: list[str] = fields.get("architectures") or [""]
     kind, own_kind = families.kind_of(config, names[0]), fields.get(HEAD_KEY)
     # transformers keeps domainbert's key when it saves the encoder with another head
@@ -159,7 +167,7 @@ def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
 
 
 def best_seed_folder(path: Path) -> Path:
-    """The best seed on validation of a `finetune` folder; other folders are returned unchanged.
+    """Return the folder of the best seed on validation in a `finetune` folder; return other folders unchanged.
 
     Raises `DomainbertError` if `seeds.json` does not name an existing folder.
     """
@@ -173,7 +181,8 @@ def best_seed_folder(path: Path) -> Path:
 
 
 def read_seeds(path: Path) -> dict[str, Any]:
-    """Read `seeds.json` of a `finetune` folder; `DomainbertError` if it has changed or cannot be read."""
+    """Return the content of `seeds.json` in a `finetune` folder; raise `DomainbertError` if it has changed or cannot be
+    read."""
     check_outputs_unchanged(path, "seeds.json")
     seeds: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
     return seeds
@@ -203,12 +212,13 @@ def load_model(
             and its output weights are not the word embeddings.
     """
     model, folder, missing, unused = _read_model(path, head, labels, dropout)
-    _report_unused(folder.path, unused)
+    _print_unused(folder.path, unused)
     return model, folder, missing
 
 
 def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Load an encoder without its head (see `load_model`); the head of the returned model is the identity.
+    """Load an encoder without its head (see `load_model`), and return it with its folder. The head of the returned
+    model is the identity.
 
     >>> from domainbert import load_encoder
     >>> model, folder = load_encoder("model")
@@ -226,9 +236,9 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 def _read_model(
     path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
-    """`load_model`, and the names of the unused weights."""
+    """Load a model as `load_model` does; return its results and the names of the unused weights."""
     from domainbert.encoders.names import from_hugging_face
-    from domainbert.models.tensors import check_names, check_types, load_tensors, predicts_entries
+    from domainbert.models.tensors import check_types, find_unused_weights, load_tensors, predicts_entries
 
     folder = open_model(path)
     need_weights(folder)
@@ -238,24 +248,24 @@ def _read_model(
     model = families.build_model(config, folder.vocabulary, own_head, len(labels))
     kind, names = own_head.kind, families.name_map(config, own_head.kind)
     tensors = load_tensors(folder.path, config)
-    unused = check_names(folder.path, tensors, config, kind)
+    unused = find_unused_weights(folder.path, tensors, config, kind)
     same_head = (folder.labels, folder.head_config) == (labels, own_head)
     if not same_head and not predicts_entries(config, kind):
         family = families.family(config)
-        loaded = family.prefix, *family.of_any_head
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
+        prefixes = family.prefix, *family.of_any_head
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefixes)}
     check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
-        raise DomainbertError(f"{folder.path}: {missing_weights(absent)}")
+        raise DomainbertError(f"{folder.path}: {missing_weights_problem(absent)}")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
     return model, folder, missing, unused
 
 
 @cache  # print once, although each seed loads the model
-def _report_unused(path: Path, names: tuple[str, ...]) -> None:
+def _print_unused(path: Path, names: tuple[str, ...]) -> None:
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         print(f"{path}: unused weights: {', '.join(names[:5])}{more}")

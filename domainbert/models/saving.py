@@ -32,7 +32,7 @@ def save_model(
     teachers: Sequence[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model folder that `transformers` can load.
+    """Write a model folder that `transformers` can load: weights, `config.json`, tokenizer and model card.
 
     Args:
         path: the folder; created if missing.
@@ -50,10 +50,10 @@ def save_model(
         TrainingFailed: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.names import to_hugging_face
-    from domainbert.models.tensors import non_finite
+    from domainbert.models.tensors import non_finite_problem
 
     tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
-    if problem := non_finite(tensors):
+    if problem := non_finite_problem(tensors):
         raise divergence_error(f"{path}: {problem}")
     fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
     _write_folder(path, tensors, fields, card)
@@ -69,7 +69,7 @@ def folder_fields(
     teachers: Sequence[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The `config.json` of a model folder; the arguments are those of `save_model`."""
+    """Return the content of `config.json` for a model folder; for the arguments see `save_model`."""
     fields = config.to_json() | {
         "architectures": [families.architecture(config, head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
@@ -97,9 +97,9 @@ def save_with_vocabulary(
     `tensors` come from `load_tensors`, with new word embeddings and masked-LM bias; only the values in `config.json`
     that depend on the vocabulary change. If a weight is not finite, raise `DomainbertError` and write nothing.
     """
-    from domainbert.models.tensors import non_finite
+    from domainbert.models.tensors import non_finite_problem
 
-    if problem := non_finite(tensors):
+    if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
     config, family = folder.config, families.family(folder.config)
     tensors = family.with_padding(tensors, config, tokenizer.pad_id)
@@ -112,12 +112,13 @@ def save_with_vocabulary(
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
-    """Ids of special tokens for `config.json`: the family's keys, and keys that the model's file already has."""
+    """Return the ids of special tokens for `config.json`: at the family's keys, and at keys that the file already
+    has."""
     ids = {"pad_token_id": tokenizer.pad_id}
     ids |= dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_id)
     ids |= dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_id)
     keys = {name for name in ids if name in config.special_ids or config.extra_fields.get(name) is not None}
-    return {name: number for name, number in ids.items() if name in keys}
+    return {name: token_id for name, token_id in ids.items() if name in keys}
 
 
 def _write_folder(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], card: str) -> None:

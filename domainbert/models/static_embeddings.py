@@ -21,6 +21,8 @@ from torch import Tensor
 from domainbert.base.progress import Progress
 
 WINDOW = 5
+"""Largest distance, in tokens, of two entries that occur together."""
+
 MIN_COUNT = 10
 """Least number of occurrences of an entry with an embedding, as in the published code of FOCUS."""
 
@@ -28,7 +30,7 @@ ENOUGH_TOKENS = 20_000_000
 """Approximate number of tokens of a corpus in which contexts are counted; it limits time and memory."""
 
 _DIMENSIONS, _OVERSAMPLING, _POWER_ITERATIONS = 300, 20, 4
-_SMOOTHING = 0.75
+_CONTEXT_SMOOTHING = 0.75  # exponent of context frequencies
 _BATCH_TOKENS = 1_000_000
 
 
@@ -40,11 +42,11 @@ class Cooccurrences:
         self._counts = np.zeros(vocab_size, dtype=np.int64)
         self._documents: list[NDArray[np.int64]] = []
         self._pending_tokens = 0
-        self._keys = np.zeros(0, dtype=np.int64)
-        self._times = np.zeros(0, dtype=np.int64)
+        self._pair_keys = np.zeros(0, dtype=np.int64)  # first entry * vocab_size + second entry, sorted
+        self._pair_counts = np.zeros(0, dtype=np.int64)
 
     def add(self, input_ids: Sequence[int] | NDArray[np.integer]) -> None:
-        """Count the tokens of one document."""
+        """Add the token ids of one document; they are counted in batches of a million tokens."""
         self._documents.append(np.asarray(input_ids, dtype=np.int64))
         self._pending_tokens += len(input_ids)
         if self._pending_tokens >= _BATCH_TOKENS:
@@ -52,34 +54,36 @@ class Cooccurrences:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Occurrences of each entry, (vocab_size,)."""
+        """Number of occurrences of each entry, (vocab_size,)."""
         self._count()
         return self._counts
 
     def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """First entry, second entry and their co-occurrences, each (pairs,); each pair is listed in both orders."""
+        """Return first entry, second entry and the number of their co-occurrences, each (pairs,); each pair is listed
+        in both orders."""
         self._count()
-        first, second = np.divmod(self._keys, self.vocab_size)
-        both = np.concatenate([self._keys, second * self.vocab_size + first])
-        keys, times = _sum_by_key(both, np.concatenate([self._times, self._times]))
-        return keys // self.vocab_size, keys % self.vocab_size, times
+        first, second = np.divmod(self._pair_keys, self.vocab_size)
+        both_orders = np.concatenate([self._pair_keys, second * self.vocab_size + first])
+        keys, counts = _sum_by_key(both_orders, np.concatenate([self._pair_counts, self._pair_counts]))
+        return keys // self.vocab_size, keys % self.vocab_size, counts
 
     def _count(self) -> None:
+        """Count the documents that were added since the last call."""
         ids = np.concatenate([np.zeros(0, np.int64), *self._documents])
         document = np.repeat(np.arange(len(self._documents)), [len(part) for part in self._documents])
         self._documents, self._pending_tokens = [], 0
         self._counts += np.bincount(ids, minlength=self.vocab_size)
-        keys = [self._keys]
+        keys = [self._pair_keys]
         for distance in range(1, WINDOW + 1):
             same_document = document[:-distance] == document[distance:]
             keys.append((ids[:-distance] * self.vocab_size + ids[distance:])[same_document])
-        times = np.ones(sum(map(len, keys)), dtype=np.int64)
-        times[: len(self._keys)] = self._times
-        self._keys, self._times = _sum_by_key(np.concatenate(keys), times)
+        counts = np.ones(sum(map(len, keys)), dtype=np.int64)
+        counts[: len(self._pair_keys)] = self._pair_counts
+        self._pair_keys, self._pair_counts = _sum_by_key(np.concatenate(keys), counts)
 
 
 def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[np.integer]]) -> Cooccurrences:
-    """Count co-occurrences in documents; a document is the ids of its tokens."""
+    """Count and return the co-occurrences in documents; a document is the ids of its tokens."""
     cooccurrences = Cooccurrences(vocab_size)
     with Progress("count contexts", unit="tokens") as progress:
         for ids in documents:
@@ -88,23 +92,24 @@ def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[
     return cooccurrences
 
 
-def _sum_by_key(keys: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _sum_by_key(keys: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct keys, sorted, and the sum of the counts of each."""
     if not len(keys):
-        return keys, times
+        return keys, counts
     order = np.argsort(keys, kind="stable")
-    keys, times = keys[order], times[order]
+    keys, counts = keys[order], counts[order]
     starts = np.flatnonzero(np.concatenate([np.ones(1, bool), keys[1:] != keys[:-1]]))
-    return keys[starts], np.add.reduceat(times, starts)
+    return keys[starts], np.add.reduceat(counts, starts)
 
 
 def static_embeddings(cooccurrences: Cooccurrences, generator: torch.Generator) -> Tensor:
-    """Embeddings (vocab_size, D) of length 1, with D at most 300.
+    """Return the embeddings (vocab_size, D) of all entries, of length 1, with D at most 300.
     The row of an entry is 0 if the entry is rarer than `MIN_COUNT` or has no positive PMI with another one. `generator`
     draws the random projection."""
     frequent = cooccurrences.counts >= MIN_COUNT
-    first, second, times = cooccurrences.pairs()
+    first, second, counts = cooccurrences.pairs()
     usable = frequent[first] & frequent[second]
-    matrix = _positive_pmi(first[usable], second[usable], times[usable], cooccurrences.vocab_size)
+    matrix = _positive_pmi(first[usable], second[usable], counts[usable], cooccurrences.vocab_size)
     embeddings = _factors(matrix, min(_DIMENSIONS, int(frequent.sum())), generator)
     present = torch.zeros(len(embeddings), 1)
     present[matrix.indices()[0]] = 1  # the factors of an empty row are rounding errors, not zeros
@@ -112,13 +117,14 @@ def static_embeddings(cooccurrences: Cooccurrences, generator: torch.Generator) 
 
 
 def _positive_pmi(
-    first: NDArray[np.int64], second: NDArray[np.int64], times: NDArray[np.int64], vocab_size: int
+    first: NDArray[np.int64], second: NDArray[np.int64], counts: NDArray[np.int64], vocab_size: int
 ) -> Tensor:
-    """max(0, log P(b | a) / Q(b)) with the smoothed frequency Q: sparse (vocab_size, vocab_size), float32."""
-    entry = np.bincount(first, weights=times, minlength=vocab_size)
-    context = entry**_SMOOTHING
+    """Return the positive PMI of pairs, max(0, log P(second | first) / Q(second)) with the smoothed frequency Q, as a
+    sparse matrix (vocab_size, vocab_size), float32."""
+    entry = np.bincount(first, weights=counts, minlength=vocab_size)
+    context = entry**_CONTEXT_SMOOTHING
     context /= max(context.sum(), 1)
-    pmi = np.log(times / (entry[first] * context[second]))
+    pmi = np.log(counts / (entry[first] * context[second]))
     positive = pmi > 0
     indices = torch.from_numpy(np.stack([first[positive], second[positive]]))
     values = torch.from_numpy(pmi[positive].astype(np.float32))
@@ -126,7 +132,7 @@ def _positive_pmi(
 
 
 def _to_csr(matrix: Tensor) -> Tensor:
-    """Convert to CSR, whose products take a quarter of the time."""
+    """Convert a sparse matrix to CSR, whose products take a quarter of the time."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # torch warns that CSR is in beta
         return matrix.to_sparse_csr()
@@ -134,7 +140,8 @@ def _to_csr(matrix: Tensor) -> Tensor:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one thread: sums have the same order on any machine, so that all processes get the same embeddings."""
+    """Context manager that lets torch use one thread: sums have the same order on any machine, so that all processes
+    get the same embeddings."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -145,7 +152,8 @@ def _one_thread() -> Iterator[None]:
 
 @_one_thread()
 def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Tensor:
-    """U S^0.5 of the largest singular values, by random projection (Halko et al. 2011, algorithms 4.4 and 5.1).
+    """Return U S^0.5 (vocab_size, dimensions) of the largest singular values of a matrix, by random projection (Halko
+    et al. 2011, algorithms 4.4 and 5.1).
 
     The sign of each column, which the decomposition does not determine, makes its sum positive."""
     size = len(matrix)

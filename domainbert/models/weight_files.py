@@ -13,7 +13,7 @@ _FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def find_weights(folder: Path) -> Path:
-    """Path of the file with the weights, or of the index of their shards; safetensors are preferred.
+    """Return the path of the file with the weights, or of the index of their shards; safetensors are preferred.
 
     Raises `DomainbertError` if there are no weights, or they have changed since a stage wrote them.
     """
@@ -27,6 +27,6 @@ def find_weights(folder: Path) -> Path:
     )
 
 
-def missing_weights(names: Sequence[str]) -> str:
-    """Problem of weights that the files of a model do not have."""
+def missing_weights_problem(names: Sequence[str]) -> str:
+    """Return the problem, for an error message, that the files of a model lack weights."""
     return f"weights are missing: {', '.join(names[:5])} ({len(names)} in all); expected a complete model"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from domainbert.pretraining.objective import Objective
     from domainbert.tokenization.load import DomainTokenizer
 
-Rate = Annotated[float, Range(0, 1, above=True, below=True)]
+Rate = Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)]
 Spans = Literal["geometric", "ngram"]
 ZLoss = Annotated[float, Range(0, 1)]
 CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"

@@ -41,7 +41,11 @@ def _claim(claim: Attribution) -> dict[str, Any]:
         parts.append({"word": word.text, "value": value, "level": level, "side": side, "inside": inside})
         end = max(end, word.end)
     parts.append({"between": claim.text[end:]})
-    numbers = {"output": claim.output, "hidden": claim.hidden, "difference": claim.output - claim.hidden}
+    numbers = {
+        "output": claim.output,
+        "hidden": claim.baseline_output,
+        "difference": claim.output - claim.baseline_output,
+    }
     return {
         "label": claim.label,
         "said_of": "" if claim.start is None else claim.text[claim.start : claim.end],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.base.files import disk_full, read_json, write_json
+from domainbert.base.files import disk_full_message, read_json, write_json
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
 from domainbert.base.ranks import launch_id
@@ -122,7 +122,7 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
     """Return an error with the written and free bytes, None if the disk is not full; delete incomplete files."""
-    reason = "" if isinstance(error, DomainbertError) else disk_full(error)
+    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)
     if not reason:
         return None
     path, free = getattr(error, "filename", None) or job.out, shutil.disk_usage(job.out).free

@@ -61,7 +61,7 @@ def add_early_problems(
         if stage.check is not None:
             stage.check(given)
     for key, problem in given.problems:
-        location = node.at(re.findall(r"[^.\[\]]+", key)).place(f"{prefix}{key}".rstrip("."))
+        location = node.at(re.findall(r"[^.\[\]]+", key)).location(f"{prefix}{key}".rstrip("."))
         message = problem if _HAS_A_LINE.match(problem) else f"{location}: {problem}"
         if message not in problems.messages:
             problems.add(message)

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.choices import allow_import_words, as_plain
+from domainbert.base.choices import allow_import_arguments, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.freshness import Freshness, format_examples
 from domainbert.base.hashes import FileHashes
@@ -143,7 +143,7 @@ def folder_state(job: Job) -> FolderState:
         return FolderState(False, BEING_WRITTEN)
     if interrupted:
         return FolderState(False, f"{state}, and changed since", changed="; ".join(changes.values()))
-    return FolderState(False, job.freshness.reason(before) or "changed", manifest=manifest)
+    return FolderState(False, job.freshness.stale_reason(before) or "changed", manifest=manifest)
 
 
 def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | None:
@@ -156,7 +156,7 @@ def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | Non
     if job.freshness.changes(before).keys() == {parts} and isinstance(before.get(parts), list):
         return not set(before[parts]) <= set(job.freshness.facts[parts])
     by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
-    return not interrupted if by_input and job.freshness.only_input_contents(before) else None
+    return not interrupted if by_input and job.freshness.only_input_contents_changed(before) else None
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
@@ -304,4 +304,4 @@ def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")
 
 
 def _command(job: Job) -> list[str]:
-    return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_words()]
+    return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_arguments()]

@@ -28,7 +28,13 @@ from domainbert.runner.manifest import referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.tree import check_variables_read, of_environment, read_variables, substitute, with_options
+from domainbert.settings.tree import (
+    check_variables_read,
+    read_variables,
+    select_environment_variables,
+    substitute,
+    with_options,
+)
 from domainbert.settings.yaml_files import Node, load_yaml
 from domainbert.stages.inputs import Inputs
 
@@ -74,7 +80,7 @@ def read_recipe(
     tree = with_options(substitute(tree, variables, problems), stage_options)
     tree = substitute(tree, variables, problems)
     if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
-        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
+        problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
     if not problems.messages:
         _check_stages(tree.value["stages"], problems)  # options may have added stages
     problems.raise_if_any()
@@ -85,7 +91,7 @@ def read_recipe(
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
-    environment_variables = of_environment(variables, options, environment)
+    environment_variables = select_environment_variables(variables, options, environment)
     return Recipe(out, reading.jobs, reading.hashes, reading.checks, environment_variables, reading.left_out)
 
 
@@ -109,7 +115,7 @@ def _check_keys(tree: Node, problems: Problems) -> None:
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, a string")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
-        problems.add(f"{check.where}: check: found {check.shown()}; expected false, or settings of `check`")
+        problems.add(f"{check.where}: check: found {check.short_text()}; expected false, or settings of `check`")
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
         problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")
         return
@@ -119,7 +125,7 @@ def _check_keys(tree: Node, problems: Problems) -> None:
 def _check_stages(stages: Node, problems: Problems) -> None:
     for name, node in stages.value.items():
         if not isinstance(node.value, (dict, type(None))):
-            problems.add(f"{node.where}: stages.{name}: found {node.shown()}; expected the settings of the stage")
+            problems.add(f"{node.where}: stages.{name}: found {node.short_text()}; expected the settings of the stage")
         elif not _NAME.fullmatch(name):
             problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
 
@@ -182,7 +188,7 @@ class _Reading:
         if not isinstance(function.value, str) or function.value not in STAGES:
             text = function.value if isinstance(function.value, str) else ""
             hint = suggest_name(text, list(STAGES))
-            problems.add(f"{function.where}: stages.{name}: no stage {function.shown()}; {hint}")
+            problems.add(f"{function.where}: stages.{name}: no stage {function.short_text()}; {hint}")
             return None
         stage = load_stage(function.value)
         node = node.without("stage").with_texts(lambda text: self.resolve(text, earlier))
@@ -220,6 +226,6 @@ class _Reading:
             )
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
-            self.problems.add(f"{node.where}: found {node.shown()}; expected a path inside the folder of {stage}")
+            self.problems.add(f"{node.where}: found {node.short_text()}; expected a path inside the folder of {stage}")
         path, done = str(self.out / node.value.removeprefix("@")), stage in self.jobs and stage not in self.pending
-        return replace(node, value=path, text=None, reference=node.value, made=done)
+        return replace(node, value=path, text=None, reference=node.value, stage_finished=done)

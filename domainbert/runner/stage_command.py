@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
+from domainbert.base.choices import allow_import_arguments, choices_of, class_path, find_choice, is_choice
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.freshness import output_names
 from domainbert.base.hashes import HASHES
@@ -180,7 +180,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
         _check_replaceable(job, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems, job.inputs)
     problems.raise_if_any()
-    words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
+    words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
     refuse_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
@@ -221,7 +221,7 @@ def _settings(stage: Stage, typed: ParsedArguments, problems: Problems, template
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
-        problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")
+        problems.add(f"{out.where}: out: found {out.short_text()}; expected a folder")
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
     settings = read_settings(stage.settings, tree.without("out"), problems, template=template)

@@ -12,6 +12,7 @@ from domainbert.samples.vocabulary import Vocabulary
 from domainbert.samples.writer import DIRECTIONS, Direction, Memory, Sentence, Writer, natural_text
 
 Abstract = list[Sentence]
+"""The sentences of one synthetic abstract."""
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT_SHARE = {"ner": 0.5, "classification": 0.3}
@@ -27,7 +28,7 @@ _ATTEMPTS = 1000
 
 @dataclass(frozen=True)
 class LabelledText:
-    """A few sentences and the direction of their finding."""
+    """A text of a few sentences; its label is the direction of their finding."""
 
     text: str
     label: Direction
@@ -43,40 +44,41 @@ class SampleData:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._vocabulary = Vocabulary(seed)
-        self._labelled: set[str] = set()
-        self._entities: Memory = {}
+        self._labelled_sentences: set[str] = set()
+        self._ner_entities: Memory = {}
 
-    def ner(self, sentences: dict[str, int]) -> dict[str, list[Abstract]]:
-        """Abstracts by split, with `sentences[split]` sentences in total; the last abstract may be cut short."""
+    def ner(self, num_sentences: dict[str, int]) -> dict[str, list[Abstract]]:
+        """Return abstracts by split, with `num_sentences[split]` sentences in total; the last abstract of a split may
+        be cut short."""
         abstracts: dict[str, list[Abstract]] = {}
-        memory: Memory | None = None
+        train_entities: Memory | None = None
         for split in SPLITS:
-            writer = self._writer(f"ner/{split}", split, memory)
-            abstracts[split] = self._abstracts(writer, self._rng(f"ner/{split}/directions"), sentences[split])
-            memory = writer.written if split == "train" else memory
-            self._remember(writer.written)
+            writer = self._writer(f"ner/{split}", split, train_entities)
+            abstracts[split] = self._abstracts(writer, self._rng(f"ner/{split}/directions"), num_sentences[split])
+            train_entities = writer.entities if split == "train" else train_entities
+            for rule, entities in writer.entities.items():
+                self._ner_entities.setdefault(rule, []).extend(entities)
         return abstracts
 
-    def classification(self, texts: dict[str, int]) -> dict[str, list[LabelledText]]:
-        """Texts by split, `texts[split]` each; the three directions are equally likely."""
+    def classification(self, num_texts: dict[str, int]) -> dict[str, list[LabelledText]]:
+        """Return `num_texts[split]` labelled texts by split; the three directions are equally likely."""
         examples: dict[str, list[LabelledText]] = {}
         for split in SPLITS:
             part = f"classification/{split}"
             writer, rng = self._writer(part, split), self._rng(f"{part}/directions")
-            examples[split] = [self._labelled_text(writer, rng) for _ in range(texts[split])]
+            examples[split] = [self._labelled_text(writer, rng) for _ in range(num_texts[split])]
         return examples
 
-    def corpus(self, documents: int) -> Iterator[Abstract]:
-        """Abstracts with a conclusion, from all words; generate the labelled sets before."""
-        writer = Writer(self._rng("corpus"), self._vocabulary, None, self._entities, CORPUS_RECALL)
+    def corpus(self, num_documents: int) -> Iterator[Abstract]:
+        """Yield abstracts with a conclusion, from all words; call it after `ner` and `classification`."""
+        writer = Writer(self._rng("corpus"), self._vocabulary, None, self._ner_entities, CORPUS_RECALL)
         rng = self._rng("corpus/directions")
-        for _ in range(documents):
-            writer.start()
-            yield [self._new_sentence(writer, rule) for rule in writer.plan(rng.choice(DIRECTIONS), conclude=True)]
-
-    def _remember(self, written: Memory) -> None:
-        for rule, entities in written.items():
-            self._entities.setdefault(rule, []).extend(entities)
+        for _ in range(num_documents):
+            writer.start_abstract()
+            yield [
+                self._new_sentence(writer, rule)
+                for rule in writer.sentence_rules(rng.choice(DIRECTIONS), conclude=True)
+            ]
 
     def _rng(self, part: str) -> Random:
         return Random(f"{self._seed}/{part}")
@@ -85,38 +87,37 @@ class SampleData:
         share = 0.0 if split == "train" else HELD_OUT_SHARE[part.split("/")[0]]
         return Writer(self._rng(part), self._vocabulary, share, memory, NER_RECALL)
 
-    def _abstracts(self, writer: Writer, rng: Random, sentences: int) -> list[Abstract]:
+    def _abstracts(self, writer: Writer, rng: Random, num_sentences: int) -> list[Abstract]:
         abstracts: list[Abstract] = []
-        missing = sentences
-        while missing:
-            writer.start()
-            rules = list(writer.plan(rng.choice(DIRECTIONS), conclude=True))[:missing]
-            abstracts.append([self._new_sentence(writer, rule, keep=True) for rule in rules])
-            missing -= len(rules)
+        while num_sentences:
+            writer.start_abstract()
+            rules = list(writer.sentence_rules(rng.choice(DIRECTIONS), conclude=True))[:num_sentences]
+            abstracts.append([self._new_sentence(writer, rule, is_labelled=True) for rule in rules])
+            num_sentences -= len(rules)
         return abstracts
 
     def _labelled_text(self, writer: Writer, rng: Random) -> LabelledText:
-        """A finding, often with text before or after it that does not affect the label."""
-        writer.start()
+        """Return a finding, often with text before or after it that does not affect the label."""
+        writer.start_abstract()
         label = rng.choice(DIRECTIONS)
         rules = [*rng.choice(([], ["aim"], ["design"])), f"finding_{label}", *rng.choice(([], ["context"]))]
-        sentences = [self._new_sentence(writer, rule, keep=True) for rule in rules]
+        sentences = [self._new_sentence(writer, rule, is_labelled=True) for rule in rules]
         return LabelledText(" ".join(map(natural_text, sentences)), label)
 
-    def _new_sentence(self, writer: Writer, rule: str, keep: bool = False) -> Sentence:
-        """A sentence that is in no labelled set; `keep` adds it to the labelled sentences."""
+    def _new_sentence(self, writer: Writer, rule: str, is_labelled: bool = False) -> Sentence:
+        """Return a sentence that is in no labelled set so far; `is_labelled` adds it to the labelled sentences."""
         for _ in range(_ATTEMPTS):
-            sentence = writer.sentence(rule)
+            sentence = writer.write_sentence(rule)
             text = natural_text(sentence)
-            if text not in self._labelled:
-                if keep:
-                    self._labelled.add(text)
+            if text not in self._labelled_sentences:
+                if is_labelled:
+                    self._labelled_sentences.add(text)
                 return sentence
         raise DomainbertError(f"no new sentence of rule {rule!r} in {_ATTEMPTS:,} attempts; expected a smaller size")
 
 
 def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
-    """Lowercase words of all entity mentions by type, in order of appearance, with repetitions."""
+    """Return the lowercase text of all entity mentions by entity type, in order of appearance, with repetitions."""
     strings: dict[str, list[str]] = {}
     for sentence in (sentence for abstract in abstracts for sentence in abstract):
         for start, token in enumerate(sentence):
@@ -130,13 +131,14 @@ def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
 
 
 def unseen_strings(train: list[Abstract], other: list[Abstract]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Distinct (type, words) of `other` with held-out types, and the subset that does not occur in `train`."""
+    """Return the distinct entities of `other` as (entity type, text), only of `HELD_OUT_TYPES`, and the subset that
+    does not occur in `train`."""
     in_train, in_other = (
         {
-            (entity_type, words)
-            for entity_type, strings in entity_strings(abstracts).items()
+            (entity_type, text)
+            for entity_type, texts in entity_strings(abstracts).items()
             if entity_type in HELD_OUT_TYPES
-            for words in strings
+            for text in texts
         }
         for abstracts in (train, other)
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from domainbert.samples.writer import Sentence
 
+# Text of README.md; braces are filled in by `str.format`.
 README = """\
 # Synthetic impact-evaluation abstracts
 
@@ -52,7 +53,8 @@ reversals in the text may have another direction.
 
 
 def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:
-    """Write one word per line, a blank line after a sentence, `-DOCSTART-` before an abstract."""
+    """Write abstracts as CoNLL: a word, a tab and its tag per line, a blank line between sentences, and `-DOCSTART-`
+    before an abstract."""
     blocks: list[str] = []
     for abstract in abstracts:
         blocks.append("-DOCSTART-\tO\n")
@@ -61,7 +63,7 @@ def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line."""
+    """Write each row as a JSON object on one line (JSON Lines)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

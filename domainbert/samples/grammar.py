@@ -8,6 +8,7 @@ words and punctuation, as in a CoNLL file.
 from __future__ import annotations
 
 Grammar = dict[str, tuple[str, ...]]
+"""Rules by name: each rule is a list of alternatives, one of which is chosen."""
 
 LABELS: dict[str, str] = {
     "intervention": "intervention",
@@ -23,7 +24,7 @@ LABELS: dict[str, str] = {
 }
 """Entity type by rule. Rules inside an entity add no further entity."""
 
-MAIN: tuple[str, ...] = (
+SUBJECTS: tuple[str, ...] = (
     "intervention",
     "programme",
     "named_programme",
@@ -34,10 +35,12 @@ MAIN: tuple[str, ...] = (
     "survey_name",
     "agency_name",
 )
-"""Subjects of an abstract: chosen once and repeated in about half of the mentions."""
+"""Rules of the subjects of an abstract: each is chosen once and repeated in about half of its mentions."""
 
 HELD_OUT_TYPES: frozenset[str] = frozenset({"intervention", "outcome", "population"})
+"""Entity types whose words in validation and test text may not occur in training text."""
 
+# Rules of noun phrases, whose words come from one domain and one half of the vocabulary.
 PHRASES: Grammar = {
     "intervention": (
         "{topic} {instrument}",
@@ -105,6 +108,7 @@ PHRASES: Grammar = {
     "backdrop": ("{topic} {surrounding}", "{topic} {surrounding}", "{surrounding}", "{outcome_quality} {surrounding}"),
 }
 
+# Rules of sentences and their clauses.
 SENTENCES: Grammar = {
     "any_outcome": ("{good_outcome}", "{bad_outcome}"),
     # The type of an item follows only from its words, not from the context.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 
 def _words(text: str) -> tuple[str, ...]:
+    """Split a text at commas; a word may contain spaces."""
     return tuple(" ".join(word.split()) for word in text.split(","))
 
 

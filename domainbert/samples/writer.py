@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal, NamedTuple
 
-from domainbert.samples.grammar import HELD_OUT_TYPES, LABELS, MAIN, PHRASES, SENTENCES
+from domainbert.samples.grammar import HELD_OUT_TYPES, LABELS, PHRASES, SENTENCES, SUBJECTS
 from domainbert.samples.vocabulary import Half, Vocabulary
 
 Direction = Literal["positive", "negative", "null"]
@@ -16,13 +16,14 @@ DIRECTIONS: tuple[Direction, ...] = ("positive", "negative", "null")
 
 _CHOICE = re.compile(r"<([^<>]*)>")
 _CLOSING = ",.;:)%'"  # no space before them
-_REPEAT_SUBJECT = 0.5
-_SAME_DOMAIN = 0.7
+_REPEAT_SUBJECT = 0.5  # probability that a subject of the abstract is repeated, not a new phrase
+_SAME_DOMAIN = 0.7  # probability that a phrase uses words of the abstract's domain
 
-# Parts of an abstract: rule, least and largest number of sentences.
-_BEFORE = (("background", 1, 2), ("aim", 1, 1), ("design", 1, 3))
-_AFTER = (("context", 1, 2),)
+# Parts of an abstract: rule, smallest and largest number of sentences.
+_BEFORE_FINDING = (("background", 1, 2), ("aim", 1, 1), ("design", 1, 3))
+_AFTER_FINDING = (("context", 1, 2),)
 
+# Functions that return a random number as text, by name in the grammar.
 _NUMBERS: dict[str, Callable[[Random], str]] = {
     "decimal": lambda rng: f"{rng.randint(2, 99) / 100:.2f}",
     "small": lambda rng: f"{rng.randint(1, 900) / 1000:.3f}",
@@ -45,6 +46,7 @@ class Token(NamedTuple):
 
 Sentence = list[Token]
 Memory = dict[str, list[Sentence]]
+"""Tokens of phrases by the name of their rule."""
 
 
 class Writer:
@@ -56,6 +58,9 @@ class Writer:
         held_out_share: share of noun phrases with held-out words; None draws from all words.
         memory: entities of other texts, by rule, which this text may repeat.
         recall: share of the mentions without held-out words that repeat an entity of `memory`.
+
+    Attributes:
+        entities: all entities of `HELD_OUT_TYPES` that have been written, by rule, with repetitions.
     """
 
     def __init__(
@@ -68,57 +73,59 @@ class Writer:
     ) -> None:
         self._rng, self._vocabulary = rng, vocabulary
         self._held_out_share, self._memory, self._recall = held_out_share, memory or {}, recall
-        self.written: Memory = defaultdict(list)
+        self.entities: Memory = defaultdict(list)
         self._domain = self._phrase_domain = vocabulary.domains[0]
         self._half: Half | None = None
-        self._main: Memory = {}
-        self._mentioned: set[str] = set()
+        self._subjects: Memory = {}
+        self._mentioned_subjects: set[str] = set()
 
-    def start(self) -> None:
+    def start_abstract(self) -> None:
         """Begin an abstract: choose a domain and clear the subjects."""
         self._domain = self._rng.choice(self._vocabulary.domains)
-        self._main = {}
+        self._subjects = {}
 
-    def sentence(self, rule: str) -> Sentence:
-        """A sentence of the rule for the current abstract."""
-        self._mentioned = set()
-        first, *rest = self._symbol(rule)
+    def write_sentence(self, rule: str) -> Sentence:
+        """Return a sentence of the rule for the current abstract, with a capital letter at the start."""
+        self._mentioned_subjects = set()
+        first, *rest = self._expand_name(rule)
         return [Token(first.word[0].upper() + first.word[1:], first.tag), *rest]
 
-    def plan(self, direction: Direction, conclude: bool) -> Iterator[str]:
-        """Rules of the sentences of an abstract, in order."""
-        for rule, least, most in _BEFORE:
-            yield from [rule] * self._rng.randint(least, most)
+    def sentence_rules(self, direction: Direction, conclude: bool) -> Iterator[str]:
+        """Yield the rule of each sentence of an abstract, in order; with `conclude`, the last one states the
+        direction."""
+        for rule, low, high in _BEFORE_FINDING:
+            yield from [rule] * self._rng.randint(low, high)
         yield from [f"finding_{direction}"] * self._rng.randint(1, 2)
-        for rule, least, most in _AFTER:
-            yield from [rule] * self._rng.randint(least, most)
+        for rule, low, high in _AFTER_FINDING:
+            yield from [rule] * self._rng.randint(low, high)
         if conclude:
             yield f"conclusion_{direction}"
 
-    def _symbol(self, name: str) -> Sentence:
+    def _expand_name(self, name: str) -> Sentence:
+        """Return the tokens for a name in the grammar: a number, a rule, or a list of words."""
         if name in _NUMBERS:
-            return _outside(_NUMBERS[name](self._rng))
+            return _untagged(_NUMBERS[name](self._rng))
         if name in SENTENCES:
-            return self._expand(self._rng.choice(SENTENCES[name]))
-        if self._half is not None:
-            return self._compose(name)
-        return self._mention(name)
+            return self._expand_rule(self._rng.choice(SENTENCES[name]))
+        if self._half is not None:  # inside a phrase
+            return self._compose_phrase(name)
+        return self._write_phrase(name)
 
-    def _mention(self, name: str) -> Sentence:
-        """A noun phrase or verb; subjects of the abstract may be repeated, once per sentence."""
-        if name in self._main and name not in self._mentioned and self._rng.random() < _REPEAT_SUBJECT:
-            self._mentioned.add(name)
-            return self._main[name][0]
+    def _write_phrase(self, name: str) -> Sentence:
+        """Return a noun phrase or verb with its tags; a subject of the abstract may be repeated, once per sentence."""
+        if name in self._subjects and name not in self._mentioned_subjects and self._rng.random() < _REPEAT_SUBJECT:
+            self._mentioned_subjects.add(name)
+            return self._subjects[name][0]
         self._half = self._choose_half()
         same_domain = self._rng.random() < _SAME_DOMAIN
         self._phrase_domain = self._domain if same_domain else self._rng.choice(self._vocabulary.domains)
-        tokens = _tagged(self._from_memory(name) or self._compose(name), LABELS.get(name))
+        tokens = _tagged(self._recall_entity(name) or self._compose_phrase(name), LABELS.get(name))
         self._half = None
-        if name in MAIN and name not in self._main:
-            self._main[name] = [tokens]
-            self._mentioned.add(name)
+        if name in SUBJECTS and name not in self._subjects:
+            self._subjects[name] = [tokens]
+            self._mentioned_subjects.add(name)
         if LABELS.get(name) in HELD_OUT_TYPES:
-            self.written[name].append(tokens)
+            self.entities[name].append(tokens)
         return tokens
 
     def _choose_half(self) -> Half:
@@ -126,40 +133,43 @@ class Writer:
             return "all"
         return "held_out" if self._rng.random() < self._held_out_share else "familiar"
 
-    def _from_memory(self, name: str) -> Sentence | None:
+    def _recall_entity(self, name: str) -> Sentence | None:
+        """Return an entity of `memory` with the probability `recall`, otherwise None."""
         if self._half == "held_out" or name not in self._memory or self._rng.random() >= self._recall:
             return None
         return self._rng.choice(self._memory[name])
 
-    def _compose(self, name: str) -> Sentence:
+    def _compose_phrase(self, name: str) -> Sentence:
+        """Return new tokens for a rule of phrases or a list of words, without tags."""
         if name in PHRASES:
-            return self._expand(self._rng.choice(PHRASES[name]))
+            return self._expand_rule(self._rng.choice(PHRASES[name]))
         words = self._vocabulary.words(name, self._phrase_domain, self._half or "all")
         if words is None:
             raise KeyError(f"the grammar uses {name!r}; expected the name of a rule or of a list of words")
-        return _outside(self._rng.choice(words))
+        return _untagged(self._rng.choice(words))
 
-    def _expand(self, rule: str) -> Sentence:
+    def _expand_rule(self, rule: str) -> Sentence:
         while "<" in rule:
             rule = _CHOICE.sub(lambda match: self._rng.choice(match[1].split("|")), rule)
         tokens: Sentence = []
         for word in rule.split():
-            tokens += self._symbol(word[1:-1]) if word[0] == "{" and word[-1] == "}" else [Token(word, "O")]
+            tokens += self._expand_name(word[1:-1]) if word[0] == "{" and word[-1] == "}" else [Token(word, "O")]
         return tokens
 
 
-def _outside(text: str) -> Sentence:
+def _untagged(text: str) -> Sentence:
     return [Token(word, "O") for word in text.split()]
 
 
 def _tagged(tokens: Sentence, label: str | None) -> Sentence:
+    """Return tokens with the IOB2 tags of one entity; unchanged without a label."""
     if label is None:
         return tokens
     return [Token(token.word, f"{'I' if index else 'B'}-{label}") for index, token in enumerate(tokens)]
 
 
 def natural_text(sentence: Sentence) -> str:
-    """Join words to a text without spaces before commas and inside brackets.
+    """Return the words of a sentence as text, without spaces before commas and inside brackets.
 
     >>> natural_text([Token(word, "O") for word in "Fees fell ( 12 % ) .".split()])
     'Fees fell (12%).'
@@ -168,7 +178,7 @@ def natural_text(sentence: Sentence) -> str:
 
 
 def text_with_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
-    """Text as from `natural_text`, and start and end (exclusive) of each word in its characters."""
+    """Return the text of a sentence, as `natural_text` does, and the (start, end) characters of each word."""
     text, offsets = "", []
     for token in sentence:
         if text and token.word[0] not in _CLOSING and not text.endswith("("):

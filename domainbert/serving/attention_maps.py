@@ -34,7 +34,7 @@ class AttentionMaps:
 
 
 def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int | None = None) -> AttentionMaps:
-    """Compute the attention probabilities for a single text, in full precision.
+    """Compute and return the attention probabilities of a model for a single text, in full precision.
 
     >>> from domainbert import attention_maps
     >>> maps = attention_maps("model", "The court of law.")
@@ -50,10 +50,10 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
         DomainbertError: the folder is not a model or is an exported model; the predictor uses 16 bits; the text is too
             long.
     """
-    encoder, tokenizer, positions = _parts(model)
+    encoder, tokenizer, max_length = _encoder_parts(model)
     text_ids = tokenizer.encode([text])[0]
     ids, _ = tokenizer.template.frame(text_ids)
-    longest = positions if longest is None else min(longest, positions)
+    longest = max_length if longest is None else min(longest, max_length)
     if len(ids) > longest:
         raise DomainbertError(f"attention: the text has {len(ids):,} pieces; expected at most {longest:,}")
     device = encoder.input_embeddings.weight.device
@@ -63,12 +63,12 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     with torch.inference_mode():
         projections = record(encoder, tokens, layers).projections
         maps = [projections[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
-    pieces = tuple(tokenizer.pieces.shown(tokenizer.tokens[number]) for number in ids.tolist())
+    pieces = tuple(tokenizer.pieces.shown(tokenizer.tokens[token_id]) for token_id in ids.tolist())
     special = tuple(not 1 <= position <= len(text_ids) for position in range(len(ids)))  # [CLS] precedes the text
     return AttentionMaps(pieces, special, np.stack(maps), tuple(projections[layer].window for layer in layers))
 
 
-def _parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainTokenizer, int]:
+def _encoder_parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainTokenizer, int]:
     """Return the encoder, its tokenizer and its maximum length."""
     if isinstance(model, Predictor):
         model.runtime.need_gradients()

@@ -40,11 +40,13 @@ class WordAttribution:
     start: int
     end: int
     value: float
+    """The contribution, in the `unit` of the `Attribution`."""
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Contribution of each word to a prediction; the sum of all `value`s is `output - hidden`, except for `error`."""
+    """Contribution of each word to a prediction. All `value`s add up to `output - baseline_output`, with the relative
+    difference `error`."""
 
     label: str
     text: str
@@ -55,21 +57,22 @@ class Attribution:
     words: tuple[WordAttribution, ...]
     output: float
     """Output of the model for the label, in `unit`: a log probability, or the predicted number."""
-    hidden: float
+    baseline_output: float
     """The same output for the baseline: every piece replaced by [MASK], except special tokens."""
     unit: str
     steps: int
+    """Number of integration steps."""
 
     @property
     def error(self) -> float:
-        """Relative difference between the sum of the values and `output - hidden`; 0 if attribution is complete."""
-        total = self.output - self.hidden
+        """Relative difference between the sum of all values and `output - baseline_output`; 0 if they are equal."""
+        total = self.output - self.baseline_output
         difference = abs(sum(word.value for word in self.words) - total)
         return difference / abs(total) if total else float("inf") if difference else 0.0
 
 
 def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribution]:
-    """Compute the contribution of each word to each predicted entity, label or class, in full precision.
+    """Return an `Attribution` for each predicted entity, label or class, computed in full precision; [] without any.
 
     Needs `pip install 'domainbert[attribution]'`.
 
@@ -85,13 +88,13 @@ def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribut
         DomainbertError: captum is not installed; the model is not a tagger or a classifier of single texts, uses 16
             bits or is exported; the text is longer than a window or has no words.
     """
-    integrated_gradients = _captum()
+    integrated_gradients = _import_captum()
     predictor = model if isinstance(model, Predictor) else load_predictor(model, "32-true")
-    reading = _Reading(predictor, text)
-    return [reading.attribute(claim, integrated_gradients) for claim in reading.claims()]
+    encoded = _EncodedText(predictor, text)
+    return [encoded.attribute(target, integrated_gradients) for target in encoded.targets()]
 
 
-def _captum() -> type[IntegratedGradients]:
+def _import_captum() -> type[IntegratedGradients]:
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
@@ -99,8 +102,8 @@ def _captum() -> type[IntegratedGradients]:
     return IntegratedGradients
 
 
-class _Reading:
-    """An encoded text: one packed row, its embeddings, and the embeddings of the baseline."""
+class _EncodedText:
+    """A text and its model: one packed row of tokens, its embeddings, and the embeddings of the baseline."""
 
     def __init__(self, predictor: Predictor[Any], text: str) -> None:
         predictor.runtime.need_gradients()
@@ -116,18 +119,18 @@ class _Reading:
             raise DomainbertError(f"attributions: {error.found[0]}") from error
         self.text = self.explainer.text_read(self.task, text)
         (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
-        _check(self.words, [window.input_ids for window in example.windows], predictor.max_length)
+        _check_one_window(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)
         self.batch = {name: torch.from_numpy(values).to(predictor.runtime.device) for name, values in batch.items()}
         self.tokens = Packed.of(self.batch)
-        hidden = self.tokens.input_ids.clone()
-        hidden[0, 1 : 1 + len(self.words.input_ids)] = predictor.tokenizer.mask_id
+        masked_ids = self.tokens.input_ids.clone()
+        masked_ids[0, 1 : 1 + len(self.words.input_ids)] = predictor.tokenizer.mask_id  # position 0 is [CLS]
         with torch.no_grad():
             self.embedded = self.model.encoder.embed(self.tokens)  # (1, S, H)
-            self.baseline = self.model.encoder.embed(self.tokens._replace(input_ids=hidden))
+            self.baseline = self.model.encoder.embed(self.tokens._replace(input_ids=masked_ids))
 
     def logits(self, embedded: Tensor) -> Tensor:
-        """Compute the logits (K, N, C) at the N output positions from embeddings (K, S, H)."""
+        """Compute the logits (K, N, C) at the N output positions from K variants (K, S, H) of the embeddings."""
         count, length = embedded.shape[:2]
         tokens = Packed(*(part.expand(count, length) for part in self.tokens[:3]))
         first_row = self.batch["positions"]
@@ -135,48 +138,50 @@ class _Reading:
         states = self.model.states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
         return self.model.read(states).unflatten(0, (count, -1))
 
-    def claims(self) -> list[AttributionTarget]:
+    def targets(self) -> list[AttributionTarget]:
+        """Return the predictions to explain: entities, labels or a class."""
         with torch.no_grad():
             return self.explainer.explanations(self.task, self.logits(self.embedded)[0], self.batch)
 
-    def attribute(self, claim: AttributionTarget, integrated_gradients: type[IntegratedGradients]) -> Attribution:
-        """Compute the values of all words, with the first of `STEPS` that is accurate enough."""
+    def attribute(self, target: AttributionTarget, integrated_gradients: type[IntegratedGradients]) -> Attribution:
+        """Return the attribution of one prediction, with the first of `STEPS` that is accurate enough."""
 
-        def strength(embedded: Tensor) -> Tensor:
-            return torch.stack([claim.strength(logits) for logits in self.logits(embedded)])
+        def outputs(embedded: Tensor) -> Tensor:
+            return torch.stack([target.strength(logits) for logits in self.logits(embedded)])
 
         with torch.no_grad():
-            output, hidden = (float(strength(embedded)) for embedded in (self.embedded, self.baseline))
-        explainer = integrated_gradients(strength)
+            output, baseline_output = (float(outputs(embedded)) for embedded in (self.embedded, self.baseline))
+        explainer = integrated_gradients(outputs)
         for steps in STEPS:
-            values = self._integrated(explainer.attribute, steps)
-            attribution = self._attribution(claim, values, (output, hidden), steps)
+            values = self._integrated_gradients(explainer.attribute, steps)
+            attribution = self._attribution(target, values, (output, baseline_output), steps)
             if attribution.error <= _MAX_ERROR:
                 break
         return attribution
 
-    def _integrated(self, attribute: Callable[..., Tensor], steps: int) -> NDArray[np.float64]:
-        """Return the value of each piece (n,), summed over the embedding dimensions."""
-        rows = max(_MAX_TOKENS // self.embedded.shape[1], 1)
-        gradients = attribute(self.embedded, self.baseline, n_steps=steps, internal_batch_size=rows)
-        pieces = gradients[0, 1 : 1 + len(self.words.input_ids)]
-        values: NDArray[np.float64] = pieces.double().sum(dim=-1).detach().cpu().numpy()
+    def _integrated_gradients(self, attribute: Callable[..., Tensor], steps: int) -> NDArray[np.float64]:
+        """Return the contribution of each piece (n,): integrated gradients, summed over the embedding dimensions."""
+        batch_size = max(_MAX_TOKENS // self.embedded.shape[1], 1)
+        gradients = attribute(self.embedded, self.baseline, n_steps=steps, internal_batch_size=batch_size)
+        piece_gradients = gradients[0, 1 : 1 + len(self.words.input_ids)]  # without special tokens
+        values: NDArray[np.float64] = piece_gradients.double().sum(dim=-1).detach().cpu().numpy()
         return values
 
     def _attribution(
-        self, claim: AttributionTarget, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
+        self, target: AttributionTarget, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
     ) -> Attribution:
+        """Sum the contributions of pieces (n,) by word; `outputs` are the output and the baseline's output."""
         offsets = self.words.word_offsets
         sums = np.bincount(self.words.word_index, values, minlength=len(offsets)).tolist()
         words = [WordAttribution(self.text[a:b], a, b, value) for (a, b), value in zip(offsets, sums, strict=True)]
         start, end = (None, None)
-        if claim.words is not None:
-            first, stop = claim.words
+        if target.words is not None:
+            first, stop = target.words
             start, end = offsets[first][0], offsets[stop - 1][1]
-        return Attribution(claim.label, self.text, start, end, tuple(words), *outputs, claim.unit, steps)
+        return Attribution(target.label, self.text, start, end, tuple(words), *outputs, target.unit, steps)
 
 
-def _check(words: AlignedText, windows: list[NDArray[np.int64]], max_length: int) -> None:
+def _check_one_window(words: AlignedText, windows: list[NDArray[np.int64]], max_length: int) -> None:
     """Raise `DomainbertError` unless the words fill exactly one window."""
     if not words.input_ids:
         raise DomainbertError("attributions: the text has no words; expected at least one word")

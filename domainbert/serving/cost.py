@@ -41,7 +41,8 @@ class Cost:
 
 
 def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], contents: Contents) -> list[Cost]:
-    """Measure models on the contents of a test set. Each model comes with its folder, which may be an ONNX file.
+    """Measure models on the contents of a test set, and return one `Cost` per model. Each model comes with its folder,
+    which may be an ONNX file.
 
     Speed is measured on the first 512 texts, or on fewer if the slowest model needs more than some seconds; texts
     without words are left out. The models take turns, so that other load on the machine slows down all of them.
@@ -50,25 +51,27 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
     predicts = [predictor.predict for predictor, _ in models]
     for predict in predicts:
         predict(texts[:1])  # warm up: allocations at the first call are not measured
-    latency_32 = _medians(predicts, _slices(texts, 32))
+    latency_32 = _median_seconds(predicts, _slices(texts, 32))
     many = texts[: max(32, int(32 * _SECONDS / max(latency_32)))]
     num_words = sum(len(words_of_content(content)) for content in many)
-    seconds, latency_1 = _medians(predicts, [many] * _REPEATS), _medians(predicts, _slices(texts, 1))
+    seconds = _median_seconds(predicts, [many] * _REPEATS)
+    latency_1 = _median_seconds(predicts, _slices(texts, 1))
     words = count_words_of_texts(chain.from_iterable(map(words_of_content, contents)))
     return [
         Cost(
             parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
             folder_bytes=_folder_bytes(folder),
             pieces_per_word=word_statistics(predictor.tokenizer, words).pieces_per_word,
-            words_per_second=num_words / seconds[number],
-            latency_1=latency_1[number],
-            latency_32=latency_32[number],
+            words_per_second=num_words / seconds[index],
+            latency_1=latency_1[index],
+            latency_32=latency_32[index],
         )
-        for number, (predictor, folder) in enumerate(models)
+        for index, (predictor, folder) in enumerate(models)
     ]
 
 
 def _folder_bytes(folder: Path | ModelFolder) -> int:
+    """Return the size of the files in a model folder; of several ONNX files only the one that is used counts."""
     opened = open_model(folder)
     files = [path for path in opened.path.iterdir() if path.is_file()]
     if opened.onnx is not None:
@@ -77,13 +80,14 @@ def _folder_bytes(folder: Path | ModelFolder) -> int:
 
 
 def _slices(texts: Contents, size: int) -> list[Contents]:
-    """Return slices of `size` texts, which repeat if there are few texts."""
-    positions = max(len(texts) - size + 1, 1)
-    starts = [number * size % positions for number in range(_PREDICTIONS[size])]
+    """Return the inputs of `_PREDICTIONS[size]` predictions: runs of `size` texts, again from the start if there are
+    few texts."""
+    num_starts = max(len(texts) - size + 1, 1)
+    starts = [index * size % num_starts for index in range(_PREDICTIONS[size])]
     return [texts[start : start + size] for start in starts]
 
 
-def _medians(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
+def _median_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
     """Return the median seconds per prediction of each model; stop after `_SECONDS`, but not before the first input."""
     seconds: list[list[float]] = []
     for texts in inputs:

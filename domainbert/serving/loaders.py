@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from domainbert.serving.predictor import load_kind
+from domainbert.serving.predictor import load_as
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Tagger:
-    """Load a tagger; for the arguments see `load_predictor`.
+    """Load and return a tagger, which labels words; for arguments and errors see `load_predictor`.
 
     >>> from domainbert import load_tagger
     >>> tagger = load_tagger("model")
@@ -23,11 +23,11 @@ def load_tagger(path: Path | str, precision: Precision = "auto", max_length: int
     """
     from domainbert.tasks.ner.tagger import Tagger
 
-    return load_kind(Tagger, path, precision, max_length)
+    return load_as(Tagger, path, precision, max_length)
 
 
 def load_classifier(path: Path | str, precision: Precision = "auto", max_length: int | None = None) -> Classifier:
-    """Load a classifier with one class per text; for the arguments see `load_predictor`.
+    """Load and return a classifier with one class per text; for arguments and errors see `load_predictor`.
 
     >>> from domainbert import load_classifier
     >>> (prediction,) = load_classifier("classifier").predict(["The court of law."])
@@ -36,4 +36,4 @@ def load_classifier(path: Path | str, precision: Precision = "auto", max_length:
     """
     from domainbert.tasks.classification.task import Classifier
 
-    return load_kind(Classifier, path, precision, max_length)
+    return load_as(Classifier, path, precision, max_length)

@@ -24,8 +24,8 @@ from domainbert.tasks.task import Task, task_from_model_folder
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
-_SHORTEST = 3  # [CLS], a piece, [SEP]
-_SHOWN_LABELS = 10
+_MIN_LENGTH = 3  # [CLS], a piece, [SEP]
+_MAX_LABELS = 10  # in a message
 
 AnyPredictor = TypeVar("AnyPredictor", bound=Predictor[Any])
 
@@ -36,9 +36,12 @@ class FineTuned:
     Attributes:
         model: the torch model; for an exported model, its shapes on torch's meta device and the weights of the decoder.
         exported: the model for ONNX Runtime, or None.
+        tokenizer, labels, config: as in `ModelFolder`.
         teachers: names of the models that it was distilled from.
-        fields: fields of its `config.json`.
+        fields: content of its `config.json`.
         file: the model folder, or the ONNX file.
+        max_length: tokens per window.
+        device, dtype: where the model is, and its dtype under autocast; None for full precision.
 
     Raises:
         DomainbertError: the head has no weights; an exported model cannot use 16 bits; `max_length` is out of range.
@@ -57,8 +60,10 @@ class FineTuned:
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
         positions = folder.config.max_length
-        if max_length is not None and not _SHORTEST <= max_length <= positions:
-            raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
+        if max_length is not None and not _MIN_LENGTH <= max_length <= positions:
+            raise DomainbertError(
+                f"max_length: found {max_length}; expected from {_MIN_LENGTH} to {positions}, or None"
+            )
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = _device_of_process()
         self.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
@@ -100,7 +105,8 @@ class FineTuned:
 
 
 def _device_of_process() -> torch.device:
-    """Return the CPU, torch's current GPU, or in a distributed training the GPU of this process (for teachers)."""
+    """Return the CPU without a GPU, otherwise torch's current GPU, or, in a distributed training, the GPU of this
+    process (for teachers)."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     rank = local_rank()
@@ -108,7 +114,7 @@ def _device_of_process() -> torch.device:
 
 
 def _model_without_weights(folder: ModelFolder, head: str) -> EncoderWithHead:
-    """Build the model of an exported folder without weights, except the weights of the decoder."""
+    """Return the torch model of an exported folder without weights, except the weights of the decoder."""
     with shapes_only():
         model = build_model(folder.config, folder.vocabulary, folder.head_config or head, len(folder.labels))
     decoder = find_decoder(model.head, folder.labels)
@@ -120,7 +126,7 @@ def _model_without_weights(folder: ModelFolder, head: str) -> EncoderWithHead:
 def load_predictor(
     path: Path | str | ModelFolder, precision: Precision = "auto", max_length: int | None = None
 ) -> Predictor[Any]:
-    """Load the predictor of a fine-tuned model for any task.
+    """Load and return the predictor of a fine-tuned model for any task.
 
     >>> from domainbert import load_predictor
     >>> load_predictor("classifier").labels, load_predictor("model").labels
@@ -135,17 +141,17 @@ def load_predictor(
     Raises:
         DomainbertError: the folder has no model, or no head for a task; further errors as for `FineTuned`.
     """
-    return load_kind(Predictor, path, precision, max_length)
+    return load_as(Predictor, path, precision, max_length)
 
 
-def load_kind(
+def load_as(
     cls: type[AnyPredictor], path: Path | str | ModelFolder, precision: Precision, max_length: int | None
 ) -> AnyPredictor:
     """Load a predictor as `load_predictor` does; raise `DomainbertError` if it is not an instance of `cls`."""
     folder = path if isinstance(path, ModelFolder) else open_model(Path(path))
     task = task_from_model_folder(folder)
     if not issubclass(task.predictor, cls):
-        labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
+        labels = ", ".join(folder.labels[:_MAX_LABELS]) + (", ..." if len(folder.labels) > _MAX_LABELS else "")
         raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; load it with {task.predictor.loader}")
     model = FineTuned(folder, task, precision, max_length)
     task.attach_head(model.model.head)

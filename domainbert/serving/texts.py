@@ -20,7 +20,10 @@ from domainbert.labelled.contents import Content, text_of
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
 
 ContentOf = Callable[[dict[str, Any], str], Content]
+"""Function of a row and the key of its text that returns the input of the model."""
+
 Item = tuple[dict[str, Any], Content]
+"""A row of the file and its input of the model."""
 
 
 def read_texts(
@@ -48,18 +51,18 @@ def read_texts(
     return kind, _text_rows(path, lines, text_key, content_of)
 
 
-def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
-    """Yield chunks of `most` items; the last chunk may be shorter."""
-    while chunk := list(islice(items, most)):
+def iterate_chunks(items: Iterator[Item], max_items: int) -> Iterator[list[Item]]:
+    """Yield lists of `max_items` items; the last list may be shorter."""
+    while chunk := list(islice(items, max_items)):
         yield chunk
 
 
-def iterate_available(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
-    """Yield the items of a stream in chunks as they arrive, without waiting for a chunk of `most` items to fill.
+def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[Item]]:
+    """Yield lists of at most `max_items` items of a stream as they arrive, without waiting until a list is full.
 
-    A thread reads at most `most` items ahead while the caller processes a chunk.
+    A thread reads at most `max_items` items ahead while the caller processes a list.
     """
-    arrived: Queue[Item | BaseException | None] = Queue(most)
+    arrived: Queue[Item | BaseException | None] = Queue(max_items)  # None: the stream has ended
 
     def read() -> None:
         try:
@@ -73,7 +76,7 @@ def iterate_available(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
     last: Item | BaseException | None = None
     while True:
         chunk: list[Item] = []
-        while not chunk or (len(chunk) < most and not arrived.empty()):
+        while not chunk or (len(chunk) < max_items and not arrived.empty()):
             last = arrived.get()
             if not isinstance(last, tuple):
                 break
@@ -96,7 +99,7 @@ def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
 
 
 def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    problems = Problems(str(path), most=1)  # rows are predicted while reading, so the first problem is raised
+    problems = Problems(str(path), limit=1)  # rows are predicted while reading, so the first problem is raised
     for line, row in json_rows(path, problems, lines):
         content: Content = ""
         try:

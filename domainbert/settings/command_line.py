@@ -10,16 +10,16 @@ from domainbert.base.errors import DomainbertError
 
 @dataclass
 class ParsedArguments:
-    """Parts of a command line."""
+    """Parts of a command line after the program and the stage, before values are converted to their types."""
 
     words: list[str] = field(default_factory=list)
-    """Arguments that are not options."""
+    """Arguments that begin with no dash and are no value of an option, in order."""
     files: list[str] = field(default_factory=list)
     """Values of `-c`, in order."""
     options: list[tuple[str, str]] = field(default_factory=list)
     """`--dotted.key value` as (key, value), in order."""
     help_of: tuple[str, str | None] | None = None
-    """`--encoder.help BertConfig` as ("encoder", "BertConfig")."""
+    """`--encoder.help BertConfig` as ("encoder", "BertConfig"), `--encoder.help` as ("encoder", None)."""
     flags: dict[str, str | None] = field(default_factory=dict)
     """Flags by name without dashes, with their values; None for a flag without a value."""
 
@@ -27,7 +27,8 @@ class ParsedArguments:
 def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> ParsedArguments:
     """Split the arguments after the program and the stage.
 
-    `flags` maps each flag to the number of its values: `none`, `one`, or `optional`.
+    `flags` maps each flag, without dashes, to the number of its values: `none`, `one` or `optional`. All other options
+    need a value.
 
     Raises:
         DomainbertError: an option has no value, or a flag has a value and takes none.
@@ -38,7 +39,7 @@ def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> Parse
         if word in ("-h", "--help"):
             typed.flags["help"] = None
         elif word in ("-c", "--config"):
-            typed.files.append(_value(word, remaining))
+            typed.files.append(_pop_value(word, remaining))
         elif not word.startswith("--"):
             typed.words.append(word)
         else:
@@ -47,23 +48,24 @@ def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> Parse
 
 
 def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], typed: ParsedArguments) -> None:
+    """Add the option `word` to `typed`, and remove its value from `remaining`."""
     name, equals, inline_value = word.removeprefix("--").partition("=")
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
-    takes = "optional" if name.endswith(".help") else flags.get(name)
-    without_value = not equals and (not remaining or remaining[0].startswith("--"))
-    if takes == "none" and equals:
+    num_values = "optional" if name.endswith(".help") else flags.get(name)
+    no_value_follows = not equals and (not remaining or remaining[0].startswith("--"))
+    if num_values == "none" and equals:
         raise DomainbertError(f"--{name}: found '{inline_value}'; expected no value")
-    bare = takes == "none" or (takes == "optional" and without_value)
-    value = None if bare else inline_value if equals else _value(word, remaining)
+    has_no_value = num_values == "none" or (num_values == "optional" and no_value_follows)
+    value = None if has_no_value else inline_value if equals else _pop_value(word, remaining)
     if name.endswith(".help"):
         typed.help_of = (name.removesuffix(".help"), value)
-    elif takes is not None:
+    elif num_values is not None:
         typed.flags[name] = value
     else:
         typed.options.append((name, value or ""))
 
 
-def _value(option: str, remaining: list[str]) -> str:
+def _pop_value(option: str, remaining: list[str]) -> str:
     if not remaining or remaining[0].startswith("--"):
         raise DomainbertError(f"{option}: expected a value after it")
     return remaining.pop(0)

@@ -16,26 +16,35 @@ from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.schema import fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
-_STREAM = "stream "
+_STREAM = "stream "  # prefix in place of the hash of a stream
 
 
 def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[str, str]:
-    """Return the hash of each input by its path.
+    """Return the hash of each input file, folder and stream by its path.
 
-    The content of a stream cannot be hashed, so each read counts as new; all processes of a launch share a value.
+    The content of a stream cannot be hashed: in place of a hash it has a unique text, so that each read counts as new.
+    All processes of a launch have the same text.
     """
-    reading = f"{_STREAM}{launch_id() if launched_world_size() > 1 else uuid.uuid4().hex}"
-    return {str(path): hashes.of(path) for path in settings.inputs} | {str(path): reading for path in settings.streams}
+    unique = f"{_STREAM}{launch_id() if launched_world_size() > 1 else uuid.uuid4().hex}"
+    digests = {str(path): hashes.hash_path(path) for path in settings.inputs}
+    return digests | {str(path): unique for path in settings.streams}
 
 
 def stage_facts(
     stage: str, cls: type, settings: Settings, inputs: Mapping[str, str], keys: Mapping[str, str] | None = None
 ) -> Freshness:
-    """Return everything that decides what a stage writes.
+    """Return the facts that decide what a stage writes, to compare them with those of its last run.
 
     Settings that change only the speed are left out. Input files count by name (the suffix selects the reader) and
     content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages
-    count by their `keys`.
+    count by their keys.
+
+    Args:
+        stage: name of the stage.
+        cls: its settings dataclass.
+        settings: its settings.
+        inputs: hash of each input by path, from `hashes_of_inputs`.
+        keys: `Freshness.key` of each earlier stage by its name.
     """
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
     contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
@@ -47,10 +56,11 @@ def stage_facts(
     text = json.dumps(config, ensure_ascii=False)
     facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
-    order = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
+    key_orders = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
-    return Freshness({**facts, **order}, {*defaults, *order})
+    return Freshness({**facts, **key_orders}, {*defaults, *key_orders})
 
 
 def _is_below(name: str, settings: set[str]) -> bool:
+    """Return whether a dotted name is one of the settings or inside one: `trainer.devices[0]` in `trainer.devices`."""
     return any(name == setting or name.startswith((f"{setting}.", f"{setting}[")) for setting in settings)

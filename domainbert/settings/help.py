@@ -21,47 +21,48 @@ _MISSING = dataclasses.MISSING
 
 
 def add_fields(parser: ArgumentParser | _ArgumentGroup, cls: type, key: str = "", default: Any = _MISSING) -> None:
-    """Add the fields of a dataclass to a parser, with a prefix such as `optim.` before every name.
+    """Add an option for each field of a dataclass to a parser, with the prefix `key`, such as `optim.`, in its name.
 
     If `default` is an instance of the dataclass, its values are shown as defaults.
     """
     docs, hints = _field_docs(cls), field_types(cls)
     for name, class_default in defaults_of(cls).items():
         value = getattr(default, name) if isinstance(default, cls) else class_default
-        _add(parser, key + name, hints[name], value, docs.get(name, ""))
+        _add_field(parser, key + name, hints[name], value, docs.get(name, ""))
 
 
 def format_help(parser: ArgumentParser) -> str:
-    """Format the help of a parser, with YAML's null in place of Python's None."""
+    """Return the help text of a parser, with YAML's null in place of Python's None."""
     return re.sub(r"\bNone\b", "null", parser.format_help())
 
 
-def _add(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
+def _add_field(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
+    """Add the option of one field; the fields of a nested dataclass become a group of options."""
     if is_group(hint) and not is_choice(hint):
         group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
         shorthand = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
         group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{shorthand}")
         add_fields(group, hint, f"{key}.", default)
         return
-    more = f"--{key}.help lists its settings; " if groups_in(hint) else ""
-    value = "required" if default is _MISSING else f"default: {_shown(default)}"
-    text = f"{' '.join(doc.split())} ({describe(hint)}; {more}{value})"
+    nested_help = f"--{key}.help lists its settings; " if groups_in(hint) else ""
+    value = "required" if default is _MISSING else f"default: {_format_default(default)}"
+    text = f"{' '.join(doc.split())} ({describe(hint)}; {nested_help}{value})"
     parser.add_argument(f"--{key}", metavar=key.rpartition(".")[2].upper(), help=text.replace("%", "%%"))
 
 
-def _shown(default: Any) -> str:
+def _format_default(default: Any) -> str:
     plain = as_plain(default)
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """Docstrings under the fields of a dataclass and its bases, by field name."""
+    """Return the docstrings under the fields of a dataclass and its bases, by field name."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__dataclass_fields__" in vars(base):
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-            for item, below in pairwise(getattr(tree, "body", ())):
-                match item, below:
+            for statement, next_statement in pairwise(getattr(tree, "body", ())):
+                match statement, next_statement:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                         docs[name] = text
     return docs

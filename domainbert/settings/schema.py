@@ -21,33 +21,36 @@ from domainbert.base.choices import default_of
 
 
 def _settings_fields(cls: type) -> list[dataclasses.Field[Any]]:
-    """Fields of a dataclass: required fields first, own fields before inherited fields."""
+    """Return the fields of a dataclass that are settings: required fields first, own fields before inherited fields."""
     fields = [item for item in dataclasses.fields(cls) if item.init]
     if all(item.kw_only for item in fields):
         names = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
-        order = {name: number for number, name in enumerate(names)}  # overriding keeps the position
-        fields.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, order[item.name]))
+        positions = {name: index for index, name in enumerate(names)}  # overriding keeps the position
+        fields.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, positions[item.name]))
     return fields
 
 
 def defaults_of(cls: type) -> dict[str, Any]:
-    """Settings of a dataclass by name, with their defaults; `dataclasses.MISSING` for required settings."""
+    """Return the default of each setting of a dataclass by name; `dataclasses.MISSING` for required settings."""
     return {item.name: default_of(item) for item in _settings_fields(cls)}
 
 
 def fields_with_metadata(cls: type, mark: dict[str, bool]) -> list[str]:
-    """Names of the settings with `SPEED_ONLY`, `STREAM`, `PARTS`, `BY_INPUT` or `ORDERED` metadata."""
+    """Return the names of the settings with the metadata `mark`: `SPEED_ONLY`, `STREAM`, `PARTS`, `BY_INPUT` or
+    `ORDERED` of `base.marks`."""
     return [item.name for item in _settings_fields(cls) if mark.keys() <= item.metadata.keys()]
 
 
-def opens(cls: type) -> dict[str, str]:
-    """Names of the settings that a stage opens, with the expected content: `tokenizer`, `model`, `trained model`."""
+def opened_settings(cls: type) -> dict[str, str]:
+    """Return the content of each path that a stage opens, by name of the setting: "tokenizer", "model" or "trained
+    model"."""
     return {item.name: item.metadata["opens"] for item in _settings_fields(cls) if "opens" in item.metadata}
 
 
 @lru_cache
 def settings_class(stage: Callable[..., Any]) -> type:
-    """Settings dataclass of a stage function; a dataclass is returned unchanged."""
+    """Return the settings dataclass of a stage function: the type of its parameter `settings`. A dataclass is returned
+    unchanged."""
     if isinstance(stage, type) and dataclasses.is_dataclass(stage):
         return stage
     cls: type = get_type_hints(stage, include_extras=True)["settings"]

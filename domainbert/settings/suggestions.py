@@ -8,8 +8,8 @@ from typing import Any, get_origin
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import suggest_name
-from domainbert.base.validation import bare, field_types
-from domainbert.settings.trainer_arguments import SETTABLE
+from domainbert.base.validation import field_types, strip_ranges
+from domainbert.settings.trainer_arguments import VALIDATED
 from domainbert.settings.type_names import groups_in
 
 TRANSFORMERS_SETTINGS = {
@@ -47,11 +47,11 @@ TRANSFORMERS_SETTINGS = {
     "validation_file": ("validation",),
     "warmup_ratio": ("schedule.warmup_fraction",),
 }
-"""Settings of `transformers` and its example scripts, with their names here; each stage has some of them."""
+"""Settings of `transformers` and its example scripts, with the possible names here; each stage has some of these."""
 
 
 def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = False) -> str:
-    """Suggest a valid key for an unknown key, for an error message.
+    """Return a hint for an error message on the unknown key `name`: a similar valid key, or the list of valid keys.
 
     `hints` are the types of the valid keys, and `key` is their prefix, such as `task.`. A stage in a recipe has no key
     `out`.
@@ -60,10 +60,10 @@ def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool =
         return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
     siblings = [*hints, *([] if key or in_recipe else ["out"])]
     last_parts = {f"{key}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
-    same = [path for path in TRANSFORMERS_SETTINGS.get(name, ()) if path in last_parts]
-    same += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
-    if same:
-        return f"did you mean '{same[0]}'?"
+    equivalents = [path for path in TRANSFORMERS_SETTINGS.get(name, ()) if path in last_parts]
+    equivalents += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
+    if equivalents:
+        return f"did you mean '{equivalents[0]}'?"
     if get_close_matches(name, siblings, n=1):
         return suggest_name(name, siblings)
     close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
@@ -72,10 +72,11 @@ def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool =
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the dotted keys of nested settings; in each group, higher levels first."""
+    """Yield the dotted keys of the settings inside those with the types `hints`, such as `optim.lr`; in each group,
+    higher levels first."""
     for name, hint in hints.items():
         if name == "trainer":
-            yield from (f"trainer.{argument}" for argument in SETTABLE)
+            yield from (f"trainer.{argument}" for argument in VALIDATED)
         for cls in _dataclasses(hint):
             fields = field_types(cls)
             yield from (f"{name}.{field}" for field in fields)
@@ -83,6 +84,6 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dataclasses(hint: Any) -> list[type]:
-    """Dataclasses that a setting accepts; empty for a list or mapping of dataclasses."""
-    groups = [] if get_origin(bare(hint)) in (list, tuple, dict) else groups_in(hint)
+    """Return the dataclasses that a setting accepts; [] for a list or mapping of dataclasses."""
+    groups = [] if get_origin(strip_ranges(hint)) in (list, tuple, dict) else groups_in(hint)
     return [cls for group in groups for cls in (choices_of(group).values() if is_choice(group) else [group])]

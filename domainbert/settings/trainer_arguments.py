@@ -61,11 +61,11 @@ REFUSED = {
 SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
 """Arguments that do not change the trained model: a stage does not run again for a new value."""
 
-_UNUSED = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
-_DDP = [f"ddp{way}{unused}" for way in ("", "_spawn", "_fork", "_notebook") for unused in _UNUSED]
+_UNUSED_PARAMETERS = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
+_DDP = [f"ddp{start}{unused}" for start in ("", "_spawn", "_fork", "_notebook") for unused in _UNUSED_PARAMETERS]
 _DEEPSPEED = [f"deepspeed_stage_{stage}" for stage in ("1", "2", "2_offload", "3", "3_offload", "3_offload_nvme")]
 
-WORDS = {
+ALLOWED_NAMES = {
     "accelerator": ("auto", "cpu", "cuda", "gpu", "mps", "tpu"),
     "strategy": (
         *("auto", "fsdp", "fsdp_cpu_offload", *_DDP, "deepspeed", *_DEEPSPEED),
@@ -79,7 +79,7 @@ _DEVICES = Annotated[str, Field(pattern=r"^(auto|-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4
 _TYPES: dict[str, Any] = {
     "devices": Annotated[int, Range(1, 10_000)]
     | Literal[-1]
-    | Annotated[list[Annotated[int, Range(0, 10_000)]], Items(different=True)]
+    | Annotated[list[Annotated[int, Range(0, 10_000)]], Items(unique=True)]
     | _DEVICES
     | None,
     "num_nodes": Annotated[int, Range(1, 100_000)],
@@ -87,39 +87,41 @@ _TYPES: dict[str, Any] = {
     "deterministic": bool | Literal["warn"] | None,
     **dict.fromkeys(("benchmark", "detect_anomaly", "inference_mode", "sync_batchnorm"), bool | None),
 }
-_OTHER = Annotated[float, Range(0, 1_000_000_000)] | bool | str | None
-SETTABLE = (*WORDS, *_TYPES)
+_OTHER_TYPE = Annotated[float, Range(0, 1_000_000_000)] | bool | str | None
+VALIDATED = (*ALLOWED_NAMES, *_TYPES)
 """Arguments whose values are validated here; other arguments of `lightning.Trainer` accept any single value."""
 
 
 @cache
 def trainer_arguments() -> tuple[str, ...]:
-    """Argument names of the installed `lightning.Trainer`, in its order. Importing Lightning takes seconds."""
+    """Return the argument names of the installed `lightning.Trainer`, in its order. Importing Lightning takes
+    seconds."""
     from lightning import Trainer
 
     return tuple(inspect.signature(Trainer).parameters)
 
 
 def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
-    """Yield the problems under `trainer:` as (node, key, message)."""
+    """Yield (node, key, message) for each argument under `trainer:` that is not allowed; `key` is the key of `node`."""
     for name, child in node.value.items():
         if (message := _problem(name, child)) is not None:
             yield child, f"{key}.{name}", message
 
 
 def _problem(name: str, node: Node) -> str | None:
-    value, hint = node.plain(), _TYPES.get(name, _OTHER)
+    """Return what is wrong with an argument, or None."""
+    value, hint = node.plain(), _TYPES.get(name, _OTHER_TYPE)
     if name in RESERVED:
         return f"domainbert sets it; {RESERVED[name]}"
     if name in REFUSED:
         return REFUSED[name]
-    if name in WORDS:
-        is_valid = value is None or value in WORDS[name]
-        return None if is_valid else f"found {node.shown()}; {suggest_name(str(value), WORDS[name])}"
+    if name in ALLOWED_NAMES:
+        is_valid = value is None or value in ALLOWED_NAMES[name]
+        return None if is_valid else f"found {node.short_text()}; {suggest_name(str(value), ALLOWED_NAMES[name])}"
     if name not in _TYPES and name not in trainer_arguments():
         return f"lightning.Trainer has no such argument; {suggest_name(name, trainer_arguments())}"
     try:
         parse_plain(value, hint)
     except ValueError:
-        return f"found {node.shown()}; expected {describe(hint)}"
+        return f"found {node.short_text()}; expected {describe(hint)}"
     return None

@@ -13,16 +13,16 @@ from typing import get_origin
 
 from domainbert.base.choices import is_allowed, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.validation import bare, field_types
+from domainbert.base.validation import field_types, strip_ranges
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
-_MOST_CHARACTERS = 1_000_000  # of all texts with variables in a file, after substitution
+_MAX_CHARACTERS = 1_000_000  # of all texts with variables in a file, after substitution
 
 
 def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subject: str) -> Node:
-    """Merge YAML files, then `(dotted.key, text)` options, into a tree. Later values override, and an option for a
-    nested key overrides an option for its parent.
+    """Merge YAML files, then `(dotted.key, text)` options; return the tree of all values. Later values override, and an
+    option for a nested key overrides an option for its parent.
 
     `subject` names the tree in messages if there is no file.
 
@@ -37,21 +37,25 @@ def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subje
 
 
 def with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:
-    """Override values of a tree by `(dotted.key, text)` options; nested keys are set after their parents."""
+    """Return a tree with values overridden by `(dotted.key, text)` options; nested keys are set after their parents."""
     for key, text in sorted(options, key=lambda option: option[0].count(".")):
         tree = merge(tree, at_key(key, parse_option(text, f"--{key}")))
     return tree
 
 
 def at_key(key: str, node: Node) -> Node:
-    """Make a tree that contains only `node`, at a dotted key."""
+    """Return a tree that contains only `node`, at a dotted key."""
     for part in reversed(key.split(".")):
         node = Node({part: node}, node.where)
     return node
 
 
 def merge(base: Node, update: Node) -> Node:
-    """Merge `update` into `base`; a mapping with another `class_path` replaces `base` completely."""
+    """Return `base` with the values of `update`, merged recursively and with the position (`where`) of `base`.
+
+    A value that is not a mapping replaces `base`, and so does a mapping with another `class_path`. A list or text in
+    `base` is a shorthand, which is expanded first.
+    """
     if not isinstance(update.value, dict):
         return update
     base = _as_class_path(base) if isinstance(base.value, list) else as_mapping(base)
@@ -66,7 +70,8 @@ def merge(base: Node, update: Node) -> Node:
 
 
 def as_mapping(node: Node) -> Node:
-    """Expand a shorthand for a mapping: read `encoder.yaml`; turn `BertConfig` into its class_path."""
+    """Expand a text that stands for a mapping: read `encoder.yaml`, turn `BertConfig` into its `class_path`; return
+    other nodes unchanged."""
     if not isinstance(node.value, str) or not node.value:
         return node
     path = Path(node.value)
@@ -81,21 +86,23 @@ def as_mapping(node: Node) -> Node:
 
 def fold_arguments(node: Node) -> Node:
     """Turn `{class_path: X, size: 1}` into `{class_path: X, init_args: {size: 1}}`: options need no `init_args`."""
-    arguments = node.without("class_path", "init_args").value
-    inner = node.value.get("init_args", Node({}, node.where))
-    if not arguments or not isinstance(inner.value, dict):
+    other_keys = node.without("class_path", "init_args").value
+    arguments = node.value.get("init_args", Node({}, node.where))
+    if not other_keys or not isinstance(arguments.value, dict):
         return node
-    named = {name: child for name, child in node.value.items() if name == "class_path"}
-    return replace(node, value={**named, "init_args": replace(inner, value={**inner.value, **arguments})})
+    class_path = {name: child for name, child in node.value.items() if name == "class_path"}
+    return replace(node, value={**class_path, "init_args": replace(arguments, value={**arguments.value, **other_keys})})
 
 
 def _as_class_path(node: Node) -> Node:
-    """Wrap a shorthand text or list in a mapping; the type decides later which key it belongs to."""
+    """Wrap a shorthand text or list in a mapping as its `class_path`; `expand_shorthand` corrects the key later, when
+    the type is known."""
     return replace(node, value={"class_path": replace(node, text=None, is_single=True)}, text=None)
 
 
 def _names_another_class(base: Node, update: Node) -> bool:
-    """Whether the class differs: by full name for user packages, otherwise by the last part of the name."""
+    """Return whether both mappings have a `class_path` and the classes differ: by full name for user packages,
+    otherwise by the last part of the name."""
     if "class_path" not in base.value or "class_path" not in update.value:
         return False
     old, new = str(base.value["class_path"].value), str(update.value["class_path"].value)
@@ -104,8 +111,9 @@ def _names_another_class(base: Node, update: Node) -> bool:
     return old.rpartition(".")[2] != new.rpartition(".")[2]
 
 
-def named_file(node: Node, base: type) -> Node:
-    """Expand the name of a packaged file, such as `small`, and override its values by the other keys of the mapping."""
+def expand_packaged_file(node: Node, base: type) -> Node:
+    """Replace the name of a packaged file, such as `small`, by the content of the file, overridden by the other keys of
+    the mapping; return other nodes unchanged."""
     name = node.value.get("class_path") if isinstance(node.value, dict) else None
     file = named_files(base).get(str(name.value)) if name is not None and name.is_single else None
     if file is None:
@@ -113,53 +121,56 @@ def named_file(node: Node, base: type) -> Node:
     return replace(merge(load_yaml(file), node.without("class_path")), where=node.where)
 
 
-def spelled_out(node: Node, cls: type) -> Node:
-    """Expand a single text or list: it is the value of the field that `cls.shorthand` names."""
+def expand_shorthand(node: Node, cls: type) -> Node:
+    """Turn a single text or list into a mapping with this value at the key that `cls.shorthand` names, or return the
+    value alone if the key cannot have it; return other nodes unchanged."""
     name = getattr(cls, "shorthand", None)
     keys = fold_arguments(node).value if isinstance(node.value, dict) else {}
     single = keys.get("class_path") if isinstance(node.value, dict) else node
     if single is None or not (single.is_single or single is node):
         return node
-    takes_list = name is not None and get_origin(bare(field_types(cls)[name])) is list
+    takes_list = name is not None and get_origin(strip_ranges(field_types(cls)[name])) is list
     types: tuple[type, ...] = () if name is None else (str, list) if takes_list else (str,)
     if not isinstance(single.value, types):
         return single
     value = [single] if takes_list and isinstance(single.value, str) else single.value
-    others = keys["init_args"].value if "init_args" in keys else {}
-    return replace(node, value={name: replace(single, value=value, text=None), **others}, text=None)
+    other_keys = keys["init_args"].value if "init_args" in keys else {}
+    return replace(node, value={name: replace(single, value=value, text=None), **other_keys}, text=None)
 
 
 def read_variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Read the `vars` of a YAML, overridden by the environment (`DOMAINBERT_<NAME>`), then by the command line.
+    """Return the values of the variables under `vars` in a YAML, by name; {} without any. The environment
+    (`DOMAINBERT_<NAME>`) overrides a value, and the command line overrides both.
 
     A variable may refer to another variable: `${data}/ner` is resolved.
     """
     variables: dict[str, Node] = {}
     node = tree.value.get("vars", Node({}, tree.where))
     if not isinstance(node.value, dict):
-        problems.add(f"{node.where}: vars: found {node.shown()}; expected a mapping of names to text")
+        problems.add(f"{node.where}: vars: found {node.short_text()}; expected a mapping of names to text")
         return {}
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
-        variable = f"DOMAINBERT_{name.upper()}"
-        chosen = typed if value.where.startswith("--") else environment.get(variable, typed)
-        if chosen is None:
-            advice = f"expected text, here, from --vars.{name} or from {variable}"
-            problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
-        variables[name] = replace(value, value=chosen or "")
+        environment_name = f"DOMAINBERT_{name.upper()}"
+        text = typed if value.where.startswith("--") else environment.get(environment_name, typed)
+        if text is None:
+            expected = f"expected text, here, from --vars.{name} or from {environment_name}"
+            problems.add(f"{value.where}: vars.{name}: found {value.short_text()}; {expected}")
+        variables[name] = replace(value, value=text or "")
     for _ in range(len(variables)):  # enough passes for a chain through all variables
         values = {name: item.value for name, item in variables.items()}
         variables = substitute(replace(node, value=variables), values, problems, "vars").value
     for name, item in variables.items():
         if _VARIABLE.search(item.value):
-            problems.add(f"{item.where}: vars.{name}: refers to itself through {item.shown()}; expected text")
+            problems.add(f"{item.where}: vars.{name}: refers to itself through {item.short_text()}; expected text")
     return {name: item.value for name, item in variables.items()}
 
 
-def of_environment(
+def select_environment_variables(
     variables: Mapping[str, str], options: Sequence[tuple[str, str]], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Select the variables whose values come from the environment: to repeat a run, a command must contain them."""
+    """Return the variables whose values come from the environment, by name: a command that repeats the run must contain
+    them."""
     typed = {key for key, _ in options}
     return {
         name: value
@@ -171,7 +182,7 @@ def of_environment(
 def check_variables_read(
     tree: Node, declared: Node | None, options: Sequence[tuple[str, str]], problems: Problems
 ) -> None:
-    """Add a problem for each option `--vars.NAME` that would have no effect: the `vars` of the YAML (`declared`) do not
+    """Add a problem for each option `--vars.NAME` that has no effect: `declared`, the `vars` of the YAML, does not
     contain the name, and no text in the tree or in other options uses it."""
     texts = [*tree.texts(), *(text for _, text in options)]
     used = (name for text in texts for name in _VARIABLE.findall(text))
@@ -183,22 +194,22 @@ def check_variables_read(
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key: str = "stages") -> Node:
-    """Replace `${name}` in every text of a tree by its value; unknown names are added to `problems`. `key` is the key
-    of the tree, for messages.
+    """Return a tree with `${name}` in every text replaced by its value; add unknown names to `problems`. `key` is the
+    key of the tree, for messages.
 
     Raises:
         DomainbertError: the total length of the texts with variables is too large.
     """
     size = 0
 
-    def fill(node: Node) -> Node:
+    def substitute_text(node: Node) -> Node:
         nonlocal size
         if names := _VARIABLE.findall(node.value):
             size += len(node.value) + sum(len(variables.get(name, "")) for name in names)
-        if size > _MOST_CHARACTERS:
+        if size > _MAX_CHARACTERS:
             raise DomainbertError(
                 f"{node.where}: {key}: the variables make the texts {size:,} characters long by this line; "
-                f"expected at most {_MOST_CHARACTERS:,}"
+                f"expected at most {_MAX_CHARACTERS:,}"
             )
 
         def value_of(match: re.Match[str]) -> str:
@@ -209,4 +220,4 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
 
         return replace(node, value=_VARIABLE.sub(value_of, node.value))
 
-    return node.with_texts(fill)
+    return node.with_texts(substitute_text)

@@ -9,10 +9,11 @@ from typing import Any, get_args, get_origin
 
 from domainbert.base import validation
 from domainbert.base.choices import choices_of, is_choice, named_files
-from domainbert.base.validation import LISTS, MAPPINGS, bare, is_union
+from domainbert.base.validation import LISTS, MAPPINGS, is_union, strip_ranges
 
 
 def _describe_group(cls: Any) -> str:
+    """Describe a dataclass by its keys, and a choice by its classes."""
     if is_choice(cls):
         names = f"one of {', '.join(choices_of(cls))} (class_path and init_args, or a YAML file with them)"
         return f"{names}, or {', '.join(named_files(cls))}" if named_files(cls) else names
@@ -22,47 +23,52 @@ def _describe_group(cls: Any) -> str:
     return str(getattr(cls, "__name__", cls))
 
 
-describe = partial(validation.describe, group=_describe_group)
-"""Describe a type in words, with its ranges and the names of its choices."""
+describe = partial(validation.describe, describe_class=_describe_group)
+"""Return a description of a type in words, with its ranges and the names of its choices."""
 
 
 def is_group(hint: Any) -> bool:
-    """Whether values of a type are mappings with fixed keys: a dataclass, or an abstract class of dataclasses."""
+    """Return whether values of a type are mappings with fixed keys: it is a dataclass, or an abstract base of some."""
     return is_choice(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
 
 
 def groups_in(hint: Any) -> list[type]:
-    """Groups (see `is_group`) in a type: the type itself, its items, or the members of a union."""
-    return [member for member in (bare(hint), *get_args(bare(hint))) if is_group(member)]
+    """Return the groups (see `is_group`) in a type: the type itself, its items, or the members of a union; [] if it has
+    none."""
+    return [member for member in (strip_ranges(hint), *get_args(strip_ranges(hint))) if is_group(member)]
 
 
 def may_stand_alone(hint: Any) -> bool:
-    """Whether an item of a list may be written without the list: a single value, or a shorthand."""
+    """Return whether an item of this type may be written without the list around it: a scalar, or a shorthand."""
     return _is_single(hint) or is_choice(hint) or hasattr(hint, "shorthand")
 
 
 def pick_member(union: Any, value: Any) -> Any:
-    """Union member that matches the shape of `value`; the union itself if several members or none match.
+    """Return the member of a union that matches a value (null, scalar, list or mapping); the union itself if several
+    members or none match.
 
     A text is matched as a single value first, then as the name of a group or of its file, then as an item of a list.
     """
     if value is None:
         return NoneType if NoneType in get_args(union) else union
     members = [member for member in get_args(union) if member is not NoneType]
-    groups, lists = list(filter(is_group, members)), [item for item in members if get_origin(bare(item)) in LISTS]
+    groups, lists = (
+        list(filter(is_group, members)),
+        [member for member in members if get_origin(strip_ranges(member)) in LISTS],
+    )
     if isinstance(value, dict):
-        matches = groups + [member for member in members if get_origin(bare(member)) in MAPPINGS]
+        matches = groups + [member for member in members if get_origin(strip_ranges(member)) in MAPPINGS]
     elif isinstance(value, list):
         matches = lists + [group for group in groups if hasattr(group, "shorthand")]
     else:
         matches = list(filter(_is_single, members)) or (groups if isinstance(value, str) else [])
-        matches = matches or [item for item in lists if may_stand_alone(get_args(bare(item))[0])]
+        matches = matches or [item for item in lists if may_stand_alone(get_args(strip_ranges(item))[0])]
     return matches[0] if len(matches) == 1 else union
 
 
 def _is_single(hint: Any) -> bool:
-    """Whether values of a type are scalars: no lists and no mappings."""
-    hint = bare(hint)
+    """Return whether values of a type are scalars: no lists and no mappings."""
+    hint = strip_ranges(hint)
     if is_union(hint):
         return all(map(_is_single, get_args(hint)))
     return not is_group(hint) and get_origin(hint) not in (*LISTS, *MAPPINGS)

@@ -14,21 +14,25 @@ from typing import Any
 import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, Size
+from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, SizeCounter
 
-_SHOWN_CHARACTERS = 80
-_MARKED = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
+_MAX_SHORT_TEXT = 80  # characters of a value in a message
+_QUOTE_OR_TAG = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value of a configuration with its place.
+    """A value of a configuration with its location.
 
-    `value` is a dict of nodes, a list of nodes, or a plain scalar. `where` is `file:line`, or the name of the option.
-    `text` is the typed text of an option: `5` may be a string. `folder` is the folder of the file. `reference` is the
-    original text of a path in the folder of an earlier stage: `@vocab`; `made`: this stage is done. `is_single`: the
-    value is a shorthand for a whole mapping: `BertConfig`, `corpus.jsonl`.
+    Attributes:
+        value: a dict of nodes, a list of nodes, or a plain scalar.
+        where: `file:line`, or the name of the option.
+        text: the typed text of an option, because `5` may be meant as text.
+        folder: the folder of the file.
+        reference: for a path in the folder of an earlier stage, the original text, such as `@vocab`.
+        stage_finished: whether this earlier stage has finished.
+        is_single: whether the value is a shorthand for a whole mapping: `BertConfig`, `corpus.jsonl`.
     """
 
     value: Any
@@ -36,21 +40,21 @@ class Node:
     text: str | None = None
     folder: Path | None = None
     reference: str | None = None
-    made: bool = False
+    stage_finished: bool = False
     is_single: bool = False
 
     def plain(self) -> Any:
-        """Convert to plain Python values."""
+        """Return the tree as plain Python values: dicts, lists and scalars."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
 
     def without(self, *keys: str) -> Node:
-        """Copy of a mapping without `keys`."""
+        """Return a copy of a mapping without `keys`."""
         return replace(self, value={key: node for key, node in self.value.items() if key not in keys})
 
     def with_texts(self, change: Callable[[Node], Node]) -> Node:
-        """Copy of the tree with `change` applied to every text."""
+        """Return a copy of the tree with `change` applied to every text."""
         if isinstance(self.value, dict):
             return replace(self, value={key: node.with_texts(change) for key, node in self.value.items()})
         if isinstance(self.value, list):
@@ -58,27 +62,27 @@ class Node:
         return change(self) if isinstance(self.value, str) else self
 
     def texts(self) -> list[str]:
-        """All texts in the tree."""
+        """Return all texts in the tree, without keys."""
         if isinstance(self.value, (dict, list)):
             nodes = self.value.values() if isinstance(self.value, dict) else self.value
             return [text for node in nodes for text in node.texts()]
         return [self.value] if isinstance(self.value, str) else []
 
-    def shown(self) -> str:
-        """Short form of the value for a message, on one line."""
+    def short_text(self) -> str:
+        """Return the value for a message, on one line: at most 80 characters, "a mapping" or "a list"."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
             return "a list"
         text = "null" if self.value is None else repr(self.value)
-        return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+        return text if len(text) <= _MAX_SHORT_TEXT else text[:_MAX_SHORT_TEXT] + "..."
 
-    def place(self, key: str) -> str:
-        """Place of a key for a message: `file:line: key`, or only the name of the option if it equals the key."""
+    def location(self, key: str) -> str:
+        """Return the location of a key for a message: `file:line: key`, or only the name of an option for this key."""
         return self.where if not key or self.where == f"--{key}" else f"{self.where}: {key}"
 
     def at(self, path: Sequence[str]) -> Node:
-        """Descendant at a path of keys and list positions; the last existing node if the path leads further."""
+        """Return the node at a path of keys and list indices; if it does not exist, its last existing ancestor."""
         node = self
         for part in path:
             if isinstance(node.value, dict) and part in node.value:
@@ -90,26 +94,28 @@ class Node:
         return node
 
     def stage_paths(self, finished: bool = True) -> set[str]:
-        """Paths in folders of earlier stages, in the whole tree; with `finished` False only of unfinished stages."""
+        """Return the paths in folders of earlier stages, in the whole tree; with `finished=False` only those of
+        unfinished stages."""
         children: Iterable[Node] = self.value.values() if isinstance(self.value, dict) else ()
         children = self.value if isinstance(self.value, list) else children
-        paths = set() if self.reference is None or (self.made and not finished) else {str(self.value)}
+        paths = set() if self.reference is None or (self.stage_finished and not finished) else {str(self.value)}
         return paths.union(*(child.stage_paths(finished) for child in children))
 
 
-def node_of(value: Any, where: str) -> Node:
-    """Convert a Python value to a node; NumPy numbers and arrays become plain numbers and lists, paths become text."""
+def to_node(value: Any, where: str) -> Node:
+    """Convert a Python value to a node, with the location `where` everywhere; NumPy numbers and arrays become plain
+    numbers and lists, paths become text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return Node({key: node_of(item, where) for key, item in value.items()}, where)
+        return Node({key: to_node(item, where) for key, item in value.items()}, where)
     if isinstance(value, (list, tuple, range)):
-        return Node([node_of(item, where) for item in value], where)
+        return Node([to_node(item, where) for item in value], where)
     return Node(str(value) if isinstance(value, Path) else value, where)
 
 
 def load_yaml(path: Path) -> Node:
-    """Read a YAML file as a mapping of nodes.
+    """Read a YAML file as a mapping of nodes; an empty file is an empty mapping.
 
     Raises:
         DomainbertError: no such file, wrong encoding, invalid YAML, duplicate key, too large, not a mapping.
@@ -130,29 +136,30 @@ def load_yaml(path: Path) -> Node:
     if node is None:
         return Node({}, f"{path}:1", folder=path.parent)
     if not isinstance(node.value, dict):
-        raise DomainbertError(f"{node.where}: found {node.shown()}; expected keys and values")
+        raise DomainbertError(f"{node.where}: found {node.short_text()}; expected keys and values")
     return node
 
 
 def parse_option(text: str, option: str) -> Node:
-    """Parse the value of a command-line option as YAML. Invalid YAML (`@vocab`, `*.txt`) is text, and so is `-`
-    (standard input; a list in YAML). Text without quotes stays unchanged: `notes #2`, too."""
+    """Return the value of a command-line option, parsed as YAML. Invalid YAML (`@vocab`, `*.txt`) is text, and so is
+    `-` (standard input; a list in YAML). Text without quotes stays unchanged: `notes #2`, too."""
     try:
         node = None if text == "-" else _parse(text, option, None)
     except DomainbertError:
         node = None
-    plain = node is not None and isinstance(node.value, str) and text.lstrip()[:1] not in _MARKED
-    if node is None or (plain and node.value != text.strip()):
+    is_plain_text = node is not None and isinstance(node.value, str) and text.lstrip()[:1] not in _QUOTE_OR_TAG
+    if node is None or (is_plain_text and node.value != text.strip()):
         return Node(text, option, text)
     return Node(node.value, option, text)
 
 
 def dump_yaml(value: Any) -> str:
-    """Format plain values as YAML; `load_yaml` reads the same values back."""
+    """Return plain values as YAML text; `load_yaml` reads the same values back."""
     return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
 
 
 def _parse(text: str, name: str, folder: Path | None) -> Node | None:
+    """Parse YAML text, or return None if it is empty. `name` is a file, or an option if `folder` is None."""
     try:
         loader = Loader(text)
         root = loader.get_single_node()
@@ -165,8 +172,8 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and folder is not None else ""
-        begins_wrong = "cannot start any token" in str(error.problem)
-        hint = " (put quotes around a value that begins with it)" if begins_wrong else ""
+        needs_quotes = "cannot start any token" in str(error.problem)
+        hint = " (put quotes around a value that begins with it)" if needs_quotes else ""
         raise DomainbertError(f"{name}{line}: not valid YAML: {error.problem}{hint}") from error
     except yaml.YAMLError as error:
         raise DomainbertError(f"{name}: not valid YAML: {error}") from error
@@ -177,13 +184,14 @@ class _Builder:
 
     def __init__(self, loader: Loader, name: str, folder: Path | None) -> None:
         self.loader, self.name, self.folder = loader, name, folder
-        self.size = Size(" once its aliases are expanded")
+        self.size = SizeCounter(" once its aliases are expanded")
 
     def build(self, node: yaml.Node) -> Node:
+        """Convert a PyYAML node with all its children; raise `DomainbertError` for values that are not plain."""
         where = self._where(node)
         if node.tag not in PLAIN_TAGS:
             raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected plain values")
-        with self.size.inside(node.start_mark):
+        with self.size.count(node.start_mark):
             if isinstance(node, yaml.MappingNode):
                 value: Any = self._mapping(node)
             elif isinstance(node, yaml.SequenceNode):
@@ -202,14 +210,16 @@ class _Builder:
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
+        """Return the keys and values of a mapping, with those of `<<:` first; raise `DomainbertError` for a key that is
+        not text or occurs twice."""
         children: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key_node, value_node in node.value:
             if key_node.tag == MERGE_TAG:
                 merged = {**self._merged(value_node), **merged}
                 continue
-            plain = isinstance(key_node, yaml.ScalarNode) and key_node.tag in PLAIN_TAGS
-            key = self._scalar(key_node) if plain else None
+            is_plain = isinstance(key_node, yaml.ScalarNode) and key_node.tag in PLAIN_TAGS
+            key = self._scalar(key_node) if is_plain else None
             where = self._where(key_node)
             if not isinstance(key, str):
                 raise DomainbertError(f"{where}: found a key that is not text; expected a name (quote it)")
@@ -219,12 +229,13 @@ class _Builder:
         return {**merged, **children}
 
     def _merged(self, node: yaml.Node) -> dict[str, Node]:
-        """Resolve `<<: *base`, or `<<: [*first, *second]`, where the first mapping has priority."""
+        """Return the keys and values of `*base` in `<<: *base`, or of all mappings in `<<: [*first, *second]`, where
+        the first mapping has priority."""
         merged: dict[str, Node] = {}
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):
                 raise DomainbertError(f"{self._where(part)}: the value of '<<' is not a mapping; expected a mapping")
-            with self.size.inside(part.start_mark):
+            with self.size.count(part.start_mark):
                 merged = {**self._mapping(part), **merged}
         return merged
 

@@ -17,14 +17,14 @@ import yaml
 MAX_BYTES = 500_000
 MAX_NODES = 20_000
 MAX_DEPTH = 100
-_SEPARATORS = frozenset("\r\x85\u2028\u2029")
+_LINE_SEPARATORS = frozenset("\r\x85\u2028\u2029")  # without the line feed
 _PREFIX = "tag:yaml.org,2002:"
 PLAIN_TAGS = frozenset(_PREFIX + kind for kind in ("map", "seq", "str", "int", "float", "bool", "null"))
 MERGE_TAG = _PREFIX + "merge"
 _FLOAT = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
-_PLAIN = {
+_SCALARS = {
     "bool": re.compile("true|True|TRUE|false|False|FALSE"),
     "int": re.compile("[-+]?[0-9][0-9_]*"),
     "float": _FLOAT,
@@ -32,22 +32,26 @@ _PLAIN = {
 
 
 class LimitError(Exception):
-    """A file exceeds a size limit for configurations. `line` counts from 1."""
+    """A file exceeds a size limit for configurations. `line` counts from 1; None if the whole file is meant."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.line = line
 
 
-class Size:
-    """Counts the values and levels of a file, and raises `LimitError` above the limits."""
+class SizeCounter:
+    """Counts the values and levels of a file, and raises `LimitError` above the limits.
+
+    `when` ends the message on too many values.
+    """
 
     def __init__(self, when: str = "") -> None:
         self.when, self.nodes, self.depth = when, 0, 0
 
     @contextmanager
-    def inside(self, mark: yaml.Mark) -> Iterator[None]:
-        """Context manager for a value that begins at `mark`: count the value, and a level inside the block."""
+    def count(self, mark: yaml.Mark) -> Iterator[None]:
+        """Context manager for reading a value that begins at `mark`: count the value, and one more level until the
+        block ends."""
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
         if self.nodes > MAX_NODES:
             raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
@@ -58,17 +62,17 @@ class Size:
 
 
 class Loader(yaml.SafeLoader):
-    """Composes nodes up to the size limits."""
+    """Parses YAML text to PyYAML nodes, and raises `LimitError` above the size limits."""
 
     yaml_implicit_resolvers = copy.copy(yaml.SafeLoader.yaml_implicit_resolvers)
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.size = Size()
+        self.size = SizeCounter()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
-        with self.size.inside(self.peek_event().start_mark):
+        with self.size.count(self.peek_event().start_mark):
             return super().compose_node(parent, index)
 
 
@@ -83,14 +87,15 @@ class Dumper(yaml.SafeDumper):
 
 
 def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
-    """Replace PyYAML's YAML 1.1 rules: `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date, `=` an error."""
+    """Replace PyYAML's rules of YAML 1.1, in which `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date and `=`
+    an error, by those of YAML 1.2."""
     dropped = {_PREFIX + tag for tag in ("bool", "int", "float", "timestamp", "value")}
     resolvers = {
         first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]
         for first, entries in target.yaml_implicit_resolvers.items()
     }
     target.yaml_implicit_resolvers = resolvers
-    for tag, pattern in _PLAIN.items():
+    for tag, pattern in _SCALARS.items():
         full_pattern = re.compile(f"^(?:{pattern.pattern})$")
         target.add_implicit_resolver(_PREFIX + tag, full_pattern, list("tTfF" if tag == "bool" else "-+.0123456789"))
 
@@ -101,7 +106,7 @@ _use_yaml_1_2_scalars(Dumper)
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
     """Represent text; line separators other than a line feed need double quotes, which escape them."""
-    return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _SEPARATORS & set(text) else None)
+    return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _LINE_SEPARATORS & set(text) else None)
 
 
 def _construct_int(loader: Loader, node: yaml.ScalarNode) -> int:

@@ -1,6 +1,6 @@
 """Checks of the settings of a stage, and of the files that they name, before any stage runs. Imports no torch.
 
-Fields of the settings declare in their metadata whether they name a tokenizer or a model (`settings.schema.opens`). A
+Fields of the settings declare in their metadata whether they name a tokenizer or a model (`opened_settings`). A
 stage module does further checks that need no output of earlier stages in `check_arguments(given: Given)`. `domainbert
 <stage>`, `run`, `run --dry-run` and `tune` run both before the first stage.
 
@@ -21,7 +21,7 @@ from domainbert.corpus.config import CorpusConfig
 from domainbert.encoders.config import EncoderConfig, above_layers, check_length
 from domainbert.labelled.items import check_labels_known
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
-from domainbert.settings.schema import opens
+from domainbert.settings.schema import opened_settings
 from domainbert.stages.inputs import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.training.config import check_logger_installed
@@ -84,7 +84,7 @@ class StageArguments:
     def check_declared(self, settings_class: type) -> None:
         """Check the tokenizers and models that `settings_class` declares, and that required packages are
         installed."""
-        for key, expected in opens(settings_class).items():
+        for key, expected in opened_settings(settings_class).items():
             paths = self[key] if isinstance(self[key], list) else [self[key]]
             for number, path in enumerate(paths):
                 path_key = f"{key}[{number}]" if isinstance(self[key], list) else key

@@ -12,7 +12,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.base.scores import format_interval, format_score
 from domainbert.metrics.headline import Headline
 from domainbert.metrics.table import raw_text_line
-from domainbert.models.card import CARD, Result, cell, split_card, with_head, with_results
+from domainbert.models.card import CARD, Result, add_results, escape_cell, join_card, split_card
 from domainbert.models.folder import best_seed_folder
 from domainbert.tasks.config import TaskConfig
 
@@ -34,7 +34,7 @@ def write_cards(
         body = f"{body.rstrip()}\n\n{_section(task.headline, names, systems[name])}"
         results = [] if systems[name][task.headline.key] is None else [_result(task, names, systems[name])]
         (out / name).mkdir(parents=True, exist_ok=True)
-        write_text(out / name / CARD, with_head(with_results(head, name, results), body))
+        write_text(out / name / CARD, join_card(add_results(head, name, results), body))
 
 
 def _read_card(path: Path) -> str:
@@ -66,7 +66,7 @@ def _section(headline: Headline, names: str, system: Mapping[str, Any]) -> str:
             "",
             "| metric | score | 95 % interval | of | test set |",
             "|---|---|---|---|---|",
-            f"| {' | '.join(map(cell, row))} |",
+            f"| {' | '.join(map(escape_cell, row))} |",
             "",
             *([f"{raw_text_line(system)}.", ""] if "raw_text" in system else []),
         ]

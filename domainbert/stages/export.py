@@ -172,13 +172,13 @@ def _longest(folder: ModelFolder) -> int:
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Return generated texts of all lengths, and the first windows of items of the labelled file."""
     from domainbert.labelled.contents import located_errors
-    from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
+    from domainbert.serving.onnx.parity import first_window, random_texts, single_window_example
     from domainbert.tasks.task import task_from_model_folder
 
     tokenizer, longest = folder.tokenizer(), _longest(folder)
     extra = tokenizer.template.extra()
-    texts = made_up_texts(folder.vocab_size, longest - extra)
-    examples = [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
+    texts = random_texts(folder.vocab_size, longest - extra)
+    examples = [single_window_example(ids, folder.reads_texts, longest, extra) for ids in texts]
     if scoring is not None:
         contents = scoring.test.contents[:_TEXTS]
         with located_errors(scoring.test.place):
@@ -193,15 +193,15 @@ def _compare(
     """Return the size of each file and its largest difference from torch on packed texts; check the first file."""
     import torch
 
-    from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, by_item, largest_difference
+    from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
     from domainbert.serving.onnx.session import OnnxModel
     from domainbert.tasks.packed_logits import packed_logits
 
-    expected = dict(by_item(packed_logits(model, tokenizer, examples, torch.device("cpu"))))
+    expected = dict(logits_by_item(packed_logits(model, tokenizer, examples, torch.device("cpu"))))
     facts = {}
     for file in files:
         exported = OnnxModel(file, tokenizer)
-        gap = largest_difference(expected, (by_item(exported.logits(examples, budget)) for budget in BUDGETS))
+        gap = largest_difference(expected, (logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS))
         if file == files[0] and not gap.tolerable:
             raise DomainbertError(
                 f"{file}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most "

@@ -153,7 +153,7 @@ def _train_seed(
     """Train a seed unless it is finished; return its result."""
     import lightning
 
-    result, reason = made_from.look(folder / FINISHED)
+    result, reason = made_from.read_if_current(folder / FINISHED)
     if result is not None:
         print(f"{folder.name}: already finished")
         return result
@@ -163,7 +163,7 @@ def _train_seed(
     result = train(seed, folder)
     if process_rank() == 0:
         # no times: equal trainings write equal files
-        made_from.record(folder / FINISHED, result, record_outputs(folder, looks=False))
+        made_from.record(folder / FINISHED, result, record_outputs(folder, with_quick_looks=False))
         remove_checkpoints(folder)
     return result
 
@@ -173,7 +173,7 @@ def _prepare_folder(folder: Path, made_from: Freshness, reason: str) -> None:
     checkpoints."""
     record = folder / FOLDER / MADE_FROM
     if not reason and any(folder.glob(f"{FOLDER}/step-*")):
-        recorded, reason = made_from.look(record)
+        recorded, reason = made_from.read_if_current(record)
         reason = reason or ("" if recorded is not None else f"{record.name} is missing")
     if reason:
         print(f"{folder.name}: {reason}; training again", flush=True)

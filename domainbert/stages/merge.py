@@ -17,7 +17,7 @@ from domainbert.stages.stage import stage
 class Merge:
     """Settings of `merge`."""
 
-    prepared: Annotated[list[Path], Items(different=True)]
+    prepared: Annotated[list[Path], Items(unique=True)]
     """Folders that `prepare` wrote with the same tokenizer and `row_lengths`. Their parts are read in this order;
     duplicates are not removed."""
 

@@ -74,7 +74,7 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     from domainbert.base.progress import Progress
     from domainbert.labelled.contents import located_errors
     from domainbert.serving.predictor import load_predictor
-    from domainbert.serving.texts import in_chunks, iterate_available, read_texts
+    from domainbert.serving.texts import iterate_available, iterate_chunks, read_texts
     from domainbert.tasks.config import prediction_writer
 
     input, text_key = settings.input, settings.text_key
@@ -83,7 +83,7 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     text_format, items = read_texts(input, settings.format, text_key, settings.token_column, content_of)
     print(f"{input}: read as {text_format}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
-    in_order = iterate_available if stream_kind(input) else in_chunks
+    in_order = iterate_available if stream_kind(input) else iterate_chunks
     with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
         try:
             for chunk in in_order(items, _AT_ONCE):

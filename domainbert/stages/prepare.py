@@ -25,7 +25,7 @@ class Prepare:
     tokenizer: ModelPath = field(metadata=TOKENIZER)
     """Tokenizer folder, such as the output of `vocab`."""
 
-    row_lengths: Annotated[list[Length], Items(different=True)] | None = field(default=None, metadata=BY_INPUT)
+    row_lengths: Annotated[list[Length], Items(unique=True)] | None = field(default=None, metadata=BY_INPUT)
     """Row lengths of the later trainings, for a corpus too large to plan rows at each start. Each file becomes a part,
     which is deduplicated and gets a plan of its rows for each length."""
 

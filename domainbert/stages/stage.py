@@ -36,7 +36,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     def checked(*args: Any, **kwargs: Any) -> Result:
         from domainbert.settings.facts import hashes_of_inputs, stage_facts
         from domainbert.settings.reader import read_settings
-        from domainbert.settings.yaml_files import node_of
+        from domainbert.settings.yaml_files import to_node
 
         if isinstance(kwargs.get("inputs"), Inputs):
             return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
@@ -48,7 +48,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         if not isinstance(out, (str, Path)) or not str(out).strip():
             raise DomainbertError(f"out: found {out!r}; expected a folder")
         problems = Problems(function.__name__)
-        settings = read_settings(function, node_of(given, function.__name__), problems)
+        settings = read_settings(function, to_node(given, function.__name__), problems)
         problems.raise_if_any()
 
         def facts() -> Freshness:

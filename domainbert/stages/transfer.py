@@ -77,7 +77,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
 
     from domainbert.models.saving import save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
-    from domainbert.models.transfer.mixing import mix
+    from domainbert.models.transfer.mixing import mix_vectors
     from domainbert.tokenization.matching import Origin, origins
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import vocabulary_of
@@ -99,12 +99,12 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     mixing = _mixing(settings, matches, tokenizer, generator)
     for name in vocabulary_names(folder.config):
         if name in tensors:
-            tensors[name] = mix(mixing, tensors[name], generator)
+            tensors[name] = mix_vectors(mixing, tensors[name], generator)
     report = asdict(transfer_view(new, old, words.words(plain_words()))) | {
         "method": settings.method,
         "vocab_size": mixing.num_rows,
         "entries": {kind: sum(origin.kind == kind for origin in matches) for kind in ("copied", "composed", "new")},
-        "drawn": len(mixing.drawn),
+        "drawn": len(mixing.random_rows),
         "source": model_name(folder.path),
     }
     save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path))
@@ -154,15 +154,15 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
 
 def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
     from domainbert.models.static_embeddings import count_contexts, static_embeddings
-    from domainbert.models.transfer.focus import similarity_mix
-    from domainbert.models.transfer.mixing import composed, copied_only
+    from domainbert.models.transfer.focus import similarity_mixing
+    from domainbert.models.transfer.mixing import mean_mixing, random_mixing
 
     if settings.method == "random":
-        return copied_only(matches)
+        return random_mixing(matches)
     if settings.method == "focus":
         contexts = count_contexts(tokenizer.vocab_size, _training_ids(settings.corpus, tokenizer))
-        return similarity_mix(matches, static_embeddings(contexts, generator))
-    return composed(matches)
+        return similarity_mixing(matches, static_embeddings(contexts, generator))
+    return mean_mixing(matches)
 
 
 def _training_ids(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[list[int]]:

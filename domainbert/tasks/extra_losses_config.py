@@ -8,7 +8,7 @@ from typing import Annotated
 from domainbert.base.ranges import Range
 from domainbert.base.validation import check_fields
 
-Positive = Annotated[float, Range(0, 1e6, above=True)]
+Positive = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
 
 @dataclass(frozen=True)

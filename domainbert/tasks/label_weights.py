@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.ranges import Range
 
-LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, above=True)]]
+LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, exclude_low=True)]]
 """Weights from the label counts of the training set, or by label name."""
 
 

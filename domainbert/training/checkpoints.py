@@ -107,7 +107,7 @@ class Checkpoints(Callback):
 
     def on_exception(self, *_: Any) -> None:
         """Handle pending signals, so that none remains for the next training."""
-        self._signals.obey()
+        self._signals.clear()
 
     def _find_request(self, trainer: Trainer) -> int:
         """Return the request of this process: to stop, `_SAVE`, or 0."""

@@ -98,7 +98,7 @@ class Budget:
     max_tokens: Annotated[int, Range(1, 10**15)] | None = None
     """Tokens to train on, without special tokens and padding."""
 
-    max_epochs: Annotated[float, Range(0, 1e6, above=True)] | None = None
+    max_epochs: Annotated[float, Range(0, 1e6, exclude_low=True)] | None = None
     """Passes over the training split."""
 
     def __post_init__(self) -> None:

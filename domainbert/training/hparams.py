@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from domainbert.base.choices import choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
-from domainbert.base.validation import LISTS, bare, field_types, is_union
+from domainbert.base.validation import LISTS, field_types, is_union, strip_ranges
 
 
 def from_plain(hint: Any, value: Any) -> Any:
@@ -20,10 +20,12 @@ def from_plain(hint: Any, value: Any) -> Any:
     Raises:
         DomainbertError: unknown class or invalid arguments.
     """
-    hint = bare(hint)
+    hint = strip_ranges(hint)
     if is_union(hint):
-        members = [member for member in get_args(hint) if isinstance(bare(member), type)]
-        settings = [member for member in members if is_dataclass(bare(member)) or is_choice(bare(member))]
+        members = [member for member in get_args(hint) if isinstance(strip_ranges(member), type)]
+        settings = [
+            member for member in members if is_dataclass(strip_ranges(member)) or is_choice(strip_ranges(member))
+        ]
         return from_plain(settings[0], value) if len(settings) == 1 and isinstance(value, Mapping) else value
     if isinstance(value, (list, tuple)) and getattr(hint, "__origin__", None) in LISTS:
         (item_hint, *_) = get_args(hint)
@@ -49,7 +51,9 @@ def from_plain(hint: Any, value: Any) -> Any:
 def _is_tuple(hint: Any, value: Any) -> bool:
     """Return whether a value is a list and its type is a tuple, or a union with a tuple."""
     members = get_args(hint) if is_union(hint) else (hint,)
-    return isinstance(value, list) and any(getattr(bare(member), "__origin__", None) is tuple for member in members)
+    return isinstance(value, list) and any(
+        getattr(strip_ranges(member), "__origin__", None) is tuple for member in members
+    )
 
 
 def _subclass(base: type, name: str) -> type:

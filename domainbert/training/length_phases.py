@@ -19,7 +19,7 @@ class LengthPhase:
     length: Length
     """Tokens per row, including special tokens; each length must divide the last one."""
 
-    until: Annotated[float, Range(0, 1, above=True, below=True)] | None = None
+    until: Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)] | None = None
     """Share of the optimiser steps after which the next phase begins; the last phase has none."""
 
     def __post_init__(self) -> None:

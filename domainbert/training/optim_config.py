@@ -9,7 +9,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Count, Fraction, PositiveFraction, Range
 from domainbert.base.validation import check_fields
 
-Beta = Annotated[float, Range(0, 1, below=True)]
+Beta = Annotated[float, Range(0, 1, exclude_high=True)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from domainbert.base.choices import allow_import_words
+from domainbert.base.choices import allow_import_arguments
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.files import folder_lock, report_full_disk
 from domainbert.labelled.folds import Fold, split_folds, write_folds
@@ -98,4 +98,4 @@ def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str
     words = [word for file in typed.files for word in ("-c", file)]
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]
-    return shlex.join(["domainbert", "tune", *words, *options, *allow_import_words()])
+    return shlex.join(["domainbert", "tune", *words, *options, *allow_import_arguments()])

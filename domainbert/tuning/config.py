@@ -36,7 +36,7 @@ class Parameter:
     high: Finite | None = None
     """Highest value of a range, inclusive."""
 
-    step: Annotated[float, Range(0, sys.float_info.max, above=True)] | None = None
+    step: Annotated[float, Range(0, sys.float_info.max, exclude_low=True)] | None = None
     """Distance between the values of a range, starting at `low`."""
 
     log: bool = False
@@ -121,7 +121,7 @@ class TuneConfig:
     """Total number of trials in the study, including pruned and failed trials. `grid` is limited to the number of its
     points."""
 
-    max_hours: Annotated[float, Range(0, 100_000, above=True)] | None = None
+    max_hours: Annotated[float, Range(0, 100_000, exclude_low=True)] | None = None
     """Start no new trial after this time, measured from the start of the command; running trials are finished."""
 
     sampler: Literal["tpe", "random", "grid", "cmaes", "gp"] = "tpe"

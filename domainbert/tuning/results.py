@@ -16,7 +16,7 @@ import optuna
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from domainbert.base.choices import allow_import_words
+from domainbert.base.choices import allow_import_arguments
 from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.files import folder_lock, read_json, write_json, write_text
 from domainbert.base.progress import format_duration
@@ -146,7 +146,7 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
     settings = dict(trial.user_attrs[SETTINGS])
-    words = ["domainbert", config.stage, "-c", str(file), *allow_import_words()]
+    words = ["domainbert", config.stage, "-c", str(file), *allow_import_arguments()]
     if config.k_folds and settings["validation"] == settings["train"]:  # a placeholder: the search had no validation
         del settings["validation"]
         words += ["--validation", "FILE"]

@@ -20,9 +20,9 @@ from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import (
     as_mapping,
     check_variables_read,
-    of_environment,
     read_config,
     read_variables,
+    select_environment_variables,
     substitute,
 )
 from domainbert.settings.yaml_files import Node
@@ -65,7 +65,7 @@ class Search:
             "space": {dim.key: {**as_plain(dim.parameter), "integer": dim.integer} for dim in self.space.dimensions},
             "enqueue": list(config.enqueue),
             "settings": redact(self.space.base.plain()),
-            "inputs": {str(path): hashes.of(path)[:_DIGITS] for path in self.space.inputs},
+            "inputs": {str(path): hashes.hash_path(path)[:_DIGITS] for path in self.space.inputs},
         }
 
 
@@ -93,7 +93,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder of the study")
     elif starts_at_home(out.value):
-        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
+        problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
     problems.raise_if_any()
     assert out is not None
     try:
@@ -103,7 +103,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     folder = Path(out.value)
     config = replace(settings.instance, study=settings.instance.study or folder.name)
     search = _build_search(config, folder, rest, problems)
-    return replace(search, variables=of_environment(variables, options, os.environ))
+    return replace(search, variables=select_environment_variables(variables, options, os.environ))
 
 
 def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:

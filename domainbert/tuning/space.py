@@ -13,7 +13,7 @@ from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import at_key, merge
-from domainbert.settings.yaml_files import Node, node_of
+from domainbert.settings.yaml_files import Node, to_node
 from domainbert.stages.inputs import Inputs
 from domainbert.tuning.config import Parameter, Values
 
@@ -114,7 +114,7 @@ class Space:
     def settings(self, values: Values) -> Settings:
         """Return the stage's validated settings at a point; raise `DomainbertError` if values are incompatible."""
         problems = Problems(self.stage.name)
-        settings = self.settings_at({key: node_of(value, key) for key, value in values.items()}, problems)
+        settings = self.settings_at({key: to_node(value, key) for key, value in values.items()}, problems)
         problems.raise_if_any()
         return settings
 

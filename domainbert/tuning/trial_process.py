@@ -22,7 +22,7 @@ from typing import Any
 
 from optuna.trial import Trial
 
-from domainbert.base.choices import allow_import_words
+from domainbert.base.choices import allow_import_arguments
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
@@ -76,7 +76,7 @@ def make_plan(
     outs, cost_file = list(changes), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
         files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
-        commands.append([sys.executable, "-m", "domainbert.tuning.measure", *files, *allow_import_words()])
+        commands.append([sys.executable, "-m", "domainbert.tuning.measure", *files, *allow_import_arguments()])
     once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
     stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
     return TrialPlan(commands, outs, cost_file, stream, plain.get("max_epochs") if once else None)
@@ -87,7 +87,7 @@ def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
     out.parent.mkdir(parents=True, exist_ok=True)
     config = out.with_suffix(".yaml")
     config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
-    return [*COMMAND, stage, "-c", str(config), "--resume", "or-replace", *allow_import_words()]
+    return [*COMMAND, stage, "-c", str(config), "--resume", "or-replace", *allow_import_arguments()]
 
 
 class TrialProcess:

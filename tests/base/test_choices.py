@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from domainbert.base.choices import allow_import_words, allow_imports, choices_of, find_choice
+from domainbert.base.choices import allow_import_arguments, allow_imports, choices_of, find_choice
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.cli import main
 from domainbert.encoders.config import EncoderConfig
@@ -131,9 +131,9 @@ def test_the_flag_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_package_or_a_module_may_be_allowed(module: str) -> None:
     allow_imports(module)
     assert read(RING)[1] == []
-    assert allow_import_words() == ["--allow-import", module]
+    assert allow_import_arguments() == ["--allow-import", module]
     allow_imports(None)
-    assert allow_import_words() == []
+    assert allow_import_arguments() == []
 
 
 def test_the_configurations_of_an_allowed_package_are_imported_with_it() -> None:

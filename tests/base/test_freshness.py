@@ -46,7 +46,7 @@ def test_nested_settings_are_facts_with_dotted_names() -> None:
 )
 def test_a_difference_names_what_has_changed(before: Any, after: Any, words: str) -> None:
     now = Freshness({"x": after, "same": [1]})
-    assert now.changes({"x": before, "same": [1]}) == {"x": words} and now.reason(now.facts) == ""
+    assert now.changes({"x": before, "same": [1]}) == {"x": words} and now.stale_reason(now.facts) == ""
     assert now.key == Freshness(now.facts).key != Freshness({"x": before, "same": [1]}).key
 
 
@@ -55,21 +55,21 @@ def test_a_fact_that_is_optional_may_be_absent_before_not_now() -> None:
     assert now.changes({"old": 1}) == {}
     assert now.changes({"old": 1, "new": 3}) == {"new": "new was 3, is now 2"}
     assert now.changes({"old": 1, "new": 2, "gone": 0}) == {"gone": "gone was 0, is now not set"}
-    assert now.reason("its hash") == "made by an older version"
+    assert now.stale_reason("its hash") == "made by an older version"
 
 
 def test_a_record_tells_why_its_result_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret-of-mine")
     now, path = Freshness({"url": "https://x?secret-of-mine", "lr": 1}), tmp_path / "record.json"
-    assert now.look(path) == (None, "")
+    assert now.read_if_current(path) == (None, "")
     (tmp_path / "model.bin").write_text("weights")
     now.record(path, {"f1": 0.5})
     assert "secret-of-mine" not in path.read_text()
-    assert now.look(path) == ({"f1": 0.5}, "")
-    assert Freshness({**now.facts, "lr": 2}).look(path) == (None, "lr was 1, is now 2")
+    assert now.read_if_current(path) == ({"f1": 0.5}, "")
+    assert Freshness({**now.facts, "lr": 2}).read_if_current(path) == (None, "lr was 1, is now 2")
     (tmp_path / "model.bin").write_text("Weights")
-    assert now.look(path) == (None, "model.bin has changed")
+    assert now.read_if_current(path) == (None, "model.bin has changed")
     path.write_text(json.dumps({**json.loads(path.read_text()), "f1": 0.9}))
-    assert now.look(path) == (None, "record.json has changed")
+    assert now.read_if_current(path) == (None, "record.json has changed")
     path.write_text("{")
-    assert now.look(path) == (None, "record.json cannot be read, or was written by an earlier version")
+    assert now.read_if_current(path) == (None, "record.json cannot be read, or was written by an earlier version")

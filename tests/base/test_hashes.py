@@ -24,15 +24,15 @@ def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> No
         (tmp_path / name / "sub").mkdir(parents=True)
         (tmp_path / name / "sub" / "a").write_text("x")
     os.utime(tmp_path / "two" / "sub" / "a", (0, 0))
-    before = FileHashes().of(tmp_path / "one")
-    assert before == FileHashes().of(tmp_path / "two")
+    before = FileHashes().hash_path(tmp_path / "one")
+    assert before == FileHashes().hash_path(tmp_path / "two")
     for name in ("manifest.json", "README.md", "sub/README.md"):  # a model card may be edited
         (tmp_path / "one" / name).write_text("{}")
-    assert FileHashes().of(tmp_path / "one") == before
+    assert FileHashes().hash_path(tmp_path / "one") == before
     (tmp_path / "one" / "b").write_text("{}")
-    assert FileHashes().of(tmp_path / "one") != before
+    assert FileHashes().hash_path(tmp_path / "one") != before
     (tmp_path / "two" / "sub" / "a").rename(tmp_path / "two" / "sub" / "b")
-    assert FileHashes().of(tmp_path / "two") != before
+    assert FileHashes().hash_path(tmp_path / "two") != before
 
 
 def test_logs_and_notes_count_in_a_folder_that_no_stage_wrote_alone(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_logs_and_notes_count_in_a_folder_that_no_stage_wrote_alone(tmp_path: Pa
         (tmp_path / name).write_text("one")
 
     def hashes() -> list[str]:
-        return [FileHashes().of(folder) for folder in (tmp_path, tmp_path / "seed-1")]
+        return [FileHashes().hash_path(folder) for folder in (tmp_path, tmp_path / "seed-1")]
 
     own = hashes()
     (tmp_path / "manifest.json").write_text("{}")
@@ -65,9 +65,9 @@ def test_parts_of_a_corpus_count_by_what_is_recorded_of_them(tmp_path: Path) -> 
         path.write_text("a")
 
     def changes(path: Path) -> bool:
-        before = FileHashes().of(tmp_path)
+        before = FileHashes().hash_path(tmp_path)
         path.write_text(path.read_text() + "b")
-        return FileHashes().of(tmp_path) != before
+        return FileHashes().hash_path(tmp_path) != before
 
     assert [changes(path) for path in (part, other, tmp_path / "prepared.json")] == [False, True, True]
     (tmp_path / "prepared.json").unlink()
@@ -84,32 +84,32 @@ def test_cache_is_used_until_the_file_changes(tmp_path: Path, monkeypatch: pytes
     file, cache = tmp_path / "a", tmp_path / "cache" / "hashes.json"
     file.write_text("one")
     hashes = FileHashes(cache)
-    first = hashes.of(file)
+    first = hashes.hash_path(file)
     hashes.save()
     with monkeypatch.context() as patch:
         patch.setattr("domainbert.base.hashes.hash_file", lambda path: "read again")
-        assert FileHashes(cache).of(file) == first
-        assert FileHashes(cache, trust_cache=False).of(file) == "read again"
+        assert FileHashes(cache).hash_path(file) == first
+        assert FileHashes(cache, trust_cache=False).hash_path(file) == "read again"
         os.utime(file, ns=(0, 1))
-        assert FileHashes(cache).of(file) == "read again"
+        assert FileHashes(cache).hash_path(file) == "read again"
     cache.write_text('{"cut o')
-    assert FileHashes(cache).of(file) == first
+    assert FileHashes(cache).hash_path(file) == first
 
 
 def test_a_change_of_the_same_size_and_time_is_seen(tmp_path: Path) -> None:
     file, cache = tmp_path / "a", tmp_path / "hashes.json"
     file.write_text("one")
     hashes = FileHashes(cache)
-    first, status = hashes.of(file), file.stat()
+    first, status = hashes.hash_path(file), file.stat()
     hashes.save()
     while file.stat().st_ctime_ns == status.st_ctime_ns:  # the clock of the disk has ticks of some milliseconds
         file.write_text("two")
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert FileHashes(cache).of(file) == hash_file(file) != first
+    assert FileHashes(cache).hash_path(file) == hash_file(file) != first
     (tmp_path / "b").write_text("six")
     os.utime(tmp_path / "b", ns=(status.st_atime_ns, status.st_mtime_ns))
     (tmp_path / "b").replace(file)  # another file in its place
-    assert FileHashes(cache).of(file) == hash_file(file) != first
+    assert FileHashes(cache).hash_path(file) == hash_file(file) != first
 
 
 def test_a_cache_of_an_older_version_does_not_count(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_cache_of_an_older_version_does_not_count(tmp_path: Path) -> None:
     file.write_text("one")
     status = file.stat()
     cache.write_text(json.dumps({str(file): [status.st_size, status.st_mtime_ns, "0" * 64]}))
-    assert FileHashes(cache).of(file) == hash_file(file)
+    assert FileHashes(cache).hash_path(file) == hash_file(file)
 
 
 def test_package_paths_are_found_without_importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

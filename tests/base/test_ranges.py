@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Range
-from domainbert.base.validation import bare, check_fields, field_types, parse_plain, type_mismatches
+from domainbert.base.validation import check_fields, field_types, parse_plain, strip_ranges, type_mismatches
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -30,7 +30,7 @@ SETTINGS = {"tune": TuneConfig, **{name: load_stage(name).settings for name in S
 
 def numbers(key: str, hint: Any) -> Iterator[tuple[str, Any]]:
     """The key and type of every number below a type: `losses[].weight`."""
-    if bare(hint) in (int, float):
+    if strip_ranges(hint) in (int, float):
         yield key, hint
     elif is_choice(hint):
         for kind in choices_of(hint).values():
@@ -115,9 +115,9 @@ def test_a_range_holds_what_lies_between(value: float, low: float, size: float, 
     ("limit", "words"),
     [
         (Range(1, 65_536), "from 1 to 65,536"),
-        (Range(0, 1, above=True), "above 0 and up to 1"),
-        (Range(0, 1, below=True), "from 0 to below 1"),
-        (Range(0, 1, above=True, below=True), "above 0 and below 1"),
+        (Range(0, 1, exclude_low=True), "above 0 and up to 1"),
+        (Range(0, 1, exclude_high=True), "from 0 to below 1"),
+        (Range(0, 1, exclude_low=True, exclude_high=True), "above 0 and below 1"),
     ],
 )
 def test_ranges_in_words(limit: Range, words: str) -> None:

@@ -38,13 +38,13 @@ def test_a_training_obeys_at_the_end_of_its_step() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         raise_if_stopped()
         assert signals.received == signal.SIGTERM
-        signals.obey()
+        signals.clear()
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_requeues() -> None:
     code = (
-        "import os, signal, time; from domainbert.base import signals; signals._MOST_SECONDS = 0.5\n"
+        "import os, signal, time; from domainbert.base import signals; signals._MAX_SECONDS = 0.5\n"
         "with signals.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 75

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.base.counter_random import permuted
+from domainbert.base.counter_random import permute_indices
 from domainbert.data.order import WindowedOrder
 
 MANY = np.full(2_000, 500_000)  # 1e9 rows
@@ -14,20 +14,20 @@ MANY = np.full(2_000, 500_000)  # 1e9 rows
 
 @given(st.integers(1, 5_000), st.integers(0, 2**40), st.integers(0, 5))
 def test_every_place_is_taken_once(size: int, seed: int, epoch: int) -> None:
-    assert sorted(permuted(np.arange(size), size, seed, epoch).tolist()) == list(range(size))
+    assert sorted(permute_indices(np.arange(size), size, seed, epoch).tolist()) == list(range(size))
 
 
 def test_a_permutation_is_fixed_by_its_counters() -> None:
-    assert permuted(np.arange(10), 10, 3, 1).tolist() == [9, 4, 3, 5, 8, 2, 6, 0, 7, 1]
-    whole = permuted(np.arange(1_000), 1_000, 3, 1)
-    assert np.array_equal(permuted(np.array([7, 999, 0, 7]), 1_000, 3, 1), whole[[7, 999, 0, 7]])
-    others = [permuted(np.arange(1_000), 1_000, *counters) for counters in ((3, 2), (4, 1), (1, 3))]
+    assert permute_indices(np.arange(10), 10, 3, 1).tolist() == [9, 4, 3, 5, 8, 2, 6, 0, 7, 1]
+    whole = permute_indices(np.arange(1_000), 1_000, 3, 1)
+    assert np.array_equal(permute_indices(np.array([7, 999, 0, 7]), 1_000, 3, 1), whole[[7, 999, 0, 7]])
+    others = [permute_indices(np.arange(1_000), 1_000, *counters) for counters in ((3, 2), (4, 1), (1, 3))]
     assert max((whole == other).mean() for other in others) < 0.01
 
 
 def test_neighbours_are_torn_apart() -> None:
     size = 100_000
-    taken = permuted(np.arange(size), size, 0)
+    taken = permute_indices(np.arange(size), size, 0)
     assert abs(np.corrcoef(np.arange(size), taken)[0, 1]) < 0.02
     assert 0.32 < np.abs(np.diff(taken)).mean() / size < 0.35, "a third, as of independent draws"
 

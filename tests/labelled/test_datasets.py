@@ -21,7 +21,7 @@ from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, read_set
 from domainbert.settings.facts import hashes_of_inputs
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.yaml_files import node_of
+from domainbert.settings.yaml_files import to_node
 from domainbert.stages.check import check
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
@@ -288,7 +288,7 @@ def test_slices_of_a_data_set(hub: str) -> None:
 def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
     problems = Problems("finetune")
     given = {"task": {"class_path": "Classification"}, "model": "model", **values}
-    return read_settings(Finetune, node_of(given, "finetune"), problems), problems.messages
+    return read_settings(Finetune, to_node(given, "finetune"), problems), problems.messages
 
 
 def test_settings_of_a_stage_name_data_sets(hub: str) -> None:

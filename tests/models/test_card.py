@@ -8,7 +8,16 @@ import pytest
 import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.models.card import Result, card_head, cell, model_card, read_head, split_card, with_head, with_results
+from domainbert.models.card import (
+    Result,
+    add_results,
+    card_head,
+    escape_cell,
+    join_card,
+    model_card,
+    read_head,
+    split_card,
+)
 from domainbert.models.card_config import CardConfig
 
 HOSTILE = "a\n---\nlicense: mit\n\"'|</td><script>alert(1)</script>`*[x](http://evil) &amp; é\u2028\t{{7*7}} %YAML"
@@ -62,7 +71,7 @@ def test_hostile_texts_stay_data() -> None:
     assert card.data.eval_results[0].metric_name == one_line
     row = next(line for line in body.splitlines() if line.startswith("| labels"))
     assert row.count("|") - row.count("\\|") == 3 and "<script" not in row and "](" not in row.replace("]\\(", "")
-    assert row == f"| labels | {cell(HOSTILE)} |"
+    assert row == f"| labels | {escape_cell(HOSTILE)} |"
 
 
 def test_a_card_takes_over_what_the_card_before_it_says(tmp_path: Path) -> None:
@@ -73,7 +82,7 @@ def test_a_card_takes_over_what_the_card_before_it_says(tmp_path: Path) -> None:
     assert (head["license"], head["language"], head["base_model"]) == ("apache-2.0", "en", "google/some-bert")
     mine = tmp_path / "mine"
     mine.mkdir()
-    (mine / "README.md").write_text(with_head(head, "# Mine\n"))
+    (mine / "README.md").write_text(join_card(head, "# Mine\n"))
     again = card_head("tagger", None, CardConfig(license="mit"), base=mine)
     assert (again["license"], again["base_model"], again["tags"]) == ("mit", "google/some-bert", ["domainbert"])
     assert "datasets" not in again
@@ -106,11 +115,11 @@ def test_a_card_in_another_form_says_nothing(tmp_path: Path, text: str) -> None:
 def test_a_head_that_is_kept_stays_as_it_is_but_for_the_scores() -> None:
     theirs = {"license": "mit", "widget": [{"text": "Hello"}], "model-index": "none of the sort"}
     result = Result("t", "test.jsonl", "test", "f1", "F1", 0.5)
-    once = with_results(theirs, "m", [result])
-    twice = with_results(once, "m", [result])
+    once = add_results(theirs, "m", [result])
+    twice = add_results(once, "m", [result])
     assert (once["license"], once["widget"], len(once["model-index"][0]["results"])) == ("mit", theirs["widget"], 1)
     assert twice["model-index"][0]["results"] == once["model-index"][0]["results"] * 2
-    text = with_head(twice, "# Body\n\n---\n\nmore\n")
+    text = join_card(twice, "# Body\n\n---\n\nmore\n")
     assert split_card(text) == (twice, "# Body\n\n---\n\nmore\n")
     assert yaml.safe_load(text.split("---\n")[1]) == twice
 

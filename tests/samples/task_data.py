@@ -69,7 +69,7 @@ class TaskData:
             writer, rng = self._writer(part, split)
             rows = made.setdefault(split, [])
             while len(rows) < texts[split]:
-                writer.start()
+                writer.start_abstract()
                 row = make(writer, rng)
                 if row["text"] not in seen:
                     seen.add(row["text"])
@@ -95,7 +95,7 @@ def _relation(writer: Writer, rng: Random) -> Row:
     label = rng.choice(list(RELATIONS))
     found = None
     while found is None:
-        found = _one_of_each(writer.sentence(RELATIONS[label]))
+        found = _one_of_each(writer.write_sentence(RELATIONS[label]))
     text, head, tail = found
     ends = {"head": ("intervention", head), "tail": ("outcome", tail)}
     places = {name: {"start": start, "end": end, "type": kind} for name, (kind, (start, end)) in ends.items()}
@@ -104,19 +104,23 @@ def _relation(writer: Writer, rng: Random) -> Row:
 
 def _pair(writer: Writer, rng: Random) -> Row:
     found, concluded = rng.choice(DIRECTIONS), rng.choice(DIRECTIONS)
-    text = text_with_offsets(writer.sentence(f"finding_{found}"))[0]
+    text = text_with_offsets(writer.write_sentence(f"finding_{found}"))[0]
     if rng.random() < _UNRELATED:
-        return {"text": text, "text_pair": text_with_offsets(writer.sentence("context"))[0], "label": "neutral"}
+        return {"text": text, "text_pair": text_with_offsets(writer.write_sentence("context"))[0], "label": "neutral"}
     label = "entailment" if found == concluded else "contradiction"
-    return {"text": text, "text_pair": text_with_offsets(writer.sentence(f"conclusion_{concluded}"))[0], "label": label}
+    return {
+        "text": text,
+        "text_pair": text_with_offsets(writer.write_sentence(f"conclusion_{concluded}"))[0],
+        "label": label,
+    }
 
 
 def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
     """An abstract, with a question for each sentence that has one outcome and one intervention, named nowhere else."""
-    writer.start()
+    writer.start_abstract()
     context, asked = "", []
-    for rule in writer.plan(rng.choice(DIRECTIONS), conclude=False):
-        sentence = writer.sentence(rule)
+    for rule in writer.sentence_rules(rng.choice(DIRECTIONS), conclude=False):
+        sentence = writer.write_sentence(rule)
         begin = len(context) + 1 if context else 0
         found = _one_of_each(sentence)
         context = f"{context} {text_with_offsets(sentence)[0]}" if context else text_with_offsets(sentence)[0]

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from domainbert.samples.datasets import SPLITS, SampleData, entity_strings, unseen_strings
-from domainbert.samples.grammar import LABELS, MAIN, PHRASES, SENTENCES
+from domainbert.samples.grammar import LABELS, PHRASES, SENTENCES, SUBJECTS
 from domainbert.samples.lexicons import DOMAINS, GENERAL
 from domainbert.samples.vocabulary import NAME_COUNTS, Vocabulary
 from domainbert.samples.writer import Token, Writer, natural_text, text_with_offsets
@@ -43,13 +43,13 @@ def test_no_word_of_the_lexicons_has_two_meanings():
 
 def test_every_rule_can_be_written():
     writer = Writer(Random(0), Vocabulary(0), None)
-    writer.start()
+    writer.start_abstract()
     rules = [rule for rule in SENTENCES if rule.split("_")[0] in ("background", "aim", "design", "context", "finding")]
     for rule in rules * 300:
-        sentence = writer.sentence(rule)
+        sentence = writer.write_sentence(rule)
         assert not any(character in token.word for token in sentence for character in "{}<>|")
     assert len(rules) == 7
-    assert set(MAIN) - set(PHRASES) <= set(NAME_COUNTS)
+    assert set(SUBJECTS) - set(PHRASES) <= set(NAME_COUNTS)
     assert set(LABELS) <= set(PHRASES)
 
 

@@ -128,7 +128,7 @@ def test_values_of_an_entity_add_up_to_its_probability(family, head, make):
     assert [(one.label, one.start, one.end) for one in found] == [(one.type, one.start, one.end) for one in entities]
     for one, entity in zip(found, entities, strict=True):
         assert math.exp(one.output) == pytest.approx(entity.score, rel=1e-4)
-        assert sum(word.value for word in one.words) == pytest.approx(one.output - one.hidden, rel=0.01)
+        assert sum(word.value for word in one.words) == pytest.approx(one.output - one.baseline_output, rel=0.01)
         assert one.error < 0.01
 
 
@@ -173,7 +173,7 @@ def test_the_word_that_a_label_hangs_on_is_named(family, make):
     (found,) = attributions(predictor, TEXT)
     values = {word.text: word.value for word in found.words}
     assert abs(values.pop("loans")) > 1e-3 and set(values.values()) == {0.0}
-    assert found.output - found.hidden == pytest.approx(sum(word.value for word in found.words), rel=0.01)
+    assert found.output - found.baseline_output == pytest.approx(sum(word.value for word in found.words), rel=0.01)
 
 
 @pytest.mark.parametrize("task", ["multi_label", "regression", "token_labels"])

@@ -33,7 +33,13 @@ from domainbert.models.saving import save_model
 from domainbert.serving.loaders import load_tagger
 from domainbert.serving.onnx.decoders import CrfDecoder
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
-from domainbert.serving.onnx.parity import Difference, by_item, largest_difference, made_up_texts, whole_example
+from domainbert.serving.onnx.parity import (
+    Difference,
+    largest_difference,
+    logits_by_item,
+    random_texts,
+    single_window_example,
+)
 from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -176,11 +182,11 @@ def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
     _, head, folder = exported
     model, opened, _ = load_model(folder, head)
     tokenizer = opened.tokenizer()
-    texts = [whole_example(ids, head == "sequence", POSITIONS, 2) for ids in made_up_texts(31, POSITIONS - 2)]
-    wanted = dict(by_item(packed_logits(model.eval(), tokenizer, texts, torch.device("cpu"))))
+    texts = [single_window_example(ids, head == "sequence", POSITIONS, 2) for ids in random_texts(31, POSITIONS - 2)]
+    wanted = dict(logits_by_item(packed_logits(model.eval(), tokenizer, texts, torch.device("cpu"))))
     runtime = OnnxModel(folder / "model.onnx", tokenizer)
     for budget in (1, 70, 10_000):
-        found = dict(by_item(runtime.logits(texts, budget)))
+        found = dict(logits_by_item(runtime.logits(texts, budget)))
         assert found.keys() == wanted.keys() == set(range(len(texts)))
         for item, logits in wanted.items():
             assert logits.shape == (texts[item].num_outputs, OUTPUTS.get(head, len(LABELS)))
@@ -288,23 +294,23 @@ def test_batches_hold_texts_of_like_length_within_the_budget():
 
 def test_rows_are_padded_behind_their_text():
     tokenizer = make_tokenizer()
-    examples = [whole_example([10, 11, 12], False, POSITIONS, 2), example(1, 2)]
+    examples = [single_window_example([10, 11, 12], False, POSITIONS, 2), example(1, 2)]
     batch = pad_rows(examples, [8, 3], tokenizer)
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
     assert batch["input_ids"].tolist() == [[cls, 10, 11, 12, sep], [cls, 7, sep, pad, pad], [cls, 7, 7, sep, pad]]
     assert batch["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]
     assert batch["items"].tolist() == [8, 3] and batch["example"].tolist() == [0, 0, 0, 1, 1]
     assert batch["positions"].tolist() == [1, 2, 3, 6, 11] and batch["outputs"].tolist() == [0, 1, 2, 0, 1]
-    at_cls = pad_rows([whole_example([9], True, POSITIONS, 2)] * 2, [0, 1], tokenizer)
+    at_cls = pad_rows([single_window_example([9], True, POSITIONS, 2)] * 2, [0, 1], tokenizer)
     assert at_cls["positions"].tolist() == [0, 3]
 
 
 def test_made_up_texts_have_all_lengths():
-    texts = made_up_texts(31, POSITIONS - 2)
+    texts = random_texts(31, POSITIONS - 2)
     lengths = [len(text) for text in texts]
     assert lengths == sorted(set(lengths)) and lengths[0] == 1 and lengths[-1] == POSITIONS - 2 and len(lengths) > 8
     assert {int(entry) for text in texts for entry in text} <= set(range(31)) and len(set(texts[-1].tolist())) > 10
-    assert [text.tolist() for text in made_up_texts(31, POSITIONS - 2)] == [text.tolist() for text in texts]
+    assert [text.tolist() for text in random_texts(31, POSITIONS - 2)] == [text.tolist() for text in texts]
 
 
 def test_a_difference_that_is_not_a_number_is_not_tolerable():

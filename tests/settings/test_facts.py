@@ -15,7 +15,7 @@ from domainbert.base.marks import SPEED_ONLY
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import read_settings
-from domainbert.settings.yaml_files import node_of
+from domainbert.settings.yaml_files import to_node
 from domainbert.training.optim_config import OptimConfig
 
 
@@ -43,7 +43,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
 
 def facts(given: dict[str, Any], kind: type = Learn, **changes: Any) -> Freshness:
     problems = Problems("learn")
-    settings = read_settings(kind, node_of({**given, **changes}, "learn"), problems)
+    settings = read_settings(kind, to_node({**given, **changes}, "learn"), problems)
     problems.raise_if_any()
     return stage_facts("learn", kind, settings, hashes_of_inputs(settings, FileHashes()))
 
@@ -87,8 +87,8 @@ def test_settings_and_contents_of_inputs_count(given: dict[str, Any], tmp_path: 
     ):
         (tmp_path / name).write_text("other")
         after = facts(given)
-        assert [*after.changes(before.facts).values()] == [words] and after.only_input_contents(before.facts)
+        assert [*after.changes(before.facts).values()] == [words] and after.only_input_contents_changed(before.facts)
         before = after
     (tmp_path / "texts/b.txt").write_text("b")
     assert [*facts(given).changes(before.facts).values()] == ["input files: new b.txt; kept a.txt"]
-    assert not facts(given, seeds=[1]).only_input_contents(before.facts)
+    assert not facts(given, seeds=[1]).only_input_contents_changed(before.facts)

@@ -15,7 +15,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.suggestions import TRANSFORMERS_SETTINGS, keys_below
-from domainbert.settings.trainer_arguments import WORDS
+from domainbert.settings.trainer_arguments import ALLOWED_NAMES
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.vocab import vocab
@@ -202,7 +202,7 @@ def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.
     # where any value may stand, there is no class_path
     evil = f"{{class_path: {name}, init_args: {{}}}}"
     _, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}], strategy: {evil}}}\n")
-    words = ", ".join(WORDS["strategy"])
+    words = ", ".join(ALLOWED_NAMES["strategy"])
     assert problems == [
         "0.yaml:2: trainer.plugins: domainbert sets it; its value cannot be changed",
         f"0.yaml:2: trainer.strategy: found a mapping; expected one of {words}",

@@ -221,8 +221,8 @@ def test_a_stage_function_has_at_most_60_lines() -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     import numpy as np
 
-    from domainbert.settings.yaml_files import node_of
+    from domainbert.settings.yaml_files import to_node
 
-    assert node_of(np.int64(3), "call").value == 3 and type(node_of(np.int64(3), "call").value) is int
-    assert node_of(np.float32(0.5), "call").value == 0.5
-    assert [node.value for node in node_of(np.arange(3), "call").value] == [0, 1, 2]
+    assert to_node(np.int64(3), "call").value == 3 and type(to_node(np.int64(3), "call").value) is int
+    assert to_node(np.float32(0.5), "call").value == 0.5
+    assert [node.value for node in to_node(np.arange(3), "call").value] == [0, 1, 2]

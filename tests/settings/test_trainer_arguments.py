@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from domainbert.settings.trainer_arguments import (
+    ALLOWED_NAMES,
     REFUSED,
     RESERVED,
-    SETTABLE,
     SPEED_ONLY,
-    WORDS,
+    VALIDATED,
     trainer_arguments,
     trainer_problems,
 )
@@ -74,11 +74,11 @@ def test_the_names_are_those_of_lightning() -> None:
     from lightning.pytorch.accelerators import AcceleratorRegistry
     from lightning.pytorch.strategies import StrategyRegistry
 
-    assert {*WORDS["strategy"]} == {"auto", *StrategyRegistry.available_strategies()}
-    assert {*WORDS["accelerator"]} == {"auto", "gpu", *AcceleratorRegistry.available_accelerators()}
+    assert {*ALLOWED_NAMES["strategy"]} == {"auto", *StrategyRegistry.available_strategies()}
+    assert {*ALLOWED_NAMES["accelerator"]} == {"auto", "gpu", *AcceleratorRegistry.available_accelerators()}
     with pytest.raises(Exception, match="it can only be one of") as refused:
         Trainer(logger=False, profiler="trace")
-    assert {*WORDS["profiler"]} == {*re.findall("'([a-z]+)'", str(refused.value))}
+    assert {*ALLOWED_NAMES["profiler"]} == {*re.findall("'([a-z]+)'", str(refused.value))}
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
@@ -92,4 +92,4 @@ def test_what_would_end_a_training_early_or_leave_out_batches_is_refused(name: s
 
 def test_our_tables_name_arguments_of_lightning() -> None:
     ours = {*RESERVED, *REFUSED}
-    assert ours | {*SETTABLE} | SPEED_ONLY <= set(trainer_arguments()) and not {*SETTABLE} & ours
+    assert ours | {*VALIDATED} | SPEED_ONLY <= set(trainer_arguments()) and not {*VALIDATED} & ours

@@ -12,7 +12,7 @@ from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.data.prepared import open_prepared
 from domainbert.settings.facts import hashes_of_inputs
 from domainbert.settings.reader import read_settings
-from domainbert.settings.yaml_files import node_of
+from domainbert.settings.yaml_files import to_node
 from domainbert.stages.prepare import Prepare, prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -116,7 +116,7 @@ def test_a_selected_corpus_is_the_same_with_any_number_of_workers(
 def test_what_is_selected_by_is_an_input(tmp_path: Path, tokenizer: Path) -> None:
     corpus, problems = selected(tmp_path), Problems("prepare")
     text = {"sources": str(tmp_path / "a.txt"), "select": {"like": str(tmp_path / "labelled.conll"), "keep": 0.25}}
-    settings = read_settings(prepare, node_of({"corpus": text, "tokenizer": tokenizer}, "here"), problems)
+    settings = read_settings(prepare, to_node({"corpus": text, "tokenizer": tokenizer}, "here"), problems)
     problems.raise_if_any()
     assert settings.instance.corpus.select == corpus.select
     assert set(settings.inputs) == {tokenizer, tmp_path / "a.txt", tmp_path / "labelled.conll"}
@@ -129,7 +129,7 @@ def test_what_is_selected_by_is_an_input(tmp_path: Path, tokenizer: Path) -> Non
         ({"like": "absent"}, r"select\.like\[0\]\.path: absent"),
     ):
         corpus = {**text, "select": {**text["select"], **wrong}}
-        read_settings(prepare, node_of({"corpus": corpus, "tokenizer": tokenizer}, "here"), problems)
+        read_settings(prepare, to_node({"corpus": corpus, "tokenizer": tokenizer}, "here"), problems)
         with pytest.raises(DomainbertError, match=message):
             problems.raise_if_any()
         problems.messages.clear()

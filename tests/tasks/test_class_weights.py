@@ -19,7 +19,7 @@ from domainbert.data.order import BalancedOrder
 from domainbert.data.types import Share
 from domainbert.encoders.packed import Packed
 from domainbert.settings.reader import read_settings
-from domainbert.settings.yaml_files import node_of
+from domainbert.settings.yaml_files import to_node
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile, LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
@@ -139,7 +139,7 @@ def test_drawn_classes() -> None:
 )
 def test_settings(given: dict[str, Any], said: str | None) -> None:
     problems = Problems("task")
-    settings = read_settings(Classification, node_of(given, "task"), problems)
+    settings = read_settings(Classification, to_node(given, "task"), problems)
     if said is None:
         assert problems.messages == [] and settings.instance is not None
         assert type(settings.instance.balanced_sampling) in (bool, float)

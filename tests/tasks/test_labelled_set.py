@@ -18,7 +18,7 @@ from domainbert.labelled.row_values import is_unicode
 from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.yaml_files import node_of
+from domainbert.settings.yaml_files import to_node
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
@@ -247,7 +247,7 @@ def settings_with(train: Any) -> tuple[Settings, list[str]]:
     given = {"model": ".", "task": "Classification", "train": train, "validation": "one.jsonl"}
     problems = Problems("recipe")
     Path("one.jsonl").write_text(json.dumps({"text": "a", "label": "x"}) + "\n")
-    return read_settings(Finetune, node_of(given, "recipe"), problems), problems.messages
+    return read_settings(Finetune, to_node(given, "recipe"), problems), problems.messages
 
 
 def test_settings_that_name_sets() -> None:

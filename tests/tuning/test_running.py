@@ -79,7 +79,7 @@ def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Pa
 def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choices, "_allowed", ("mypkg", "other"))
+    monkeypatch.setattr(choices, "_allowed_modules", ("mypkg", "other"))
     plan = make_plan(Stage("s", stage), ["validation/f1", "cost/parameters"], {}, None, {}, tmp_path)
     for command in plan.commands:
         assert command[-2:] == ["--allow-import", "mypkg,other"]

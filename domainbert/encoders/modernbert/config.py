@@ -80,10 +80,10 @@ class ModernBertConfig(EncoderConfig):
     initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights; smaller in layers whose output is added to the hidden states."""
 
-    initializer_cutoff_factor: Annotated[float, Range(0, 100, above=True)] = 2.0
+    initializer_cutoff_factor: Annotated[float, Range(0, 100, exclude_low=True)] = 2.0
     """Largest absolute value of an initial weight, in standard deviations."""
 
-    norm_eps: Annotated[float, Range(0, 1, above=True)] = 1e-5
+    norm_eps: Annotated[float, Range(0, 1, exclude_low=True)] = 1e-5
     """Epsilon of the layer norms."""
 
     norm_bias: bool = False

@@ -18,12 +18,12 @@ from domainbert.tokenization.matching import Origin
 _ROWS_AT_ONCE = 4096
 
 Weights = Mapping[int, float]
-"""Old id to weight; the weights sum to 1."""
+"""Weights of old entries for one new entry: old id to weight, with sum 1; empty for a random vector."""
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """Sparse matrix (new entries x old entries) in CSR format.
+    """Weights of old entries for all new entries: a sparse matrix (new entries x old entries) in CSR format.
 
     Attributes:
         offsets: (rows + 1,) start of each row in `columns` and `weights`; the vector of an empty row is random.
@@ -41,13 +41,13 @@ class Mixing:
         return len(self.offsets) - 1
 
     @property
-    def drawn(self) -> NDArray[np.int64]:
+    def random_rows(self) -> NDArray[np.int64]:
         """Indices of the empty rows, whose vectors are random."""
         return np.flatnonzero(np.diff(self.offsets) == 0)
 
 
 def build_mixing(rows: Sequence[Weights]) -> Mixing:
-    """Matrix with these rows; an empty row is a random vector."""
+    """Return the matrix with these rows, one for each new entry."""
     sizes = np.array([len(row) for row in rows], dtype=np.int64)
     columns = np.array([column for row in rows for column in row], dtype=np.int64)
     weights = np.array([weight for row in rows for weight in row.values()], dtype=np.float64)
@@ -55,25 +55,27 @@ def build_mixing(rows: Sequence[Weights]) -> Mixing:
 
 
 def mean_weights(origin: Origin) -> dict[int, float]:
-    """Equal weights for the pieces of an entry, twice for a piece that occurs twice; {} without pieces."""
+    """Return equal weights for the old pieces of an entry, twice for a piece that occurs twice; {} without pieces."""
     weights: dict[int, float] = {}
     for piece in origin.pieces:
         weights[piece] = weights.get(piece, 0.0) + 1 / len(origin.pieces)
     return weights
 
 
-def composed(origins: Sequence[Origin]) -> Mixing:
-    """Copy shared entries and use the mean of the pieces for the others: the methods `mean` and `fvt`."""
+def mean_mixing(origins: Sequence[Origin]) -> Mixing:
+    """Return the mixing that copies shared entries and uses the mean of the pieces for the others: the methods `mean`
+    and `fvt`."""
     return build_mixing([mean_weights(origin) for origin in origins])
 
 
-def copied_only(origins: Sequence[Origin]) -> Mixing:
-    """Copy shared entries and draw the others at random: the method `random`."""
+def random_mixing(origins: Sequence[Origin]) -> Mixing:
+    """Return the mixing that copies shared entries and draws the others at random: the method `random`."""
     return build_mixing([mean_weights(origin) if origin.kind == "copied" else {} for origin in origins])
 
 
-def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
-    """Compute the new table from word embeddings (old entries, H) or a bias (old entries,).
+def mix_vectors(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the table of the new entries, (new entries, H) or (new entries,), from word embeddings (old entries, H) or
+    a bias (old entries,).
 
     Sums are computed in float64; a row with a single weight of 1 is copied bit by bit. Rows without weights are drawn
     from the normal distribution with the mean and standard deviation of each column, as Dobler and de Melo (2023),
@@ -84,18 +86,19 @@ def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
     result = torch.empty(mixing.num_rows, flat.shape[1], dtype=table.dtype)
     for start in range(0, mixing.num_rows, _ROWS_AT_ONCE):
         offsets = torch.from_numpy(mixing.offsets[start : start + _ROWS_AT_ONCE + 1])
-        first, last = int(offsets[0]), int(offsets[-1])
-        terms = flat[columns[first:last]].double() * weights[first:last, None]
+        first, stop = int(offsets[0]), int(offsets[-1])
+        terms = flat[columns[first:stop]].double() * weights[first:stop, None]
         summed = torch.segment_reduce(terms, "sum", offsets=offsets - first, axis=0)
         result[start : start + len(offsets) - 1] = summed.to(table.dtype)
     single = np.flatnonzero(np.diff(mixing.offsets) == 1)
     single = single[mixing.weights[mixing.offsets[single]] == 1]  # copied, because a sum turns -0.0 into 0.0
     result[torch.from_numpy(single)] = flat[columns[torch.from_numpy(mixing.offsets[single])]]
-    result[torch.from_numpy(mixing.drawn)] = _draw(flat, len(mixing.drawn), generator)
+    result[torch.from_numpy(mixing.random_rows)] = _draw_vectors(flat, len(mixing.random_rows), generator)
     return result.reshape(mixing.num_rows, *table.shape[1:])
 
 
-def _draw(table: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _draw_vectors(table: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return `count` random vectors (count, H) with the mean and standard deviation of each column of `table`."""
     deviation, mean = torch.std_mean(table.double(), dim=0, correction=0)
     noise = torch.randn(count, table.shape[1], generator=generator, dtype=torch.float64)
     return (mean + deviation * noise).to(table.dtype)

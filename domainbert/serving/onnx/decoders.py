@@ -42,7 +42,7 @@ class Decoder(ABC):
 
 
 class CrfDecoder(Decoder):
-    """`crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,)."""
+    """The CRF of a tagger, in `crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,)."""
 
     name = "crf.json"
     logits = "emissions of a CRF; crf.json has its transitions and describes decoding"
@@ -84,7 +84,7 @@ class CrfDecoder(Decoder):
 
 
 class BiaffineDecoder(Decoder):
-    """`biaffine.safetensors`: the tensors that score arcs; its metadata describes decoding."""
+    """The scoring of a parser, in `biaffine.safetensors`: the tensors that score arcs; metadata describes decoding."""
 
     name = "biaffine.safetensors"
     logits = "projections of words; biaffine.safetensors has the scoring tensors and describes decoding"
@@ -115,8 +115,8 @@ class BiaffineDecoder(Decoder):
         try:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
-            what = "expected the tensors of an exported parser"
-            raise DomainbertError(f"{path}: cannot be read ({error}); {what}") from error
+            message = f"{path}: cannot be read ({error}); expected the tensors of an exported parser"
+            raise DomainbertError(message) from error
         for name in self._PARTS:
             expected, shape = getattr(self.head, name).shape, tensors[name].shape if name in tensors else None
             if shape != expected:
@@ -126,7 +126,7 @@ class BiaffineDecoder(Decoder):
 
 
 def find_decoder(head: nn.Module, labels: Sequence[str]) -> Decoder | None:
-    """Return the part of a head that is stored in a separate file, or None."""
+    """Return the part of a head that is stored in a separate file: a CRF or biaffine scores; None for other heads."""
     if crf_of(head) is not None:
         return CrfDecoder(head, labels)
     return BiaffineDecoder(head) if isinstance(head, Biaffine) else None

@@ -26,7 +26,7 @@ _MAX_BYTES = 2**31 - 2**24  # protobuf is limited to 2 GiB; leaves space for the
 
 
 class PlainModel(nn.Module):
-    """A model with the usual inputs: one text per row, padding where the mask is 0, outputs at every position."""
+    """Wraps a model to take unpacked inputs, as transformers does: one text per row, padding where the mask is 0."""
 
     def __init__(self, model: EncoderWithHead) -> None:
         super().__init__()
@@ -34,24 +34,25 @@ class PlainModel(nn.Module):
 
     @property
     def input_names(self) -> list[str]:
-        """`input_ids`, `attention_mask`, and `token_type_ids` if the model has several token types."""
+        """Names of the inputs: `input_ids`, `attention_mask`, and `token_type_ids` if there are several token types."""
         return ["input_ids", "attention_mask", *(["token_type_ids"] if self.model.encoder.num_token_types > 1 else [])]
 
     @property
     def output_name(self) -> str:
-        """`logits`, or `last_hidden_state` for an encoder without a head."""
+        """Name of the output: `logits`, or `last_hidden_state` for an encoder without a head."""
         return "last_hidden_state" if isinstance(self.model.head, nn.Identity) else "logits"
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Map inputs (B, S) to outputs (B, S, labels, V or H), or (B, labels) for a sequence head."""
+        """Map inputs (B, S) to outputs (B, S, K), with K labels, entries or hidden dimensions; (B, labels) for a
+        sequence head."""
         texts, length = input_ids.shape
         positions = torch.arange(length, device=input_ids.device).expand_as(input_ids)
         tokens = Packed(input_ids, positions, attention_mask, token_type_ids)
         hidden = self.model.encoder(tokens)
         if not isinstance(self.model.head, SequenceHead):
             return self.model.read(hidden)
-        first = torch.arange(texts, device=input_ids.device) * length
-        return self.model.read(self.model.states(hidden, tokens, first))
+        first_positions = torch.arange(texts, device=input_ids.device) * length  # of [CLS], in the flattened batch
+        return self.model.read(self.model.states(hidden, tokens, first_positions))
 
 
 def need_onnx() -> None:
@@ -82,7 +83,7 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
     # torch.export treats the sizes 0 and 1 as constants
     example = tuple(torch.ones(2, 3, dtype=torch.int64) for _ in names)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), _silence_warnings():
         program = torch.onnx.export(
             plain,
             example,
@@ -110,7 +111,7 @@ def quantize_int8(source: Path, path: Path) -> None:
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with _atomic_file(path) as temporary, _quiet():
+    with _atomic_file(path) as temporary, _silence_warnings():
         quantize_dynamic(source, temporary, per_channel=True, weight_type=QuantType.QInt8)
 
 
@@ -125,7 +126,7 @@ def _strip_origins(proto: ModelProto) -> None:
 
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; replace `path` with its file after the file is complete."""
+    """Context manager: yield a temporary path to write, and rename the file to `path` after it is complete."""
     temporary = path.with_name(f".{path.name}.tmp")  # hidden, so not an output if the process is killed
     yield temporary
     with open(temporary, "rb") as file:
@@ -134,13 +135,13 @@ def _atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence warnings of the exporter and the quantiser (torchvision, names of axes, convolutions)."""
-    before = logging.root.manager.disable
+def _silence_warnings() -> Iterator[None]:
+    """Context manager that hides warnings of the exporter and the quantiser (torchvision, names of axes, ...)."""
+    disabled_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(disabled_level)

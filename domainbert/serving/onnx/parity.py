@@ -26,59 +26,66 @@ _NUM_TEXTS = 16
 
 @dataclass(frozen=True)
 class Difference:
-    """Maximum absolute difference of the logits of two models, and maximum absolute logit of the first model."""
+    """Difference between the logits of two models."""
 
     largest: float
+    """Maximum absolute difference; nan if any logit is nan."""
     scale: float
+    """Maximum absolute logit of the first model."""
 
     @property
     def tolerable(self) -> bool:
-        """Whether the difference is within rounding; False for nan."""
+        """Whether the difference is within `TOLERANCE`; False for nan."""
         return self.largest <= TOLERANCE * max(1.0, self.scale)
 
 
-def made_up_texts(vocab_size: int, room: int) -> list[NDArray[np.int64]]:
-    """Return random token ids (n,) for texts of many lengths n, from 1 to `room`, without special tokens."""
-    lengths = np.unique(np.geomspace(1, room, _NUM_TEXTS).round().astype(np.int64))
-    bits = [random_bits(0, number, np.arange(length)) for number, length in enumerate(lengths.tolist())]
-    return [(numbers % np.uint64(vocab_size)).astype(np.int64) for numbers in bits]
+def random_texts(vocab_size: int, max_length: int) -> list[NDArray[np.int64]]:
+    """Return random token ids (n,) for texts of many lengths n, from 1 to `max_length`, without special tokens."""
+    lengths = np.unique(np.geomspace(1, max_length, _NUM_TEXTS).round().astype(np.int64))
+    bits = [random_bits(0, index, np.arange(length)) for index, length in enumerate(lengths.tolist())]
+    return [(text_bits % np.uint64(vocab_size)).astype(np.int64) for text_bits in bits]
 
 
-def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int, extra: int) -> Example:
-    """Return an example that reads every position of a text (n,), or only [CLS] if `at_cls`.
+def single_window_example(
+    input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int, extra: int
+) -> Example:
+    """Return an example with one window and no targets that reads the logits at every token of a text (n,), or only at
+    [CLS] if `at_cls`.
 
     The text is truncated to `max_length`, which includes `extra` special tokens; `input_ids` has no special tokens.
     """
     ids = np.asarray(input_ids, dtype=np.int64)[: max_length - extra]
-    positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))
+    positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))  # -1: [CLS], before the text
     targets = np.full(len(positions), IGNORE_INDEX, dtype=np.int64)
     window = Window(ids, positions, np.arange(len(positions)), targets, extra)
     return Example((window,), len(positions))
 
 
 def first_window(example: Example) -> Example:
-    """Return the first window of an example, without targets."""
+    """Return an example with only the first window of `example`, without targets."""
     window = example.windows[0]
     targets = np.full(len(window.positions), IGNORE_INDEX, dtype=np.int64)
     return Example((replace(window, targets=targets),), example.num_outputs)
 
 
-def by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, Tensor]]:
-    """Yield the number of each example with its logits (k, C); examples have a single window."""
+def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, Tensor]]:
+    """Yield the index of each example and its logits (k, C), from batches of examples with a single window."""
     for batch, logits in batches:
         for index, item in enumerate(batch["items"].tolist()):
             yield item, logits[batch["example"] == index].float().cpu()
 
 
 def largest_difference(expected: dict[int, Tensor], exported: Iterable[Iterable[tuple[int, Tensor]]]) -> Difference:
-    """Compare the logits of the torch model (`expected`, by item) with the exported model.
+    """Return the largest difference between the logits of the torch model (`expected`, by index of the example) and of
+    the exported model.
 
-    `exported` has the logits of the same items once for each token budget. They are consumed batch by batch.
+    `exported` yields the results of `logits_by_item` for the same examples, once for each token budget. They are
+    consumed batch by batch.
     """
     differences: list[Tensor] = []
     for run in exported:
-        by_number = {item: (expected[item] - logits).abs().max() for item, logits in run}
-        assert by_number.keys() == expected.keys()
-        differences += by_number.values()
+        by_item = {item: (expected[item] - logits).abs().max() for item, logits in run}
+        assert by_item.keys() == expected.keys()
+        differences += by_item.values()
     scale = max(float(logits.abs().max()) for logits in expected.values())
     return Difference(float(torch.stack(differences).max()), scale)  # nan if any difference is nan

@@ -38,7 +38,7 @@ class OnnxModel:
     def __init__(self, file: Path, tokenizer: DomainTokenizer) -> None:
         check_outputs_unchanged(file.parent, file.name)
         self.file, self.tokenizer = file, tokenizer
-        self.session = _session(file)
+        self.session = _open_session(file)
         self.inputs: list[str] = [argument.name for argument in self.session.get_inputs()]
         self.output: str = self.session.get_outputs()[0].name
         if "input_ids" not in self.inputs or not set(self.inputs) <= set(INPUTS):
@@ -46,7 +46,7 @@ class OnnxModel:
             raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; {expected}")
 
     def run(self, rows: Mapping[str, Ints]) -> NDArray[np.float32]:
-        """Compute the output for padded rows; each of `INPUTS` is (B, S)."""
+        """Return the output (B, S, C) or (B, C) for padded rows; each of `INPUTS` is (B, S)."""
         output: NDArray[np.float32] = self.session.run([self.output], {name: rows[name] for name in self.inputs})[0]
         return output
 
@@ -61,6 +61,7 @@ class OnnxModel:
             yield compute_in_parts(partial(self._compute, items), [examples[item] for item in items], max_tokens)
 
     def _compute(self, items: Sequence[int], part: Sequence[Example]) -> Computed:
+        """Return the padded batch of some examples, and the logits at its positions."""
         batch = pad_rows(part, items, self.tokenizer)
         output = self.run(batch)
         length = batch["input_ids"].shape[1]
@@ -70,11 +71,12 @@ class OnnxModel:
 
 
 def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
-    """Group example numbers into batches of at most `max_tokens` padded tokens, longest first to reduce padding."""
+    """Return the indices of the examples in batches of at most `max_tokens` padded tokens, longest first to reduce
+    padding; a longer example forms a batch alone."""
     lengths = [max(window.num_tokens for window in example.windows) for example in examples]
     batches: list[list[int]] = []
     rows = width = 0
-    for item in sorted(range(len(examples)), key=lambda number: (-lengths[number], number)):
+    for item in sorted(range(len(examples)), key=lambda index: (-lengths[index], index)):
         rows += len(examples[item].windows)
         if not batches or rows * width > max_tokens:
             batches.append([])
@@ -84,29 +86,30 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 
 
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
-    """Collate examples with the numbers `items` into padded rows, one window per row: each of `INPUTS` is (R, S).
+    """Return a batch of padded rows, one per window of the examples: each of `INPUTS` is (R, S).
 
-    `items`, `positions`, `example`, `outputs` and `targets` are defined as in `examples.collate`.
+    `items` are the indices of the examples. The entries `items`, `positions`, `example`, `outputs` and `targets` are
+    defined as in `examples.collate`.
     """
-    windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
+    windows = [(index, window) for index, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
     texts = [[window.text] for _, window in windows]
     rows = fill_rows(texts, length, tokenizer.template, tokenizer.pad_id)
-    reads = [len(window.positions) for _, window in windows]
+    num_positions = [len(window.positions) for _, window in windows]
     return {
         "input_ids": rows.input_ids,
         "attention_mask": rows.segment_ids,  # a single segment per row: 1 at text, 0 at padding
         "token_type_ids": rows.token_type_ids,
         "items": np.asarray(items, dtype=np.int64),
         "positions": np.concatenate([window.positions for _, window in windows])
-        + np.repeat(rows.first_positions + 1, reads),
-        "example": np.repeat([number for number, _ in windows], reads),
+        + np.repeat(rows.first_positions + 1, num_positions),  # window positions count from the token after [CLS]
+        "example": np.repeat([index for index, _ in windows], num_positions),
         "outputs": np.concatenate([window.outputs for _, window in windows]),
         "targets": np.concatenate([window.targets for _, window in windows]),
     }
 
 
-def _session(file: Path) -> Any:
+def _open_session(file: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:

@@ -77,7 +77,7 @@ class Classification(TextTaskConfig):
     label_smoothing: Dropout = 0.0
     """Share of the target probability that is distributed uniformly over all classes."""
 
-    balanced_sampling: Annotated[float, Range(0, 1, above=True, below=True)] | bool = False
+    balanced_sampling: Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)] | bool = False
     """`true` samples all classes equally often; a power between 0 and 1 samples in proportion to count ** power. The
     length of an epoch does not change."""
 

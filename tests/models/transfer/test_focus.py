@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.models.transfer.focus import similarity_mix, sparsemax
+from domainbert.models.transfer.focus import similarity_mixing, sparsemax
 from domainbert.tokenization.matching import Origin
 
 
@@ -41,7 +41,7 @@ def test_new_entries_are_mixed_from_the_shared_ones_that_are_like_them() -> None
     embeddings = torch.tensor(
         [[1.0, 0.0], [0.0, 1.0], [half, half], [0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     )
-    mixing = similarity_mix(origins, embeddings)
+    mixing = similarity_mixing(origins, embeddings)
     rows = [
         dict(zip(mixing.columns[a:b].tolist(), mixing.weights[a:b].tolist(), strict=True))
         for a, b in zip(mixing.offsets[:-1], mixing.offsets[1:], strict=True)
@@ -54,5 +54,5 @@ def test_new_entries_are_mixed_from_the_shared_ones_that_are_like_them() -> None
 
 
 def test_without_a_shared_entry_pieces_are_left() -> None:
-    mixing = similarity_mix([Origin("composed", (1, 2)), Origin("new", ())], torch.eye(2))
-    assert (mixing.columns.tolist(), mixing.drawn.tolist()) == ([1, 2], [1])
+    mixing = similarity_mixing([Origin("composed", (1, 2)), Origin("new", ())], torch.eye(2))
+    assert (mixing.columns.tolist(), mixing.random_rows.tolist()) == ([1, 2], [1])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.models.transfer import mixing as mixing_module
-from domainbert.models.transfer.mixing import build_mixing, composed, copied_only, mean_weights, mix
+from domainbert.models.transfer.mixing import build_mixing, mean_mixing, mean_weights, mix_vectors, random_mixing
 from domainbert.tokenization.matching import Origin
 
 ORIGINS = [Origin("copied", (3,)), Origin("composed", (0, 1, 1)), Origin("new", ()), Origin("composed", (4,))]
@@ -18,43 +18,43 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def test_the_matrix() -> None:
-    mixing = composed(ORIGINS)
+    mixing = mean_mixing(ORIGINS)
     assert mixing.num_rows == 4
     assert mixing.offsets.tolist() == [0, 1, 3, 3, 4]
     assert mixing.columns.tolist() == [3, 0, 1, 4]
     assert mixing.weights.tolist() == pytest.approx([1, 1 / 3, 2 / 3, 1])
-    assert mixing.drawn.tolist() == [2]
-    assert copied_only(ORIGINS).drawn.tolist() == [1, 2, 3]
+    assert mixing.random_rows.tolist() == [2]
+    assert random_mixing(ORIGINS).random_rows.tolist() == [1, 2, 3]
     assert mean_weights(ORIGINS[2]) == {}
 
 
 def test_rows_are_the_numpy_means_of_their_pieces() -> None:
     table = torch.randn(6, 5, generator=generator())
-    mixed = mix(composed(ORIGINS), table, generator())
+    mixed = mix_vectors(mean_mixing(ORIGINS), table, generator())
     assert torch.equal(mixed[0], table[3]) and torch.equal(mixed[3], table[4])
     wanted = np.mean(table.numpy().astype(np.float64)[[0, 1, 1]], axis=0).astype(np.float32)
     np.testing.assert_allclose(mixed[1].numpy(), wanted, rtol=1e-6)
-    bias = mix(composed(ORIGINS), table[:, 0].contiguous(), generator())
+    bias = mix_vectors(mean_mixing(ORIGINS), table[:, 0].contiguous(), generator())
     assert bias.shape == (4,)
     torch.testing.assert_close(bias[[0, 1, 3]], mixed[[0, 1, 3], 0])
 
 
 def test_copies_are_bit_for_bit_in_any_precision() -> None:
     table = torch.tensor([[-0.0, 1e-45, 3e38], [0.1, -0.2, 65504.0]])
-    everything = composed([Origin("copied", (number,)) for number in range(2)])
-    assert torch.equal(mix(everything, table, generator()).view(torch.int32), table.view(torch.int32))
+    everything = mean_mixing([Origin("copied", (number,)) for number in range(2)])
+    assert torch.equal(mix_vectors(everything, table, generator()).view(torch.int32), table.view(torch.int32))
     for dtype in (torch.float16, torch.bfloat16):
-        assert torch.equal(mix(everything, table.to(dtype), generator()), table.to(dtype))
+        assert torch.equal(mix_vectors(everything, table.to(dtype), generator()), table.to(dtype))
 
 
 def test_drawn_rows_have_the_mean_and_deviation_of_the_old_ones() -> None:
     table = torch.randn(50, 3, generator=generator(1)) * torch.tensor([1.0, 2.0, 0.0]) + torch.tensor([0.0, 5.0, -1.0])
     nothing = build_mixing([{}] * 20_000)
-    drawn = mix(nothing, table, generator(2))
+    drawn = mix_vectors(nothing, table, generator(2))
     torch.testing.assert_close(drawn.mean(dim=0), table.mean(dim=0), atol=0.05, rtol=0)
     torch.testing.assert_close(drawn.std(dim=0), table.std(dim=0, correction=0), atol=0.05, rtol=0)
-    assert torch.equal(drawn, mix(nothing, table, generator(2)))
-    assert not torch.equal(drawn, mix(nothing, table, generator(3)))
+    assert torch.equal(drawn, mix_vectors(nothing, table, generator(2)))
+    assert not torch.equal(drawn, mix_vectors(nothing, table, generator(3)))
 
 
 @settings(deadline=None, max_examples=30)
@@ -66,7 +66,7 @@ def test_it_is_the_product_with_the_dense_matrix(rows: list[dict[int, float]]) -
         for column, weight in row.items():
             dense[number, column] = weight
     filled = torch.tensor([len(row) > 0 for row in rows])
-    torch.testing.assert_close(mix(build_mixing(rows), table, generator())[filled], (dense @ table)[filled])
+    torch.testing.assert_close(mix_vectors(build_mixing(rows), table, generator())[filled], (dense @ table)[filled])
 
 
 def test_rows_are_mixed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,9 +78,9 @@ def test_rows_are_mixed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         chosen = numbers.choice(9, size=row % 4, replace=False)
         dense[row, chosen] = numbers.dirichlet(np.ones(len(chosen))) if len(chosen) else []
     mixing = build_mixing([{int(old): row[old] for old in np.flatnonzero(row)} for row in dense])
-    whole = mix(mixing, table, generator(1))
+    whole = mix_vectors(mixing, table, generator(1))
     given = dense.any(axis=1)
     np.testing.assert_allclose(whole[torch.from_numpy(given)], dense[given] @ table.numpy(), atol=1e-6)
     for size in (1, 3, 16):
         monkeypatch.setattr(mixing_module, "_ROWS_AT_ONCE", size)
-        assert torch.equal(mix(mixing, table, generator(1)), whole)
+        assert torch.equal(mix_vectors(mixing, table, generator(1)), whole)

@@ -13,7 +13,7 @@ from domainbert.base.validation import check_fields
 from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
 
-Weight = Annotated[float, Range(0, 1e6, above=True)]
+Weight = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ReplacedTokens(ObjectiveConfig):
     """Share of the tokens to predict and replace at the end of training, reached linearly from `mlm_probability`. null
     keeps `mlm_probability` constant."""
 
-    temperature: Annotated[float, Range(0, 1000, above=True)] = 1.0
+    temperature: Annotated[float, Range(0, 1000, exclude_low=True)] = 1.0
     """Sampling temperature: divisor of the generator's logits."""
 
     generator_weight: Weight = 1.0
