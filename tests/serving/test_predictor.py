@@ -108,7 +108,7 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
 
 
 def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(runs, tagger, natural):
-    """What docs/how-to/predict-from-python.md says of long texts: domainbert reads them whole, `transformers` cuts them or fails."""
+    """docs/how-to/predict-from-python.md: domainbert reads long texts whole, `transformers` cuts them or fails."""
     transformers = pytest.importorskip("transformers")
     folder = str(best(runs, "ner-pretrained"))
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")

@@ -24,7 +24,7 @@ def test_neighbours_of_a_type_are_grouped_unless_the_second_begins_an_entity():
 
 
 def test_scores_of_raw_text_are_those_of_predict_and_of_a_pipeline(runs):
-    """Each number against what it stands for; the function of docs/how-to/predict-from-python.md decodes as domainbert does."""
+    """Each number against what it stands for; the function of the page decodes as domainbert does."""
     transformers = pytest.importorskip("transformers")
     folder = str(runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"])
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
