@@ -158,7 +158,7 @@ class Distillation(DistillationModule, RowsModule):
             teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
             folder, first = self.folders[0], teachers[0]
             self.config = student_config(self.student, folder.config)
-            trained = self.config.as_trained(self.dropout)
+            trained = self.config.with_dropout(self.dropout)
             # pad_id of config.json may differ from the tokenizer's
             vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
             model, copied = build_student(trained, self.student, first, "masked_lm", 0, vocabulary)

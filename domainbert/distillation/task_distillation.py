@@ -215,7 +215,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         config, tokenizer = self._student_config(teachers), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
         outputs = task.head_config, len(task.labels), vocabulary
-        model, copied = build_student(config.as_trained(self.dropout), self.student, teacher.model, *outputs)
+        model, copied = build_student(config.with_dropout(self.dropout), self.student, teacher.model, *outputs)
         print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
         return InitialModel(model, config, tokenizer, names)
 

@@ -154,12 +154,10 @@ class EncoderConfig(ABC):
         inner = max(1, round(share * sizes.intermediate_size))
         return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
 
-    def as_trained(self, dropout: float | None) -> Self:
-        """Copy with another dropout rate; unchanged for None."""
-        return self if dropout is None else self.with_dropout(dropout)
-
-    def with_dropout(self, rate: float) -> Self:
-        """Copy with all fields whose name contains `dropout` set to `rate`."""
+    def with_dropout(self, rate: float | None) -> Self:
+        """Return a copy with all fields whose name contains `dropout` set to `rate`; unchanged for None."""
+        if rate is None:
+            return self
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
         return self.replaced(**dict.fromkeys(names, rate))
 

@@ -232,7 +232,7 @@ def _read_model(
 
     folder = open_model(path)
     need_weights(folder)
-    config = folder.config.as_trained(dropout)
+    config = folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
     own_head = HeadConfig.of(head).completed(folder.head_config)
     model = families.build_model(config, folder.vocabulary, own_head, len(labels))

@@ -52,11 +52,15 @@ class RowsModule(TrainedModule):
 
     @property
     def fingerprint(self) -> str | None:
-        """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
+        """Fingerprint of the module's vocabulary; None if it takes the vocabulary of the corpus."""
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for a corpus; take its tokenizer. Raises `DomainbertError` for another vocabulary."""
+        """Return the objective for training on a corpus; a module without a tokenizer takes that of the corpus.
+
+        Raises:
+            DomainbertError: the vocabulary of the module differs from that of the corpus.
+        """
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
             raise DomainbertError(

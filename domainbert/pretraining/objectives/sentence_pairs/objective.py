@@ -23,9 +23,9 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.base_rate import beats_base_rate, entropy
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
-from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, BuiltModel, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
-from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
+from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, plan_pairs
 from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses
 from domainbert.pretraining.start import InitialModels
@@ -56,7 +56,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
     """
 
     inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
-    measured = (MASKED, "targets", PAIRS, "judged", "right", "apart")
+    measured = (MASKED, "targets", PAIRS, "num_pairs", "correct", "num_label_1")
     pipeline_tag = "fill-mask"
     summary = "A model of masked words and of pairs of segments, pretrained with domainbert."
     usage = (
@@ -99,7 +99,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
                 "single texts, or MaskedLM (translation LM)"
             )
         plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra, split.languages)
-        paired = pair_plan(plan, self.config.relation, split, tokenizer)
+        paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
                 f"prepared: a split has {paired.num_pairs:,} texts that can be cut in two, in {split.num_documents:,} "
@@ -128,7 +128,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             if d > c:
                 second = first + b - a + template.between
                 starts_word[second : second + d - c] = split.take_starts(c, d)
-        pairs, labels = _pair_slots(texts, packed, paired.most_pairs)
+        pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
         return CorpusRows(paired_rows, starts_word.reshape(packed.input_ids.shape))
 
@@ -157,10 +157,10 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             "num_pairs": max(int((texts.labels != IGNORE_INDEX).sum()), 1),
         }
 
-    def build(self, start: InitialModels) -> dict[str, Built]:
+    def build(self, start: InitialModels) -> dict[str, BuiltModel]:
         """Build the encoder with a head for both tasks; raise `DomainbertError` if its family has none."""
         self.config.check(start.config)
-        return {MODEL: Built(start.model(PRETRAINING), start.config, PRETRAINING)}
+        return {MODEL: BuiltModel(start.model(PRETRAINING), start.config, PRETRAINING)}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Losses of masked LM and of the pairs."""
@@ -169,8 +169,8 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return losses | {PAIRS: cross_entropy(pair_logits, batch["labels"])}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Both losses and their divisors, the masked tokens and the pairs (`judged`); the number of correctly
-        classified pairs (`right`) and of pairs with label 1 (`apart`)."""
+        """Both losses and their divisors, the masked tokens and the pairs (`num_pairs`); the number of correctly
+        classified pairs (`correct`) and of pairs with label 1 (`num_label_1`)."""
         targets, labels = batch["targets"], batch["labels"]
         logits, pair_logits = _logits(models[MODEL], batch)
         judged = labels != IGNORE_INDEX
@@ -178,9 +178,9 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             MASKED: cross_entropy(logits, targets),
             "targets": (targets != IGNORE_INDEX).sum(),
             PAIRS: cross_entropy(pair_logits, labels),
-            "judged": judged.sum(),
-            "right": ((pair_logits.argmax(dim=-1) == labels) & judged).sum(),
-            "apart": (labels == 1).sum(),
+            "num_pairs": judged.sum(),
+            "correct": ((pair_logits.argmax(dim=-1) == labels) & judged).sum(),
+            "num_label_1": (labels == 1).sum(),
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
@@ -190,15 +190,15 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         """
         metrics = self.masked_lm.report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
         number = {name: float(value) for name, value in sums.items()}
-        count = max(number["judged"], 1)
+        count = max(number["num_pairs"], 1)
         pair_loss = number[PAIRS] / count
         return {
             **metrics,
             "loss": metrics["loss"] + pair_loss,
             "masked_lm_loss": metrics["loss"],
             "pair_loss": pair_loss,
-            "pair_accuracy": number["right"] / count,
-            "base_rate_entropy": entropy(number["apart"] / count),
+            "pair_accuracy": number["correct"] / count,
+            "base_rate_entropy": entropy(number["num_label_1"] / count),
         }
 
     @override

@@ -69,7 +69,7 @@ class PairPlan(RowPlan):
         return int(np.count_nonzero(self.num_cuts))
 
     @property
-    def most_pairs(self) -> int:
+    def max_pairs(self) -> int:
         """Maximum number of pairs in a row."""
         return int(self._sum_rows(np.minimum(self.num_cuts, 1)).max(initial=0))
 
@@ -155,7 +155,7 @@ class PairPlan(RowPlan):
         return maskable
 
 
-def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
+def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
     """Extend a plan of rows, which has room for the special tokens of a pair, to a plan of pairs."""
     stops = plan.starts + plan.lengths
     margin = np.maximum(-(-plan.lengths // _SHARE), _MIN_TOKENS)
