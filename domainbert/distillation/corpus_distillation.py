@@ -25,7 +25,7 @@ from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
-from domainbert.encoders.config import EncoderConfig, above_positions
+from domainbert.encoders.config import EncoderConfig, max_length_problem
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.card import card_head, model_card
 from domainbert.models.card_config import CardConfig
@@ -150,7 +150,7 @@ class Distillation(DistillationModule, RowsModule):
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for name, count in positions.items():
             if data.row_length > count:
-                raise DomainbertError(above_positions(data.row_length, count, name))
+                raise DomainbertError(max_length_problem(data.row_length, count, name))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Load the teachers and build the student."""

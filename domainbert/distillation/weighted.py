@@ -103,8 +103,8 @@ def observe(
     tokens = Packed.of(batch)
     recording = record(model.encoder, tokens, layers)
     last = recording.hidden[-1]
-    logits = None if positions is None else model.read(model.states(last, tokens, positions))
-    all_logits = None if every is None else model.read(select(last, every))
+    logits = None if positions is None else model.logits(model.head_states(last, tokens, positions))
+    all_logits = None if every is None else model.logits(select(last, every))
     return Outputs(recording.hidden, recording.projections, logits, all_logits)
 
 

@@ -12,7 +12,7 @@ from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.head_config import HeadConfig, Pooling
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, pad_positions, select, text_numbers
+from domainbert.encoders.packed import Packed, pad_positions, select, text_ids
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -45,7 +45,7 @@ class PretrainingHead(MaskedLMHead):
         self.pair_dropout = Dropout(pair_dropout)
         self.classifier = nn.Linear(hidden_size, 2)
 
-    def judge(self, hidden: Tensor, positions: Tensor) -> Tensor:
+    def pair_logits(self, hidden: Tensor, positions: Tensor) -> Tensor:
         """Logits of yes and no (N, 2) from the states of [CLS] (N, H) at `positions` (N,)."""
         return self.classifier(self.pair_dropout(torch.tanh(self.pooler(hidden)), positions))
 
@@ -137,11 +137,11 @@ def build_head(
     return head
 
 
-def pooled(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
     """Pool hidden states (B, S, H) over the texts that the flattened `positions` (N,) of their [CLS] are in: (N, H)."""
     if pooling == "cls":
         return select(hidden, positions)
-    texts = text_numbers(segment_ids).flatten()
+    texts = text_ids(segment_ids).flatten()
     if pooling == "max":
         columns = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])
         size = segment_ids.numel() + segment_ids.shape[0]
@@ -177,29 +177,29 @@ class EncoderWithHead(nn.Module):
         With `pairs` (P,), positions of [CLS], a `PretrainingHead` also returns the logits of the pairs (P, 2)."""
         if pairs is not None:
             return self._with_pairs(tokens, positions, pairs)
-        return self.read(self.head_input(tokens, positions))[: len(positions)]
+        return self.logits(self.head_input(tokens, positions))[: len(positions)]
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H) at `positions` (N,); training on a CPU appends rows, see `pad_positions`."""
         if self._pooling != "cls":
-            return self.states(self.encoder(tokens), tokens, positions)
+            return self.head_states(self.encoder(tokens), tokens, positions)
         pads = self.training and positions.device.type == "cpu"
         return self.encoder(tokens, pad_positions(positions) if pads else positions)
 
     def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
         assert isinstance(self.head, PretrainingHead)
         states = self.encoder(tokens, torch.cat([positions, pairs]))
-        return self.read(states[: len(positions)]), self.head.judge(states[len(positions) :], pairs)
+        return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
 
-    def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
+    def head_states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H) from the last hidden states (B, S, H), at `positions` (N,) or pooled over texts."""
-        return pooled(self._pooling, hidden, tokens.segment_ids, positions)
+        return pool_texts(self._pooling, hidden, tokens.segment_ids, positions)
 
     @property
     def _pooling(self) -> Pooling:
         return self.head.pooling if isinstance(self.head, SequenceHead) else "cls"
 
-    def read(self, chosen: Tensor) -> Tensor:
+    def logits(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""
         if isinstance(self.head, MaskedLMHead):
             return self.head(chosen, self.encoder.input_embeddings.weight)

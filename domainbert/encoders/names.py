@@ -21,7 +21,7 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
     return names
 
 
-def numbered(
+def map_layers(
     prefix: str, hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str | tuple[str, ...]]:
     """Map the modules of all layers: `{prefix}.0.{part}` to `{hf_layers[0]}.{parts[part]}`, ..."""

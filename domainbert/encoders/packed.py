@@ -62,7 +62,7 @@ def segment_starts(segment_ids: Tensor) -> Tensor:
     return begins.flatten().nonzero().flatten()
 
 
-def text_numbers(segment_ids: Tensor) -> Tensor:
+def text_ids(segment_ids: Tensor) -> Tensor:
     """Number of the text of each token, unique in the batch: (B, S) -> (B, S); padding is a text of its row."""
     rows, length = segment_ids.shape
     return segment_ids + torch.arange(rows, device=segment_ids.device).unsqueeze(-1) * (length + 1)

@@ -34,23 +34,23 @@ class UsedEntries:
         self.row[self._ids] = torch.arange(len(self._ids))
         embeddings.weight = nn.Parameter(self._whole[self._ids], embeddings.weight.requires_grad)
 
-    def whole(self, used: Tensor) -> Tensor:
+    def all_embeddings(self, used: Tensor) -> Tensor:
         """The embeddings of all entries (vocab_size, D) on the CPU, from those of the entries that occur."""
         whole = self._whole.to("cpu", copy=True)
         whole[self._ids] = used.detach().to("cpu", whole.dtype)
         return whole
 
-    def used(self, whole: Tensor) -> Tensor:
+    def used_embeddings(self, whole: Tensor) -> Tensor:
         """The embeddings of the entries that occur, from those of all entries (vocab_size, D), which are kept."""
         self._whole = whole.detach()
         return self._whole[self._ids.to(whole.device)]
 
     def restore_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights of the model by name, on the CPU, with the embeddings of all entries."""
-        return {**weights, self.name: self.whole(weights[self.name])}
+        return {**weights, self.name: self.all_embeddings(weights[self.name])}
 
     def restore(self, model: EncoderWithHead) -> None:
         """Put the embeddings of all entries back into the model."""
         embeddings = model.encoder.input_embeddings
         weight = embeddings.weight
-        embeddings.weight = nn.Parameter(self.whole(weight).to(weight.device), weight.requires_grad)
+        embeddings.weight = nn.Parameter(self.all_embeddings(weight).to(weight.device), weight.requires_grad)

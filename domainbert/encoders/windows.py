@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.encoders.packed import text_numbers
+from domainbert.encoders.packed import text_ids
 
 _SMALLEST = 32  # least number of queries in a block: products of fewer rows are slow
 
@@ -34,7 +34,7 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
     """
     rows, length = segment_ids.shape
     size = _queries(window)
-    texts = functional.pad(text_numbers(segment_ids).flatten(), (0, -rows * length % size), value=-1)
+    texts = functional.pad(text_ids(segment_ids).flatten(), (0, -rows * length % size), value=-1)
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)  # (n, k)
     columns = torch.arange(size + 2 * window, device=segment_ids.device)
     near = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window

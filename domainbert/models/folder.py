@@ -153,7 +153,7 @@ def _onnx_without_weights(folder: Path) -> Path | None:
 
 def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     names: list[str] = fields.get("architectures") or [""]
-    kind, own_kind = families.kind_of(config, names[0]), fields.get(HEAD_KEY)
+    kind, own_kind = families.head_kind_of(config, names[0]), fields.get(HEAD_KEY)
     # transformers keeps domainbert's key when it saves the encoder with another head
     return own_kind if families.family_kind(own_kind) == kind else kind
 
@@ -242,7 +242,7 @@ def _read_model(
     same_head = (folder.labels, folder.head_config) == (labels, own_head)
     if not same_head and not predicts_entries(config, kind):
         family = families.family(config)
-        loaded = family.prefix, *family.of_any_head
+        loaded = family.prefix, *family.shared_head_prefixes
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
     check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
     state, missing = from_hugging_face(tensors, names)

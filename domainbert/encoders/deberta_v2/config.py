@@ -119,8 +119,8 @@ class DebertaV2Config(PostNormConfig):
         require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
         half = self.position_buckets // 2
         require(
-            self.position_buckets < 1 or half + 1 < self.farthest or self.max_length <= half + 1,
-            f"max_relative_positions: found {self.farthest}; expected more than {half + 1} with position_buckets="
+            self.position_buckets < 1 or half + 1 < self.max_distance or self.max_length <= half + 1,
+            f"max_relative_positions: found {self.max_distance}; expected more than {half + 1} with position_buckets="
             f"{self.position_buckets}, or a smaller max_position_embeddings",
         )
 
@@ -158,14 +158,14 @@ class DebertaV2Config(PostNormConfig):
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
     @override
-    def of_layers(self, layers: Sequence[int]) -> Self:
+    def with_layers(self, layers: Sequence[int]) -> Self:
         """Copy with a selection of layers; `DomainbertError` if a convolution would not stay with layer 0."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
             f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
             "has a convolution",
         )
-        return super().of_layers(layers)
+        return super().with_layers(layers)
 
     @override
     def narrowed(self, share: float) -> Self:
@@ -183,14 +183,14 @@ class DebertaV2Config(PostNormConfig):
         return tuple(term for term in _TERMS if term in terms)
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """Distance from which on all distances share one embedding."""
         return self.max_relative_positions if self.max_relative_positions >= 1 else self.max_position_embeddings
 
     @property
     def num_distances(self) -> int:
         """Number of embeddings for negative distances; the other distances have as many."""
-        return self.position_buckets if self.position_buckets >= 1 else self.farthest
+        return self.position_buckets if self.position_buckets >= 1 else self.max_distance
 
     @property
     @override

@@ -81,7 +81,7 @@ class DistanceEmbeddings(nn.Module):
 def _row(distance: int, config: DebertaV2Config) -> int:
     """Row of the embedding of a distance i - j between query i and key j."""
     number = config.num_distances
-    near = bucket(distance, number, config.farthest) if config.position_buckets >= 1 else distance
+    near = bucket(distance, number, config.max_distance) if config.position_buckets >= 1 else distance
     return min(max(near + number, 0), 2 * number - 1)
 
 
@@ -129,9 +129,9 @@ class DisentangledSelfAttention(nn.Module):
         scores: list[Tensor] = []
         for term, table in zip(self.terms, self._project_distances(context.distances), strict=True):
             if term == "c2p":
-                products = by_distance(query, table[:, falling])
+                products = distance_scores(query, table[:, falling])
             else:
-                products = by_distance(key, table[:, rising]).transpose(-1, -2)
+                products = distance_scores(key, table[:, rising]).transpose(-1, -2)
             scores.append(products.to(torch.promote_types(products.dtype, torch.float32)))
         return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
@@ -150,7 +150,7 @@ class DisentangledSelfAttention(nn.Module):
         return heads * self.scale
 
 
-def by_distance(states: Tensor, table: Tensor) -> Tensor:
+def distance_scores(states: Tensor, table: Tensor) -> Tensor:
     """Products of states with embeddings of their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
 
     The first S rows of the `table` (heads, 2 S, D) are the embeddings of the distances from the last state to the

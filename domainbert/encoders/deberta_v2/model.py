@@ -22,7 +22,7 @@ from domainbert.encoders.deberta_v2.layers import (
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.layers import FeedForward, PostNormLayer, initialise
-from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
+from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
@@ -181,7 +181,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
         if config.conv_kernel_size:
             modules["encoder.layers.0.conv"] = "deberta.encoder.conv.conv"
             modules["encoder.layers.0.conv_norm"] = "deberta.encoder.conv.LayerNorm"
-        modules |= numbered("encoder.layers", self.layer_names(config), layer)
+        modules |= map_layers("encoder.layers", self.layer_names(config), layer)
         return names | with_weight_and_bias(modules)
 
     @override

@@ -153,7 +153,7 @@ class ModernBertConfig(EncoderConfig):
         return self.local_attention // 2
 
     @override
-    def of_layers(self, layers: Sequence[int]) -> Self:
+    def with_layers(self, layers: Sequence[int]) -> Self:
         """Copy with a selection of layers, each with its type.
 
         Raises `DomainbertError` if layer 0, which alone has no norm before its attention, does not stay the first one,

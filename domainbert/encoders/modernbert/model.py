@@ -18,7 +18,7 @@ from domainbert.encoders.heads import MaskedLMHead, SequenceHead, TokenHead
 from domainbert.encoders.layers import ACTIVATIONS, Dropout
 from domainbert.encoders.modernbert.config import LOCAL, ModernBertConfig
 from domainbert.encoders.modernbert.layers import Context, PreNormLayer, layer_norm, rotation
-from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
+from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 
 _LAYER = {
@@ -159,7 +159,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
         "sequence": {"head.pooler": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
         "span": {"head.dense": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
     }
-    of_any_head = ("head.",)
+    shared_head_prefixes = ("head.",)
     output_bias = "decoder.bias"
     output_copies = ("decoder.weight",)
 
@@ -185,7 +185,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
     @override
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
-        layers = numbered("encoder.layers", self.layer_names(config), self.layer)
+        layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
         words: NameMap = {"encoder.word.weight": (self.vocabulary_tensors(config)[0],)}
         return words | with_weight_and_bias({**norms, **layers})
 

@@ -105,7 +105,7 @@ class MPNetFamily(Family[MPNetConfig]):
         return super().encoder_names(config) | table
 
     @override
-    def with_padding(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
+    def with_pad_id(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
         """Unchanged tensors; `DomainbertError` if the padding has another id than 1."""
         _check_padding(pad_id)
         return dict(tensors)

@@ -52,7 +52,7 @@ class RobertaFamily(Family[RobertaConfig]):
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
     @override
-    def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
+    def with_pad_id(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
         """Tensors whose position table is shifted to another padding id.
 
         Rows added at the end are copies of the last one. Raises `DomainbertError` if positions would be lost.
