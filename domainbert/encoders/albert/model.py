@@ -42,15 +42,15 @@ class AlbertEncoder(PostNormEncoder):
     """
 
     def __init__(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> None:
-        self.order = config.layer_weights
+        self.layer_order = config.layer_weights
         rows, types, sizes = config.max_position_embeddings, config.type_vocab_size, config.sizes
         embeddings = Embeddings(vocabulary.size, rows, types, sizes, factor_width=config.embedding_size)
-        distinct = dataclasses.replace(sizes, num_layers=len(set(self.order)))
+        distinct = dataclasses.replace(sizes, num_layers=len(set(self.layer_order)))
         super().__init__(embeddings, distinct, vocabulary.pad_id, types)
 
     @override
     def blocks(self) -> Sequence[nn.Module]:
-        return [self.layers[number] for number in self.order]
+        return [self.layers[number] for number in self.layer_order]
 
 
 class AlbertFamily(Family[AlbertConfig]):

@@ -14,7 +14,7 @@ from domainbert.encoders.config import Heads, Layers, PostNormConfig, Width, req
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_TERMS = "c2p", "p2c"
+_TERMS = "c2p", "p2c"  # terms of `pos_att_type`
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class DebertaV2Config(PostNormConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; widths that follow from other values are checked and not kept."""
+        """Return the configuration in a `config.json`; widths that follow from other values are checked and not
+        kept."""
         values, terms = dict(fields), fields.get("pos_att_type")
         if isinstance(terms, str | list):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
@@ -154,12 +155,14 @@ class DebertaV2Config(PostNormConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Fields of `config.json`, without an `embedding_size` of None, which `transformers` cannot read as null."""
+        """Return the fields of `config.json`, without an `embedding_size` of None, which `transformers` cannot read as
+        null."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
     @override
     def with_layers(self, layers: Sequence[int]) -> Self:
-        """Copy with a selection of layers; `DomainbertError` if a convolution would not stay with layer 0."""
+        """Return a copy with a selection of layers. Raises `DomainbertError` if a convolution would not stay in layer
+        0."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
             f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "

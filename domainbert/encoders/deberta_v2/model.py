@@ -75,7 +75,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """Parts of the embeddings by name; distance embeddings belong to the layers."""
+        """Return the parts of the embeddings by name; distance embeddings belong to the layers."""
         return self.embeddings.parts()
 
     @override
@@ -84,7 +84,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """Segments and distance embeddings, for attention and convolution in all layers."""
+        """Return segments and distance embeddings, for attention and convolution in all layers."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
@@ -95,7 +95,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def attention_flops(self, length: int) -> float:
-        """FLOPs of attention per token, with one more product for each term of the scores.
+        """Return the FLOPs of attention per token, with one more product for each term of the scores.
 
         Distances are projected once per batch, so the weights of these projections, which are counted with their block,
         are subtracted.
@@ -161,7 +161,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
-        """Parameter names of the encoder; many parts exist only in some configurations."""
+        """Return the Hugging Face names by parameter of the encoder; many parts exist only in some configurations."""
         tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
         names: NameMap = {
             f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
@@ -194,7 +194,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def canonical_name(self, name: str, config: DebertaV2Config) -> str:
-        """Rename parameters of Microsoft's checkpoints, whose `config.json` has no key `legacy`."""
+        """Return the name in transformers of a parameter of Microsoft's checkpoints, whose `config.json` has no
+        `legacy`; other names are unchanged."""
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)
@@ -202,7 +203,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
 
 def _head_name(name: str, config: DebertaV2Config) -> str:
-    """Convert the name of a tensor in transformers' usual masked-LM head to the head of a configuration."""
+    """Return the name of a tensor under this configuration, from its name in transformers' usual masked-LM head."""
     if config.legacy or not name.startswith(_TRANSFORMERS):
         return name
     return _MICROSOFT + name.removeprefix(_TRANSFORMERS).removeprefix("transform.")

@@ -90,7 +90,7 @@ class ModernBertEncoder(Encoder):
 
     @override
     def depth_of(self, parameter: str) -> int:
-        """Depth of a parameter; the final norm has the depth of the last block."""
+        """Return the depth of a parameter, by its name; the final norm has the depth of the last block."""
         return self.num_hidden_layers if parameter.startswith("last_norm.") else super().depth_of(parameter)
 
 
@@ -111,7 +111,7 @@ class ModernTokenHead(TokenHead):
         self.activation = ACTIVATIONS[config.classifier_activation]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, H) -> logits (N, labels)."""
+        """Return the logits: (N, H) -> (N, labels)."""
         return super().forward(self.norm(self.activation(self.dense(hidden))))
 
 
@@ -124,7 +124,7 @@ class ModernSequenceHead(SequenceHead):
         self.pooling = config.classifier_pooling
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """States of texts (N, H) -> logits (N, labels)."""
+        """Return the logits: states of texts (N, H) -> (N, labels)."""
         return self.classifier(self.dropout(self.norm(self.activation(self.pooler(hidden)))))
 
 
@@ -133,9 +133,11 @@ def _dense(config: ModernBertConfig) -> nn.Linear:
 
 
 def _initialise(module: nn.Module, config: ModernBertConfig) -> None:
-    """Initialise as transformers: truncated normal weights and zero biases.
+    """Initialise the parameters as transformers: truncated normal weights and zero biases.
+
     The deviation is divided by sqrt(2 * layers) in layers whose output is added to the hidden states (Radford et al.
-    2019, section 2.3), and is 1 / sqrt(H) in classifiers."""
+    2019, section 2.3), and is 1 / sqrt(H) in classifiers.
+    """
     residual = config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
     deviations = {**dict.fromkeys(_RESIDUAL_OUTPUTS, residual), "classifier": config.hidden_size**-0.5}
     for name, part in module.named_modules():
@@ -179,7 +181,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
     @override
     def names(self, config: ModernBertConfig, kind: str | None) -> NameMap:
-        """Parameter names, without the first norm and disabled biases."""
+        """Return the Hugging Face names by parameter, without the first norm and disabled biases."""
         return {name: hf_names for name, hf_names in super().names(config, kind).items() if _exists(name, config)}
 
     @override
