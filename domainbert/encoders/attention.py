@@ -40,8 +40,7 @@ _EXPLICIT_BYTES = 8 << 20
 
 
 def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
-    """Return an additive mask that limits attention to the same segment: (B, S) -> (B, 1, S, S), 0 for visible pairs,
-    else -inf.
+    """Return an additive mask, 0 within a segment and -inf between segments: (B, S) -> (B, 1, S, S).
 
     With a window, tokens at most `window` positions before or after a token are visible.
     Padding (segment 0) sees padding, so that no row of the softmax is empty; its output is not used.
@@ -67,8 +66,7 @@ class Segments(NamedTuple):
     """The shared bias alone, for recording scores."""
 
     def with_bias(self, bias: Tensor) -> Segments:
-        """Return masks plus a bias that all layers share, (1 or B, heads, S, S); needs `choose_kernel(...,
-        biased=True)`."""
+        """Return masks plus a bias (1 or B, heads, S, S) of all layers; needs `choose_kernel(..., biased=True)`."""
         assert self.mask is not None
         window_mask = None if self.window_mask is None else self.window_mask + bias
         return self._replace(mask=self.mask + bias, window_mask=window_mask, bias=bias)
@@ -129,7 +127,8 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) within segments; returns (B, heads, S, D).
+    """Return the result of scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) within segments,
+    (B, heads, S, D).
 
     On a CPU, attention of short rows is computed explicitly: the backward pass of torch's fused kernel takes five times
     as long, and no fused CPU kernel has dropout.

@@ -60,8 +60,7 @@ class Encoder(nn.Module, ABC):
         """Return the input of the first block, (B, S, H)."""
 
     def context(self, tokens: Packed) -> Any:
-        """Return the second argument of every block, computed once per batch: `Segments`, with more in some
-        families."""
+        """Return the second argument of all blocks for a batch: `Segments`, with more in some families."""
         rate = self.attention_dropout if self.training else 0.0
         return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
@@ -132,13 +131,11 @@ class Encoder(nn.Module, ABC):
         return self._run(tokens, None, positions)
 
     def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
-        """Return the last hidden states (B, S, H) for a given input of the first block (B, S, H), in place of
-        `embed`."""
+        """Return the last hidden states (B, S, H) for an input of the first block (B, S, H), instead of `embed`."""
         return self._run(tokens, None, embedded=embedded)
 
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
-        """Return the outputs of the embeddings and of every block, each (B, S, H); the last one is the output of
-        `forward`."""
+        """Return the output of the embeddings and of every block, each (B, S, H); the last equals `forward`."""
         block_inputs: list[Tensor] = []
         last = self._run(tokens, block_inputs)
         return [*block_inputs, last]

@@ -47,8 +47,7 @@ class Biaffine(nn.Module):
         return self.dropout(functional.elu(self.project(self.dropout(hidden))))
 
     def arc_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Return the score h_d U h_h + u h_h of each head h for each word d: projections (E, W, P), lengths (E,) -> (E,
-        W, 1 + W).
+        """Return the score h_d U h_h + u h_h of each head h for each word d: (E, W, P), lengths (E,) -> (E, W, 1 + W).
 
         Head 0 is the root. The score is -inf for the word itself and for positions after the end of the sentence.
         """
@@ -59,8 +58,7 @@ class Biaffine(nn.Module):
         return scores.masked_fill(impossible, -torch.inf)
 
     def label_scores(self, words: Tensor, heads: Tensor, selected: Tensor) -> Tensor:
-        """Return the label scores (M, C) of the arcs from `heads` (E, W) to the M words that the mask `selected` (E, W)
-        selects."""
+        """Return the label scores (M, C) of the arcs from `heads` (E, W) to M words, selected by a mask (E, W)."""
         (_, dependents), (_, all_heads) = self._dependents(words), self._heads(words)
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
         return torch.einsum(

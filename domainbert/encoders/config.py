@@ -139,8 +139,11 @@ class EncoderConfig(ABC):
         return self.replaced(**{self._field(size): n for size, n in values.items() if self._field(size) in fields})
 
     def with_layers(self, layers: Sequence[int]) -> Self:
-        """Return a copy with a selection of layers, by index. Raises `DomainbertError` if the family has no such
-        architecture."""
+        """Return a copy with a selection of layers, by index.
+
+        Raises:
+            DomainbertError: the family has no such architecture.
+        """
         return self.resized(dataclasses.replace(self.sizes, num_layers=len(layers)))
 
     def narrowed(self, share: float) -> Self:
@@ -255,8 +258,7 @@ class PostNormConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the configuration in a `config.json`. Raises `DomainbertError` for relative positions, which some old
-        checkpoints have."""
+        """Return the configuration in a `config.json`. Raises `DomainbertError` for relative positions."""
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
         return super().from_json(fields)

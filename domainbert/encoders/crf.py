@@ -115,8 +115,7 @@ class Crf(nn.Module):
         return torch.from_numpy((path * inside).T).to(emissions.device)
 
     def log_marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """Return the marginal log-probabilities of the labels of each word: (E, L, C), (E,) -> (E, L, C), padded with
-        0.
+        """Return the log-probabilities of the labels of each word: (E, L, C), (E,) -> (E, L, C), padded with 0.
 
         Forward-backward algorithm (Rabiner 1989, section III.A) in log space, so that gradients do not vanish for small
         probabilities in distillation.
@@ -133,8 +132,7 @@ class Crf(nn.Module):
         return torch.log_softmax(joint, dim=2) * _word_mask(lengths, emissions.shape[1]).unsqueeze(2)
 
     def scores(self, emissions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return start scores (C,), transition scores (C, C) and end scores (C,), on the device and in the type of
-        `emissions`.
+        """Return start, transition and end scores, (C,), (C, C) and (C,), with the device and type of `emissions`.
 
         Steps that `constrain` forbids have the score `FORBIDDEN_SCORE`.
         """

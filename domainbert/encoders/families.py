@@ -62,8 +62,7 @@ def config_class(model_type: str) -> type[EncoderConfig]:
 
 
 def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
-    """Return the configuration class for a `config.json`, by `model_type`, or by `architectures` in older files without
-    it.
+    """Return the configuration class for a `config.json`, by `model_type`, or without it by `architectures`.
 
     Raises `DomainbertError` if neither names a supported family.
     """
@@ -79,8 +78,11 @@ def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
 
 
 def family(config: EncoderConfig) -> Family[Any]:
-    """Return the `Family` of a configuration (imports torch). Raises `DomainbertError` if its package has no valid
-    `FAMILY`."""
+    """Return the `Family` of a configuration; imports torch.
+
+    Raises:
+        DomainbertError: the package of the family has no valid `FAMILY`.
+    """
     from domainbert.encoders.family import Family
 
     module = type(config).__module__
@@ -143,8 +145,7 @@ def family_kind(kind: str | None) -> str | None:
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
-    """Return the Hugging Face names by parameter, for the encoder with a head of this kind, or without a head
-    (None)."""
+    """Return the Hugging Face names by parameter, for the encoder with a head of this kind (None: no head)."""
     from domainbert.encoders.biaffine import BIAFFINE_NAMES
     from domainbert.encoders.crf import CRF_NAMES
 
@@ -153,8 +154,7 @@ def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
 
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:
-    """Return the name of the class of transformers that loads the encoder with a head of this kind, or without a head
-    (None)."""
+    """Return the name of the class in transformers for the encoder with a head of this kind (None: no head)."""
     return config.architectures[family_kind(kind)][0]
 
 

@@ -67,8 +67,7 @@ class Family(ABC, Generic[C]):
         """Return a newly initialised head of one of the kinds in `config.architectures`."""
 
     def names(self, config: C, kind: str | None) -> NameMap:
-        """Return the Hugging Face names by parameter, for the encoder with a head of this kind, or without a head
-        (None).
+        """Return the Hugging Face names by parameter, for the encoder with a head of this kind (None: no head).
 
         Shared parameters are listed once.
         """
@@ -87,8 +86,7 @@ class Family(ABC, Generic[C]):
         return [f"{self.prefix}{self.layers}.{number}" for number in range(config.sizes.num_layers)]
 
     def tied(self, config: C) -> Mapping[str, str]:
-        """Return the Hugging Face name of the original tensor by the name of its copy; copies are read but not
-        written."""
+        """Return the Hugging Face names of originals by the names of their copies, which are read but not written."""
         return dict(zip(self.output_copies, self.vocabulary_tensors(config), strict=False))
 
     def vocabulary_tensors(self, config: C) -> Sequence[str]:
@@ -96,13 +94,11 @@ class Family(ABC, Generic[C]):
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
     def canonical_name(self, name: str, config: C) -> str:
-        """Return the name in transformers of a tensor from a checkpoint, which may be from a program with other
-        names."""
+        """Return the name in transformers of a tensor of a checkpoint, which another program may have written."""
         return name
 
     def with_pad_id(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
-        """Return the tensors for a vocabulary with this padding id; changed only in families that count positions from
-        it."""
+        """Return the tensors for another padding id; changed only in families that count positions from it on."""
         return dict(tensors)
 
 

@@ -65,8 +65,7 @@ class HeadConfig:
         return {_PREFIX + name: value for name, value in values.items() if value is not None}
 
     def completed(self, other: HeadConfig | None) -> HeadConfig:
-        """Return a copy whose options that are None are taken from `other`; unchanged if it is None or of another
-        kind."""
+        """Return a copy with options that are None taken from `other`, if it is a head of the same kind."""
         if other is None or other.kind != self.kind:
             return self
         names = [field.name for field in fields(self) if getattr(self, field.name) is None]

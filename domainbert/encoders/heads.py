@@ -186,8 +186,10 @@ class EncoderWithHead(nn.Module):
         return self.logits(self.head_input(tokens, positions))[: len(positions)]
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
-        """Return the input of the head (N, H) at `positions` (N,); training on a CPU appends rows, see
-        `pad_positions`."""
+        """Return the input of the head (N, H) at `positions` (N,).
+
+        In training on a CPU, rows are appended, see `pad_positions`.
+        """
         if self._pooling != "cls":
             return self.head_states(self.encoder(tokens), tokens, positions)
         pads = self.training and positions.device.type == "cpu"
@@ -199,7 +201,7 @@ class EncoderWithHead(nn.Module):
         return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
 
     def head_states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """Return the input of the head (N, H) from the last hidden states (B, S, H), at `positions` (N,) or pooled over
+        """Return the input of the head (N, H) from hidden states (B, S, H), at `positions` (N,) or pooled over
         texts."""
         return pool_texts(self._pooling, hidden, tokens.segment_ids, positions)
 

@@ -58,8 +58,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
-        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`; `segments`: from
-        `choose_kernel`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
@@ -100,8 +99,7 @@ class PostNormLayer(nn.Module):
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
-        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`. `context` is for the
-        attention."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(hidden, context, positions)
         hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed, positions))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden), positions))

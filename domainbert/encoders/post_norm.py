@@ -57,8 +57,7 @@ class Embeddings(nn.Module):
         return {name: module for name, module in modules.items() if module is not None}
 
     def zero_padding(self, pad_id: int) -> None:
-        """Set the rows of the padding to 0, as transformers does, also in the table of positions if it has such a
-        row."""
+        """Set the rows of the padding to 0, as transformers does, in the table of positions too if it has one."""
         with torch.no_grad():
             self.word.weight[pad_id].zero_()
             if self.first_position:

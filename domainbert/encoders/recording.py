@@ -47,8 +47,7 @@ class Projections:
         return (self.scores + segment_mask(segment_ids, self.window)).softmax(dim=-1)
 
     def regrouped(self, num_heads: int) -> Projections:
-        """Return the projections with another number of heads: joined to the width H and split, (B, num_heads, S,
-        D)."""
+        """Return the projections with heads joined and split into `num_heads` new ones, each (B, num_heads, S, D)."""
         parts = (heads.transpose(1, 2).flatten(2) for heads in (self.queries, self.keys, self.values))  # (B, S, H)
         return Projections(*(part.unflatten(2, (num_heads, -1)).transpose(1, 2) for part in parts))
 

@@ -86,6 +86,7 @@ class TextDraws:
         raise ValueError(f"found shape {tuple(shape)}; expected {self.shape} tokens or {len(positions)} positions")
 
     def _attention_bits(self, states: NDArray[np.uint64], heads: int) -> NDArray[np.int16]:
+        """Return random bits (B, heads, S, S), from a generator state per text; 0 between different texts."""
         batch, length = self.shape
         sizes = self._segment_sizes[self._is_text]
         widths = -(-sizes // _LANES) * _LANES

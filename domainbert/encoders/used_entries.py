@@ -41,8 +41,7 @@ class UsedEntries:
         return embeddings
 
     def used_embeddings(self, embeddings: Tensor) -> Tensor:
-        """Return the embeddings of the entries that occur, given those of all entries (vocab_size, D), which are
-        kept."""
+        """Return the embeddings of the entries that occur from those of all entries (vocab_size, D), which are kept."""
         self._all = embeddings.detach()
         return self._all[self._ids.to(embeddings.device)]
 

@@ -28,8 +28,7 @@ def _block_size(window: int) -> int:
 
 
 def block_mask(segment_ids: Tensor, window: int) -> Tensor:
-    """Return an additive mask for the same segment within a window: (B, S) -> (n, b, k), 0 for visible pairs, else
-    -inf.
+    """Return an additive mask for windows within segments: (B, S) -> (n, b, k), 0 for visible pairs, else -inf.
 
     Padding sees padding, and tokens appended to fill the last block see themselves.
     """
@@ -44,8 +43,7 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """Return the result of attention with a window: (B, heads, S, D) each -> (B, heads, S, D); `mask`: from
-    `block_mask`."""
+    """Return attention within windows: (B, heads, S, D) each -> (B, heads, S, D); `mask`: from `block_mask`."""
     rows, heads, length, width = query.shape
     count, size, _ = mask.shape
     window = (mask.shape[-1] - size) // 2

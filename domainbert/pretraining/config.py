@@ -102,8 +102,10 @@ class ObjectiveConfig(ABC):
         """Raise `DomainbertError` if the objective does not support an encoder."""
 
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """Return the objective for the tokenizer of a corpus: for `MaskedLM`, `MaskedLMObjective` in `objective.py`
-        of the same folder."""
+        """Return the objective for the tokenizer of a corpus: `MaskedLMObjective` for `MaskedLM`.
+
+        It is in `objective.py` in the same folder.
+        """
         module = import_sibling(type(self), "objective", "objective")
         base = f"{__package__}.objective.Objective"
         objective: Objective[Any] = sibling_class(type(self), module, "Objective", base)(self, tokenizer)

@@ -45,8 +45,7 @@ class Masker:
 
     @cached_property
     def weights(self) -> Floats | None:
-        """(V,) sampling weights of the tokens; None for equal weights. Raises `DomainbertError` if `counts` are needed
-        and missing."""
+        """(V,) sampling weights of tokens; None for equal weights. Raises `DomainbertError` without needed `counts`."""
         power = self.config.frequency_power
         if not power:
             return None
@@ -136,8 +135,7 @@ class Masker:
 
 
 def frequency_weights(counts: Ints, power: float) -> Floats:
-    """Return sampling weights (V,) for tokens with these counts (V,) (Conneau and Lample 2019, section 3.3:
-    power 0.5)."""
+    """Return sampling weights (V,) for token counts (V,) (Conneau and Lample 2019, section 3.3, with power 0.5)."""
     return np.maximum(counts, 1.0) ** -power
 
 

@@ -174,8 +174,7 @@ class Objective(ABC, Generic[Config]):
         """Return the divisors of the losses, by name, such as `num_targets`, for the rows of a *global* batch."""
 
     def build(self, start: InitialModels) -> dict[str, BuiltModel]:
-        """Return the models by name: `MODEL`, to be fine-tuned later, and others trained with it, which may share
-        weights.
+        """Return the models by name: `MODEL`, to be fine-tuned later, and others, which may share its weights.
 
         By default one model with the attributes `head` and `labels`.
         """

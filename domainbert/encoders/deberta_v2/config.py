@@ -135,8 +135,7 @@ class DebertaV2Config(PostNormConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the configuration in a `config.json`; widths that follow from other values are checked and not
-        kept."""
+        """Return the configuration in a `config.json`; widths that follow from other values are only checked."""
         values, terms = dict(fields), fields.get("pos_att_type")
         if isinstance(terms, str | list):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
@@ -155,14 +154,12 @@ class DebertaV2Config(PostNormConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of `config.json`, without an `embedding_size` of None, which `transformers` cannot read as
-        null."""
+        """Return the fields of `config.json`; no `embedding_size` if None, which `transformers` cannot read."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
     @override
     def with_layers(self, layers: Sequence[int]) -> Self:
-        """Return a copy with a selection of layers. Raises `DomainbertError` if a convolution would not stay in layer
-        0."""
+        """Return a copy with a selection of layers. Raises `DomainbertError` if layer 0, with a convolution, moves."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
             f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "

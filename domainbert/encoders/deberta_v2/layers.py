@@ -152,8 +152,7 @@ class DisentangledSelfAttention(nn.Module):
 
 
 def distance_scores(states: Tensor, table: Tensor) -> Tensor:
-    """Return the products of states with the embeddings of their distances to each token: (B, heads, S, D) -> (B,
-    heads, S, S).
+    """Return the products of states and embeddings of their distances: (B, heads, S, D) -> (B, heads, S, S).
 
     The first S rows of the `table` (heads, 2 S, D) are the embeddings of the distances from the last state to the
     tokens; for the state before it they begin at the second row, and so on. This avoids a lookup for each pair.
@@ -209,8 +208,7 @@ class ConvolvedLayer(PostNormLayer):
 
 
 def neighbours(hidden: Tensor, segment_ids: Tensor, count: int) -> Tensor:
-    """Return the states of the `count` tokens around each token, 0 for tokens of other texts: (B, S, H) -> (B, S, H,
-    count)."""
+    """Return the states of `count` tokens around each token, 0 for other texts: (B, S, H) -> (B, S, H, count)."""
     reach, length = count // 2, hidden.shape[1]
     states = functional.pad(hidden, (0, 0, reach, reach))
     ids = functional.pad(segment_ids, (reach, reach), value=-1)

@@ -208,8 +208,7 @@ def _layer_types(num_layers: int, interval: int) -> list[str]:
 
 
 def _global_interval(types: Sequence[str], preferred: int) -> int | None:
-    """Return the distance between global layers: `preferred` if it matches the types, else the smallest match, else
-    None."""
+    """Return the distance between global layers: `preferred` if it matches, else the smallest match or None."""
     candidates = (preferred, *range(1, len(types) + 1))
     return next((n for n in candidates if _layer_types(len(types), n) == list(types)), None)
 

@@ -20,8 +20,7 @@ class Rotation(NamedTuple):
     sines: Tensor
 
     def rotate(self, heads: Tensor) -> Tensor:
-        """Return `heads` with rotary positions (Su et al. 2021, eq. 34), (..., B, heads, S, D), computed in fp32 or
-        wider.
+        """Return `heads` (..., B, heads, S, D) after rotation (Su et al. 2021, eq. 34), computed in fp32 or wider.
 
         Elements k and k + D / 2 are a pair.
         """

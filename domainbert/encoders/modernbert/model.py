@@ -197,6 +197,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
 
 def _exists(parameter: str, config: ModernBertConfig) -> bool:
+    """Return whether a configuration has a parameter, by its name: layer 0 has no norm, and biases are optional."""
     module, _, name = parameter.rpartition(".")
     if module == "encoder.layers.0.attention_norm":
         return False

@@ -88,8 +88,8 @@ class MPNetConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the configuration in a `config.json`. Raises `DomainbertError` for other values than `PAD_ID` and
-        `NUM_BUCKETS`."""
+        """Return the configuration in a `config.json`. Raises `DomainbertError` for another padding id or number of
+        buckets than `PAD_ID` and `NUM_BUCKETS`."""
         for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
             value = fields.get(name, fixed)
             require(value == fixed, f"{name}: found {value!r:.80}; expected {fixed}, the only value in transformers")

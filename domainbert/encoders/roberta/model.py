@@ -35,8 +35,7 @@ class RobertaFamily(Family[RobertaConfig]):
 
     @override
     def encoder(self, config: RobertaConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """Return a newly initialised encoder. Raises `DomainbertError` if too few positions remain after the padding's
-        id."""
+        """Return a newly initialised encoder. Raises `DomainbertError` if too few positions follow the padding's id."""
         first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(

@@ -122,8 +122,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return self.config.masking.step_with_most_targets(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """Return `num_masked`, the tokens that the generator predicts (at least 1), and `num_read`, all without
-        padding."""
+        """Return `num_masked`, tokens to predict for the generator (at least 1), and `num_read`, all but padding."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]  # number in each row
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {
@@ -132,8 +131,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
     def build(self, start: InitialModels) -> dict[str, BuiltModel]:
-        """Return the discriminator (`MODEL`) and the generator, with the weights of the folder to continue from, if
-        any.
+        """Return discriminator (`MODEL`) and generator, with weights of the folder to continue from, if there is one.
 
         Raises:
             DomainbertError: the folder's generator differs from the settings, or embeddings cannot be shared.
@@ -223,8 +221,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return {}, warnings(validation["discriminator_loss"], validation["base_rate_entropy"])
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Return the operations of both models; the generator's head runs at masked positions, the discriminator's at
-        all."""
+        """Return the operations of both models; the generator's head reads masked tokens, the discriminator's all."""
         generator = flops_per_token(models[GENERATOR], length, self.config.masking.mlm_probability_at(0.5))
         return generator + flops_per_token(models[MODEL], length, 1.0)
 
@@ -248,8 +245,10 @@ def sample_ids(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
 
 
 def replace_tokens(input_ids: Tensor, masked: Tensor, targets: Tensor, sampled_ids: Tensor) -> Tensor:
-    """Return `input_ids` (B, S) with `sampled_ids` at the flat positions `masked`, both (N,), except where the target
-    is `IGNORE_INDEX`."""
+    """Return `input_ids` (B, S) with `sampled_ids` (N,) at the flat positions `masked` (N,).
+
+    Positions whose target is `IGNORE_INDEX` are unchanged.
+    """
     flat = input_ids.flatten()
     return flat.scatter(0, masked, torch.where(targets == IGNORE_INDEX, flat[masked], sampled_ids)).view_as(input_ids)
 
@@ -260,8 +259,7 @@ def replaced_logits(logits: Tensor) -> Tensor:
 
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """Return a warning if the discriminator's loss is hardly below the base-rate entropy, otherwise []; both in nats
-    per token."""
+    """Return a warning if the loss is hardly below the base-rate entropy, otherwise []; both in nats per token."""
     if beats_base_rate(loss, base_rate_entropy):
         return []
     return [

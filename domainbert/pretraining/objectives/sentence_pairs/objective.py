@@ -211,8 +211,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return facts, messages + warnings(validation["pair_loss"], validation["base_rate_entropy"])
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Return the operations of masked LM; the pooler is counted as part of the head at masked positions, of which
-        there are more."""
+        """Return the operations of masked LM, slightly too many: the pooler is counted for masked tokens, not pairs."""
         return self.masked_lm.flops_per_token(models, length)
 
     @override

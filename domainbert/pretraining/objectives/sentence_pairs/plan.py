@@ -92,6 +92,7 @@ class PairPlan(RowPlan):
         return self.cached_halves[seed, epoch]
 
     def _draw(self, seed: int, epoch: int) -> Halves:
+        """Draw the cuts of a pass, and the pairs with label 1, half of all pairs."""
         pieces = np.arange(len(self.lengths))
         paired = self.num_cuts > 0
         pairs = np.flatnonzero(paired)
@@ -144,6 +145,7 @@ class PairPlan(RowPlan):
         return Texts(rows, first, second, labels)
 
     def _segments(self, pieces: Ints, halves: Halves) -> tuple[Ints, Ints, Ints]:
+        """Return start and end of the first and of the second segment, (pieces, 2) each, and the labels (pieces,)."""
         stops = self.starts + self.lengths
         cuts, partners, labels = (part[pieces] for part in halves)
         begin = halves.cuts[partners]
@@ -187,8 +189,7 @@ def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Do
 
 
 def _cuts_in_ranges(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return, for each range [low, high], the index of its first cut in the ascending `cuts`, and its number of
-    cuts."""
+    """Return, for each range [low, high], the index of its first cut and its number of cuts; `cuts` ascend."""
     first = np.searchsorted(cuts, low)
     return first, np.maximum(np.searchsorted(cuts, high, side="right") - first, 0)
 

@@ -34,8 +34,7 @@ class SentenceMarks(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: DomainTokenizer) -> SentenceMarks:
-        """Return the properties of a vocabulary; special tokens have none, but the unknown token may start a
-        sentence."""
+        """Return the properties of a vocabulary. Special tokens have none; the unknown token may start a sentence."""
         surfaces = [tokenizer.pieces.surface(token) for token in tokenizer.tokens]
         texts = ["" if n in tokenizer.special_ids or s is None else s.text for n, s in enumerate(surfaces)]
         starts_word = np.asarray([s is not None and s.starts_word for s in surfaces])
