@@ -219,7 +219,7 @@ def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tens
 
 
 def word_marginals(crf: Crf, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
-    """Return the logits (N, C), those of words replaced by a CRF's log-marginals.
+    """Return the logits (N, C); the logits of words are replaced by a CRF's log-marginals.
 
     See `WordGrid` for `example` and `outputs`.
     """

@@ -201,8 +201,7 @@ class EncoderWithHead(nn.Module):
         return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
 
     def head_states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """Return the input of the head (N, H) from hidden states (B, S, H), at `positions` (N,) or pooled over
-        texts."""
+        """Return the input of the head (N, H) from hidden states (B, S, H): at `positions` (N,), or pooled."""
         return pool_texts(self._pooling, hidden, tokens.segment_ids, positions)
 
     @property

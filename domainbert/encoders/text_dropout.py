@@ -108,7 +108,7 @@ _draws: weakref.ref[TextDraws] | None = None
 
 
 def draw_by_text(draws: TextDraws | None) -> None:
-    """Make dropout on the CPU use these draws, as long as they are referenced elsewhere; None stops using them."""
+    """Set the random numbers for dropout on the CPU, used while `draws` is referenced elsewhere; None unsets them."""
     global _draws
     _draws = None if draws is None else weakref.ref(draws)
 

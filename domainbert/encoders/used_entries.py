@@ -35,13 +35,13 @@ class UsedEntries:
         embeddings.weight = nn.Parameter(self._all[self._ids], embeddings.weight.requires_grad)
 
     def all_embeddings(self, used: Tensor) -> Tensor:
-        """Return the embeddings of all entries (vocab_size, D) on the CPU, given those of the entries that occur."""
+        """Return the embeddings of all entries (vocab_size, D) on the CPU; `used` has the entries that occur."""
         embeddings = self._all.to("cpu", copy=True)
         embeddings[self._ids] = used.detach().to("cpu", embeddings.dtype)
         return embeddings
 
     def used_embeddings(self, embeddings: Tensor) -> Tensor:
-        """Return the embeddings of the entries that occur from those of all entries (vocab_size, D), which are kept."""
+        """Return the rows of `embeddings` (vocab_size, D) of the entries that occur; keep `embeddings` for `restore`."""
         self._all = embeddings.detach()
         return self._all[self._ids.to(embeddings.device)]
 

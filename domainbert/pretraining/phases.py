@@ -45,7 +45,7 @@ def plan_phases(
 
 
 def row_phases(readers: Sequence[PackedRowsReader], phases: Sequence[Phase], seed: int) -> list[RowPhase]:
-    """Return the phases with their readers, and with an order of rows whose passes continue those of earlier phases."""
+    """Return the phases with their readers, and with an order of rows; passes are numbered over all phases."""
     planned, first_pass = list[RowPhase](), 0
     for phase, reader in zip(phases, readers, strict=True):
         order = reader.order(phase.batch_size, seed, phase.steps.start, first_pass)

@@ -56,10 +56,10 @@ class RowsModule(TrainedModule):
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for training on a corpus; a module without a tokenizer takes that of the corpus.
+        """Return the objective for training on a corpus; a module without a tokenizer takes the corpus's.
 
         Raises:
-            DomainbertError: the vocabulary of the module differs from that of the corpus.
+            DomainbertError: the vocabulary of the module differs from the corpus's.
         """
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:

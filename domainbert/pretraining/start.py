@@ -35,8 +35,10 @@ class InitialModels:
         return open_model(self.folder).config
 
     def model(self, head: str, labels: Sequence[str] = ()) -> EncoderWithHead:
-        """Return an encoder with a head of kind `head`, with the weights of the folder, if one is given; weights of the
-        head that the folder lacks are random, which is printed."""
+        """Return an encoder with a head of kind `head`, with the weights of the folder if there is one.
+
+        Weights of the head that are missing in the folder are random; a message lists them.
+        """
         if self.folder is None:
             return self.random_model(self.config, head, len(labels))
         model, _, new_weights = load_model(self.folder, head, labels, self.dropout)

@@ -66,7 +66,7 @@ class DistanceEmbeddings(nn.Module):
         self.embeddings = nn.Embedding(2 * config.num_distances, config.hidden_size)
         normed = config.norm_rel_ebd == "layer_norm"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normed else nn.Identity()
-        ascending = [_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
+        ascending = [_distance_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
         self.register_buffer("rows", torch.tensor([ascending[::-1], ascending]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ class DistanceEmbeddings(nn.Module):
         return self.norm(self.embeddings.weight), self.rows[:, columns]
 
 
-def _row(distance: int, config: DebertaV2Config) -> int:
+def _distance_row(distance: int, config: DebertaV2Config) -> int:
     """Return the row of the embedding of a distance i - j between query i and key j."""
     half = config.num_distances
     index = bucket(distance, half, config.max_distance) if config.position_buckets >= 1 else distance

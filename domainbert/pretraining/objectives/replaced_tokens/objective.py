@@ -170,8 +170,8 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         """Return summed losses and numbers of tokens.
 
         `masked` and `read` are the divisors of the losses. `replaced`: replaced tokens; `predicted_positive`: tokens
-        that the discriminator classifies as replaced; `true_positive`: those of them that are; `correct`: tokens that
-        it classifies correctly.
+        that the discriminator classifies as replaced; `true_positive`: replaced tokens that it classifies as replaced;
+        `correct`: tokens that it classifies correctly.
         """
         tokens, targets = Packed.of(batch), batch["targets"]
         generator_logits = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()

@@ -96,9 +96,9 @@ class PairPlan(RowPlan):
         pieces = np.arange(len(self.lengths))
         paired = self.num_cuts > 0
         pairs = np.flatnonzero(paired)
-        chosen = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
+        cut_indices = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
         cuts = self.starts + self.lengths
-        cuts[paired] = self.cuts[(self.first_cut + chosen.astype(np.int64))[paired]]
+        cuts[paired] = self.cuts[(self.first_cut + cut_indices.astype(np.int64))[paired]]
         half = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")][: len(pairs) // 2]
         labels = np.where(paired, 0, IGNORE_INDEX)
         if self.relation == "order":
@@ -126,8 +126,8 @@ class PairPlan(RowPlan):
         """Return the indices of the pieces in the rows of a key, and of their partners: (pieces + partners,)."""
         pieces = self.pieces_of(key.rows)
         epochs = np.repeat(key.epochs, self.row_offsets[key.rows + 1] - self.row_offsets[key.rows])
-        drawn = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
-        return np.concatenate([pieces, *(drawn[epoch][pieces[epochs == epoch]] for epoch in drawn)])
+        partners = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
+        return np.concatenate([pieces, *(partners[epoch][pieces[epochs == epoch]] for epoch in partners)])
 
     def texts(self, key: Key) -> Texts:
         """Return the texts in the rows of a key, with the cuts of their pass."""
