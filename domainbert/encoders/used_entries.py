@@ -41,7 +41,7 @@ class UsedEntries:
         return embeddings
 
     def used_embeddings(self, embeddings: Tensor) -> Tensor:
-        """Return the rows of `embeddings` (vocab_size, D) of the entries that occur; keep `embeddings` for `restore`."""
+        """Return the rows of `embeddings` (vocab_size, D) of the entries that occur; keep all for `restore`."""
         self._all = embeddings.detach()
         return self._all[self._ids.to(embeddings.device)]
 
