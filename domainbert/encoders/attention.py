@@ -45,11 +45,11 @@ def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
     With a window, tokens at most `window` positions before or after a token are visible.
     Padding (segment 0) sees padding, so that no row of the softmax is empty; its output is not used.
     """
-    same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
+    visible = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
     if window is not None:
-        columns = torch.arange(segment_ids.shape[-1], device=same.device)  # a text is contiguous in its row
-        same = same & ((columns - columns.unsqueeze(-1)).abs() <= window)
-    return torch.zeros(same.shape, device=same.device).masked_fill(~same, float("-inf")).unsqueeze(1)
+        columns = torch.arange(segment_ids.shape[-1], device=visible.device)  # a text is contiguous in its row
+        visible = visible & ((columns - columns.unsqueeze(-1)).abs() <= window)
+    return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf")).unsqueeze(1)
 
 
 class Segments(NamedTuple):

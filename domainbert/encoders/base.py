@@ -137,8 +137,8 @@ class Encoder(nn.Module, ABC):
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
         """Return the output of the embeddings and of every block, each (B, S, H); the last equals `forward`."""
         block_inputs: list[Tensor] = []
-        last = self._run(tokens, block_inputs)
-        return [*block_inputs, last]
+        output = self._run(tokens, block_inputs)
+        return [*block_inputs, output]
 
     def _run(
         self,

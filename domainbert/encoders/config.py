@@ -154,9 +154,11 @@ class EncoderConfig(ABC):
         sizes = self.sizes
         width = max(1, round(share * sizes.hidden_size))
         max_heads = max(1, round(share * sizes.num_heads))
-        heads = next(number for number in range(max_heads, 0, -1) if width % number == 0)
-        inner = max(1, round(share * sizes.intermediate_size))
-        return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
+        heads = next(count for count in range(max_heads, 0, -1) if width % count == 0)
+        intermediate_size = max(1, round(share * sizes.intermediate_size))
+        return self.resized(
+            dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=intermediate_size)
+        )
 
     def with_dropout(self, rate: float | None) -> Self:
         """Return a copy with all fields whose name contains `dropout` set to `rate`; unchanged for None."""

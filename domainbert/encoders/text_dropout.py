@@ -91,16 +91,16 @@ class TextDraws:
         sizes = self._segment_sizes[self._is_text]
         widths = -(-sizes // _LANES) * _LANES
         counts = heads * sizes * widths
-        drawn = streams(states, counts // _LANES).view(np.int16)
+        text_bits = streams(states, counts // _LANES).view(np.int16)
         if len(sizes) == batch and (sizes == length).all():
-            return drawn.reshape(batch, heads, length, widths[0])  # each row is one text
+            return text_bits.reshape(batch, heads, length, widths[0])  # each row is one text
         bits = np.zeros((batch, heads, length, -(-length // _LANES) * _LANES), dtype=np.int16)
-        stops = np.cumsum(counts)
-        starts = self._segment_starts[self._is_text]
-        for start, size, width, stop, count in zip(starts, sizes, widths, stops, counts, strict=True):
-            row, first = divmod(int(start), length)
-            text = slice(first, first + size)
-            bits[row, :, text, text] = drawn[stop - count : stop].reshape(heads, size, width)[..., :size]
+        text_stops = np.cumsum(counts)
+        text_starts = self._segment_starts[self._is_text]
+        for start, size, width, stop, count in zip(text_starts, sizes, widths, text_stops, counts, strict=True):
+            row, column = divmod(int(start), length)
+            text = slice(column, column + size)
+            bits[row, :, text, text] = text_bits[stop - count : stop].reshape(heads, size, width)[..., :size]
         return bits
 
 

@@ -37,8 +37,8 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
     texts = functional.pad(text_ids(segment_ids).flatten(), (0, -rows * length % size), value=-1)
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)  # (n, k)
     columns = torch.arange(size + 2 * window, device=segment_ids.device)
-    near = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
-    visible = near & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
+    in_window = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
+    visible = in_window & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
     return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))
 
 
@@ -80,7 +80,7 @@ class _BlocksWithWindows(torch.autograd.Function):
         length, width = ctx.shape[0] * ctx.shape[1], ctx.shape[2]
         parts = gradient.transpose(1, 2).split(ctx.size, dim=1)  # each (heads * n, b or less, D)
         summed = gradient.new_zeros(length + (len(parts) - 1) * ctx.size, width)
-        for number, part in enumerate(parts):
-            blocks = summed[number * ctx.size :][:length].view(-1, ctx.size, width)
+        for index, part in enumerate(parts):
+            blocks = summed[index * ctx.size :][:length].view(-1, ctx.size, width)
             blocks[:, : part.shape[1]] += part
         return summed[ctx.window :][:length].view(ctx.shape), None, None

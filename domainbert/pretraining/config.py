@@ -75,13 +75,13 @@ class MaskingConfig:
 
     def mlm_probability_at(self, progress: float) -> float:
         """Return the share of the tokens to predict at `progress`, the share of completed steps in [0, 1)."""
-        first, final = self.mlm_probabilities
-        return first + (final - first) * progress
+        initial, final = self.mlm_probabilities
+        return initial + (final - initial) * progress
 
     def step_with_most_targets(self, steps: range) -> int:
         """Return the step with the most tokens to predict: the last one if their share rises, else the first."""
-        first, final = self.mlm_probabilities
-        return steps[-1] if final > first else steps[0]
+        initial, final = self.mlm_probabilities
+        return steps[-1] if final > initial else steps[0]
 
 
 @dataclass(frozen=True)

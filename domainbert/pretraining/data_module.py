@@ -106,14 +106,14 @@ class PretrainingData(TrainingData):
         self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
         self._planned: dict[int, list[RowPhase]] = {}
         paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        others = {
+        arguments = {
             "batch_size": batch_size,
             "held_out": held_out,
             "test": test,
             "seed": seed,
             "num_workers": num_workers,
         }
-        self.save_hyperparameters(plain({**paths, "max_length": lengths, **others}), logger=False)
+        self.save_hyperparameters(plain({**paths, "max_length": lengths, **arguments}), logger=False)
 
     @property
     def row_length(self) -> int:

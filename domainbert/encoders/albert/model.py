@@ -50,7 +50,7 @@ class AlbertEncoder(PostNormEncoder):
 
     @override
     def blocks(self) -> Sequence[nn.Module]:
-        return [self.layers[number] for number in self.layer_order]
+        return [self.layers[index] for index in self.layer_order]
 
 
 class AlbertFamily(Family[AlbertConfig]):
@@ -79,7 +79,7 @@ class AlbertFamily(Family[AlbertConfig]):
     @override
     def layer_names(self, config: AlbertConfig) -> Sequence[str]:
         inner = config.inner_group_num
-        indices = [divmod(number, inner) for number in sorted(set(config.layer_weights))]
+        indices = [divmod(index, inner) for index in sorted(set(config.layer_weights))]
         return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}" for group, layer in indices]
 
 

@@ -125,8 +125,8 @@ class DebertaV2Config(PostNormConfig):
         )
 
     def _check_absolute(self) -> None:
-        absent = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
-        for name, expected in absent.items():
+        required = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
+        for name, expected in required.items():
             value = getattr(self, name)
             require(
                 value == expected, f"{name}: found {value!r}; expected {expected!r} without relative_attention: true"

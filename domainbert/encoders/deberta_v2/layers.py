@@ -38,8 +38,8 @@ class WordEmbeddings(nn.Module):
         super().__init__()
         self.word = nn.Embedding(vocab_size, width)
         self.token_type = nn.Embedding(num_types, width) if num_types else None
-        same = width == sizes.hidden_size
-        self.project = nn.Identity() if same else nn.Linear(width, sizes.hidden_size, bias=False)
+        has_full_width = width == sizes.hidden_size
+        self.project = nn.Identity() if has_full_width else nn.Linear(width, sizes.hidden_size, bias=False)
         self.norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
         self.dropout = Dropout(sizes.dropout)
 
@@ -94,8 +94,8 @@ def bucket(distance: int, num_buckets: int, max_distance: int) -> int:
     middle = num_buckets // 2
     if abs(distance) <= middle:
         return distance
-    far = math.ceil(math.log(abs(distance) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)) + middle
-    return far if distance > 0 else -far
+    index = math.ceil(math.log(abs(distance) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)) + middle
+    return index if distance > 0 else -index
 
 
 class DisentangledSelfAttention(nn.Module):
@@ -142,8 +142,8 @@ class DisentangledSelfAttention(nn.Module):
             distances = drop(distances, self.distance_dropout, by_text=False)
         if self.distances is None:
             shared, width = self.query_key_value, distances.shape[-1]
-            first = [width if term == "c2p" else 0 for term in self.terms]  # first row of the keys', or the queries'
-            weight, bias = (torch.cat([rows[n : n + width] for n in first]) for rows in (shared.weight, shared.bias))
+            starts = [width if term == "c2p" else 0 for term in self.terms]  # first row of the keys', or the queries'
+            weight, bias = (torch.cat([rows[n : n + width] for n in starts]) for rows in (shared.weight, shared.bias))
             projected = functional.linear(distances, weight, bias)
         else:
             projected = self.distances(distances)

@@ -58,7 +58,7 @@ class DebertaEncoder(Encoder):
         self.num_terms = len(config.terms)
         self.embeddings = _embeddings(config, vocabulary)
         self.distances = DistanceEmbeddings(config)
-        self.layers = nn.ModuleList(_layer(config, number) for number in range(sizes.num_layers))
+        self.layers = nn.ModuleList(_layer(config, index) for index in range(sizes.num_layers))
         initialise(self, sizes.initializer_range)
         with torch.no_grad():
             self.embeddings.word.weight[vocabulary.pad_id].zero_()
@@ -111,7 +111,7 @@ def _embeddings(config: DebertaV2Config, vocabulary: VocabularyFacts) -> Embeddi
     return WordEmbeddings(vocabulary.size, config.word_width, config.type_vocab_size, config.sizes)
 
 
-def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
+def _layer(config: DebertaV2Config, index: int) -> PostNormLayer:
     sizes = config.sizes
     parts = (
         DisentangledSelfAttention(config),
@@ -120,7 +120,7 @@ def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
         sizes.layer_norm_eps,
         sizes.dropout,
     )
-    if config.conv_kernel_size and number == 0:
+    if config.conv_kernel_size and index == 0:
         return ConvolvedLayer(*parts, config.conv_kernel_size, config.conv_act)
     return PostNormLayer(*parts)
 

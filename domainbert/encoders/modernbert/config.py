@@ -164,7 +164,7 @@ class ModernBertConfig(EncoderConfig):
             f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
             "has no norm before its attention",
         )
-        types = [self.layer_types[number] for number in layers]
+        types = [self.layer_types[layer] for layer in layers]
         interval = _global_interval(types, self.global_attn_every_n_layers)
         require(
             interval is not None,

@@ -49,8 +49,8 @@ class MPNetEncoder(PostNormEncoder):
     """Post-norm encoder with a relative position bias, which all layers share."""
 
     def __init__(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> None:
-        sizes, first = config.sizes, config.position_offset
-        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first)
+        sizes, first_position = config.sizes, config.position_offset
+        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first_position)
         super().__init__(embeddings, sizes, vocabulary.pad_id)
         self.relative_bias = nn.Embedding(NUM_BUCKETS, sizes.num_heads)
         self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # copied to a GPU once

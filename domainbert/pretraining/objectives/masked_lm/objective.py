@@ -192,14 +192,14 @@ def _context_free_loss(train: FloatArray, validation: FloatArray, masking: Maski
     """Return the cross-entropy of the best prediction without context, in nats: from the token frequencies `train` (V,)
     of training, for tokens with the frequencies `validation` (V,)."""
     replacement = masking.random_share / len(train)  # probability that a token is replaced by a given token
-    kept = 1 - masking.mask_share - masking.random_share
+    kept_share = 1 - masking.mask_share - masking.random_share
     entropy = -(validation * np.log(train)).sum()
     loss = masking.mask_share * entropy
-    visible = kept * train + replacement  # (V,) probability of an unmasked token
-    if kept > 0:
-        loss -= kept * (validation * np.log((kept + replacement) * train / visible)).sum()
+    visible = kept_share * train + replacement  # (V,) probability of an unmasked token
+    if kept_share > 0:
+        loss -= kept_share * (validation * np.log((kept_share + replacement) * train / visible)).sum()
     if replacement > 0:
         loss += masking.random_share * (entropy + np.log(visible / replacement).mean()) - replacement * np.log(
-            (kept + replacement) / replacement
+            (kept_share + replacement) / replacement
         )
     return min(float(loss), float(entropy) - _MARGIN)

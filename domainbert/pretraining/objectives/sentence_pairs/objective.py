@@ -123,11 +123,11 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         template = self.tokenizer.template
         packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        for (a, b, c, d), first in zip(segments, packed.first_positions + 1, strict=True):
-            starts_word[first : first + b - a] = split.take_starts(a, b)
+        for (a, b, c, d), start in zip(segments, packed.first_positions + 1, strict=True):
+            starts_word[start : start + b - a] = split.take_starts(a, b)
             if d > c:
-                second = first + b - a + template.between
-                starts_word[second : second + d - c] = split.take_starts(c, d)
+                second_start = start + b - a + template.between
+                starts_word[second_start : second_start + d - c] = split.take_starts(c, d)
         pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
         return CorpusRows(paired_rows, starts_word.reshape(packed.input_ids.shape))

@@ -85,7 +85,7 @@ def positions_where(split: PreparedSplit, predicate: Callable[[NDArray[np.intege
     """
     positions = []
     for start in range(0, split.num_tokens, _CHUNK):
-        first = max(start - _CONTEXT, 0)
-        matches = predicate(split.take(first, min(start + _CHUNK, split.num_tokens)))
-        positions.append(start + np.flatnonzero(matches[start - first :]))
+        chunk_start = max(start - _CONTEXT, 0)
+        matches = predicate(split.take(chunk_start, min(start + _CHUNK, split.num_tokens)))
+        positions.append(start + np.flatnonzero(matches[start - chunk_start :]))
     return np.concatenate([np.zeros(0, dtype=np.int64), *positions])
