@@ -84,7 +84,7 @@ def _prepare_and_plan(settings: Settings) -> tuple[int, dict[str, float]]:
 
 
 def _plan(settings: Settings) -> None:
-    """As `rows_of_corpus` does."""
+    """As `corpus_readers` does."""
 
     from domainbert.data.packing import plan_rows
     from domainbert.data.prepared import open_prepared

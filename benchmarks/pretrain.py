@@ -126,7 +126,7 @@ def _replaced_tokens(settings: Settings, config: Any, tokenizer: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.discriminator = transformers.ElectraForPreTraining(config)
-            small = _their_config(objective.generator_beside(settings.config()), tokenizer)
+            small = _their_config(objective.generator_config_for(settings.config()), tokenizer)
             self.generator = transformers.ElectraForMaskedLM(small)
             ours, theirs = self.discriminator.electra.embeddings, self.generator.electra.embeddings
             for name in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):

@@ -17,7 +17,7 @@ from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.module import Pretraining
-from domainbert.pretraining.objective import Built, Objective, ValidationText
+from domainbert.pretraining.objective import BuiltModel, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tasks.finetuning import FineTuning
@@ -73,7 +73,7 @@ def pretraining(
 ) -> Pretraining:
     """Pretraining of some models."""
     module = Pretraining(BertConfig(), None, MaskedLM(), optim=optim, schedule=schedule, seed=seed)
-    module.begin(objective, {name: Built(model, NOWHERE, "") for name, model in models.items()})
+    module.set_objective(objective, {name: BuiltModel(model, NOWHERE, "") for name, model in models.items()})
     module.validate_on(texts)
     return module
 

@@ -13,7 +13,7 @@ from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedCorpus
-from domainbert.pretraining.batches import rows_of_corpus
+from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -64,4 +64,4 @@ def readers(request: pytest.FixtureRequest, toy_corpus: PreparedCorpus, toy_toke
     """Training and validation rows of the toy corpus, of 24 tokens; single pieces, whole words, or spans at a rate that
     falls are masked."""
     objective = MaskedLM(MASKINGS[request.param]).build(toy_tokenizer)
-    return rows_of_corpus(toy_corpus, objective, max_length=24)
+    return corpus_readers(toy_corpus, objective, max_length=24)

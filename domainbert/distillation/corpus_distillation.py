@@ -25,7 +25,7 @@ from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs
-from domainbert.encoders.config import EncoderConfig, above_positions
+from domainbert.encoders.config import EncoderConfig, max_length_problem
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.card import card_head, model_card
 from domainbert.models.card_config import CardConfig
@@ -150,7 +150,7 @@ class Distillation(DistillationModule, RowsModule):
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for name, count in positions.items():
             if data.row_length > count:
-                raise DomainbertError(above_positions(data.row_length, count, name))
+                raise DomainbertError(max_length_problem(data.row_length, count, name))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Load the teachers, build the student from the first of them, and set the losses."""
@@ -158,7 +158,7 @@ class Distillation(DistillationModule, RowsModule):
             teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
             folder, first = self.folders[0], teachers[0]
             self.config = student_config(self.student, folder.config)
-            trained = self.config.as_trained(self.dropout)
+            trained = self.config.with_dropout(self.dropout)
             # pad_id of config.json may differ from the tokenizer's
             vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
             model, copied = build_student(

@@ -77,4 +77,4 @@ def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[
     arXiv:1801.06146, section 3.3). 0 freezes nothing."""
     if not unfreeze_every:
         return []
-    return encoder.up_to(encoder.num_hidden_layers - step // unfreeze_every)
+    return encoder.parameters_up_to(encoder.num_hidden_layers - step // unfreeze_every)

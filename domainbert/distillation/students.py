@@ -35,7 +35,7 @@ def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderCon
                 f"student.layers: found {len(layers)} layers; expected {wanted}, as in student.encoder"
             )
     elif student.family in (None, teacher.model_type):
-        config = teacher if layers is None else teacher.of_layers(layers)
+        config = teacher if layers is None else teacher.with_layers(layers)
     else:
         count = sizes.num_layers if layers is None else len(layers)
         config = config_class(str(student.family))().resized(dataclasses.replace(sizes, num_layers=count))

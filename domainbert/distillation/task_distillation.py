@@ -28,7 +28,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
 from domainbert.distillation.weighted import WeightedLosses, compute_outputs, mean_outputs
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, above_positions
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content
@@ -216,14 +216,14 @@ class TaskDistillation(DistillationModule, FineTuning):
         config, tokenizer = self._student_config(teachers), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
         outputs = task.head_config, len(task.labels), vocabulary
-        model, copied = build_student(config.as_trained(self.dropout), self.student, teacher.model, *outputs)
+        model, copied = build_student(config.with_dropout(self.dropout), self.student, teacher.model, *outputs)
         print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
         return InitialModel(model, config, tokenizer, names)
 
     def begin(self, start: InitialModel, task: Task[Any, Any], max_length: int) -> None:
         """Set the student to train; `DomainbertError` if the losses cannot compare student and teachers."""
         if max_length > start.config.max_length:
-            raise DomainbertError(above_positions(max_length, start.config.max_length, "the student"))
+            raise DomainbertError(max_length_problem(max_length, start.config.max_length, "the student"))
         super().begin(start, task, max_length)
         teachers = self.ensemble(task)
         weighted = WeightedLosses(self.loss_configs, start.model.encoder, teachers.predictors[0].model.encoder)
@@ -330,5 +330,5 @@ def check_losses(
             )
     if (weighted.needs_hidden or (weighted.needs_teacher and not has_cache)) and window > teachers.max_length:
         raise DomainbertError(
-            f"{above_positions(window, teachers.max_length, 'a teacher')}, or a cache and losses on predictions only"
+            f"{max_length_problem(window, teachers.max_length, 'a teacher')}, or a cache and losses on predictions only"
         )

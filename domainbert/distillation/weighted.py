@@ -106,8 +106,8 @@ def compute_outputs(
     tokens = Packed.of(batch)
     recording = record(model.encoder, tokens, layers)
     last = recording.hidden[-1]
-    logits = None if positions is None else model.read(model.states(last, tokens, positions))
-    all_logits = None if all_positions is None else model.read(select(last, all_positions))
+    logits = None if positions is None else model.logits(model.head_states(last, tokens, positions))
+    all_logits = None if all_positions is None else model.logits(select(last, all_positions))
     return Outputs(recording.hidden, recording.projections, logits, all_logits)
 
 

@@ -29,8 +29,9 @@ from domainbert.encoders.packed import Packed, segment_starts
 from domainbert.encoders.torch_internals import flash_attention
 from domainbert.encoders.windows import attend_in_blocks, block_mask, blocks_are_faster
 
-# Longest rows by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow. In bf16 it
-# takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
+# Longest rows for explicit attention, in tokens, by the bytes of a number: S x S scores are small, and torch's fused
+# backward on a CPU is slow. In bf16 it takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores
+# take much memory.
 _EXPLICIT_LENGTH = {2: 768, 4: 256, 8: 256}
 
 # Bytes of scores up to which prediction in bf16 takes two thirds of the time of torch's fused kernel on a CPU. A larger
@@ -39,23 +40,24 @@ _EXPLICIT_BYTES = 8 << 20
 
 
 def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
-    """Additive mask that limits attention to the same segment: (B, S) -> (B, 1, S, S), 0 for visible pairs, else -inf.
+    """Return an additive mask, 0 within a segment and -inf between segments: (B, S) -> (B, 1, S, S).
 
     With a window, tokens at most `window` positions before or after a token are visible.
     Padding (segment 0) sees padding, so that no row of the softmax is empty; its output is not used.
     """
-    same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
+    visible = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
     if window is not None:
-        columns = torch.arange(segment_ids.shape[-1], device=same.device)  # a text is contiguous in its row
-        same = same & ((columns - columns.unsqueeze(-1)).abs() <= window)
-    return torch.zeros(same.shape, device=same.device).masked_fill(~same, float("-inf")).unsqueeze(1)
+        columns = torch.arange(segment_ids.shape[-1], device=visible.device)  # a text is contiguous in its row
+        visible = visible & ((columns - columns.unsqueeze(-1)).abs() <= window)
+    return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf")).unsqueeze(1)
 
 
 class Segments(NamedTuple):
-    """Separates the texts in the rows of a batch, by masks or by boundaries, depending on the selected kernel."""
+    """Separates the texts in the rows of a batch: by masks, or by boundaries if the kernel is flash attention."""
 
     mask: Tensor | None
-    """From `segment_mask`, (B, 1, S, S); with a bias that all layers share, (B, heads, S, S)."""
+    """From `segment_mask`, (B, 1, S, S), None for flash attention; with a bias that all layers share, (B, heads, S,
+    S)."""
     boundaries: Tensor | None = None
     """From `segment_boundaries`, (N + 1,)."""
     window_mask: Tensor | None = None
@@ -64,21 +66,21 @@ class Segments(NamedTuple):
     """The shared bias alone, for recording scores."""
 
     def with_bias(self, bias: Tensor) -> Segments:
-        """Add a bias that all layers share, (1 or B, heads, S, S), to masks from `choose_kernel(..., biased=True)`."""
+        """Return masks plus a bias (1 or B, heads, S, S) of all layers; needs `choose_kernel(..., biased=True)`."""
         assert self.mask is not None
         window_mask = None if self.window_mask is None else self.window_mask + bias
         return self._replace(mask=self.mask + bias, window_mask=window_mask, bias=bias)
 
 
-def segment_boundaries(segment_ids: Tensor, least: int = 0) -> Tensor:
-    """Starts of the segments in the flattened tokens and their end, padded with empty segments: (B, S) -> (N + 1,).
+def segment_boundaries(segment_ids: Tensor, min_segments: int = 0) -> Tensor:
+    """Return the starts of the segments in the flattened tokens, padded with their end: (B, S) -> (N + 1,).
 
-    N is a power of two and at least `least`, so that there are few shapes and few compilations. It is not the number of
-    tokens, because the backward kernel allocates 128 tokens per segment, even for an empty one. Call it while a batch
-    is on the CPU, because on a GPU it would synchronise. The result is int32.
+    N is a power of two and at least `min_segments`, so that there are few shapes and few compilations. It is not the
+    number of tokens, because the backward kernel allocates 128 tokens per segment, even for an empty one. Call it while
+    a batch is on the CPU, because on a GPU it would synchronise. The result is int32.
     """
     starts = segment_starts(segment_ids)
-    size = 1 << (max(len(starts), least) - 1).bit_length()
+    size = 1 << (max(len(starts), min_segments) - 1).bit_length()
     boundaries = torch.full((size + 1,), segment_ids.numel(), dtype=torch.int32, device=segment_ids.device)
     boundaries[: len(starts)] = starts.int()
     return boundaries
@@ -87,10 +89,11 @@ def segment_boundaries(segment_ids: Tensor, least: int = 0) -> Tensor:
 def choose_kernel(
     tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, window: int | None = None
 ) -> Segments:
-    """Select a kernel for a batch and build the masks or boundaries that all layers share.
+    """Select a kernel for a batch, and return the masks or boundaries that all layers share.
 
-    Dropout is on the attention probabilities, `biased` means that the scores get a bias, and `window` is the window of
-    the layers that have one."""
+    `dropout_rate` applies to attention probabilities. `biased`: the scores get a bias. `window`: window of the layers
+    that have one; None if no layer has.
+    """
     segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
     supported = boundaries is not None and head_size % 8 == 0 and head_size <= 256
     if supported and not biased and _has_flash(segment_ids.device):
@@ -99,13 +102,13 @@ def choose_kernel(
     if window is None:
         return Segments(mask)
     # an exported graph is used for all lengths, so it must not depend on the length at export
-    plain = segment_ids.device.type == "cpu" and not dropout_rate and not biased and not torch.compiler.is_exporting()
-    in_blocks = plain and blocks_are_faster(segment_ids.shape[-1], window)
+    is_plain = not dropout_rate and not biased and not torch.compiler.is_exporting()
+    in_blocks = segment_ids.device.type == "cpu" and is_plain and blocks_are_faster(segment_ids.shape[-1], window)
     return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window))
 
 
 def _has_flash(device: torch.device) -> bool:
-    """Whether torch's flash attention is available on this device in the precision of autocast."""
+    """Return whether torch's flash attention is available on this device in the precision of autocast."""
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
     from domainbert.encoders.uncompiled import has_flash  # imports torch's compiler, which takes a second
@@ -124,7 +127,8 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) within segments; returns (B, heads, S, D).
+    """Return the result of scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) within segments,
+    (B, heads, S, D).
 
     On a CPU, attention of short rows is computed explicitly: the backward pass of torch's fused kernel takes five times
     as long, and no fused CPU kernel has dropout.
@@ -162,7 +166,7 @@ def attend(
 
 
 def _is_short(query: Tensor, biased: bool) -> bool:
-    """Whether rows are short enough for explicit attention on a CPU."""
+    """Return whether rows are short enough for explicit attention on a CPU."""
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():
         return biased or length <= _EXPLICIT_LENGTH[query.itemsize]

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.attention import choose_kernel
-from domainbert.encoders.config import above_layers
+from domainbert.encoders.config import frozen_layers_problem
 from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
 
@@ -43,55 +43,61 @@ class Encoder(nn.Module, ABC):
         """Word embeddings (vocab_size, E), shared with a masked-LM head."""
 
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """Modules that embed a token, by name, without a projection; a smaller encoder of the family can share them."""
+        """Return the modules that embed a token, by name, without a projection; encoders of a family can share them."""
         return {"word": self.input_embeddings}
 
     def embedding_modules(self) -> Sequence[nn.Module]:
-        """Modules of `embedding_parts` and a projection after them."""
+        """Return the modules of `embedding_parts`, and the projection after them if there is one."""
         return list(self.embedding_parts().values())
 
     def non_embedding_parameters(self) -> list[nn.Parameter]:
-        """All parameters that are not in `embedding_modules`."""
+        """Return all parameters that are not in `embedding_modules`."""
         embedding = {id(parameter) for module in self.embedding_modules() for parameter in module.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in embedding]
 
     @abstractmethod
     def embed(self, tokens: Packed) -> Tensor:
-        """Input of the first block, (B, S, H)."""
+        """Return the input of the first block, (B, S, H)."""
 
     def context(self, tokens: Packed) -> Any:
-        """Second argument of every block, computed once: `Segments` for attention, or more in some families."""
+        """Return the second argument of all blocks for a batch: `Segments`, with more in some families."""
         rate = self.attention_dropout if self.training else 0.0
         return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:
-        """Blocks in execution order; a block with shared weights is listed several times.
+        """Return the blocks in execution order; a block with shared weights is listed several times.
 
         Each block has one `layers.Attention`, modules that compute its inputs, and a module `output` after it. It is
-        called as `block(hidden, context, positions)`. If `positions` is not None, which can be so for the last block,
-        it returns only the states (N, H) at these positions, and computes only these from `output` on.
+        called as `block(hidden, context, positions)` and returns states (B, S, H). `positions` (N,) are given only to
+        the last block: it then returns only the states (N, H) at these positions, and computes only them after
+        attention.
         """
 
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
-        """Encoder output from the output of the last block, (..., H) each, for example a final norm."""
+        """Return the encoder output for the output of the last block, (..., H) each; for example apply a final norm."""
         return hidden
 
     def attention_flops(self, length: int) -> float:
-        """FLOPs of the attention products per token of a text of `length`, forward and backward.
-        Two products per block with the tokens in its window (Chowdhery et al. 2022, PaLM, appendix B)."""
+        """Return the FLOPs of the attention products per token of a text of `length` tokens, forward and backward.
+
+        Two products per block with the tokens in its window (Chowdhery et al. 2022, PaLM, appendix B).
+        """
         windows = (part.window for block in self.blocks() for part in block.modules() if isinstance(part, Attention))
         visible = sum(length if window is None else min(length, 2 * window + 1) for window in windows)
         return 12 * self.hidden_size * visible
 
     def depth_of(self, parameter: str) -> int:
-        """Depth of a parameter: 0 in the embeddings, n in block n; the last block for shared weights."""
-        target = self.get_parameter(parameter)
-        numbered = enumerate(self.blocks(), start=1)
-        return max((n for n, block in numbered if any(p is target for p in block.parameters())), default=0)
+        """Return the depth of a parameter, by its name: 0 in the embeddings, n in block n (from 1).
 
-    def up_to(self, depth: int) -> list[nn.Parameter]:
-        """Parameters up to a depth: the embeddings and the first `depth` blocks."""
+        Weights that blocks share have the depth of the last one.
+        """
+        target = self.get_parameter(parameter)
+        numbered_blocks = enumerate(self.blocks(), start=1)
+        return max((n for n, block in numbered_blocks if any(p is target for p in block.parameters())), default=0)
+
+    def parameters_up_to(self, depth: int) -> list[nn.Parameter]:
+        """Return the parameters of the embeddings and the first `depth` blocks."""
         return [parameter for name, parameter in self.named_parameters() if self.depth_of(name) <= depth]
 
     def freeze(self, num_layers: int) -> None:
@@ -100,9 +106,9 @@ class Encoder(nn.Module, ABC):
         Raises:
             DomainbertError: there are fewer blocks, or a frozen block shares its weights with a block above.
         """
-        blocks, frozen = self.blocks(), set(self.up_to(num_layers))
+        blocks, frozen = self.blocks(), set(self.parameters_up_to(num_layers))
         if num_layers > len(blocks):
-            raise DomainbertError(f"frozen_layers: {above_layers(num_layers, len(blocks))}")
+            raise DomainbertError(f"frozen_layers: {frozen_layers_problem(num_layers, len(blocks))}")
         for number, block in enumerate(blocks[:num_layers], start=1):
             if not frozen.issuperset(block.parameters()):
                 raise DomainbertError(
@@ -118,35 +124,37 @@ class Encoder(nn.Module, ABC):
         return len(self.blocks())
 
     def forward(self, tokens: Packed, positions: Tensor | None = None) -> Tensor:
-        """Last hidden states (B, S, H), or (N, H) at `positions` (N,) in the flattened tokens.
-        With positions, most of the last block is computed only for them."""
+        """Return the last hidden states (B, S, H), or (N, H) at `positions` (N,) in the flattened tokens.
+
+        With positions, most of the last block is computed only for them.
+        """
         return self._run(tokens, None, positions)
 
     def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
-        """Last hidden states (B, S, H) from a given input of the first block (B, S, H), in place of `embed`."""
+        """Return the last hidden states (B, S, H) for an input of the first block (B, S, H), instead of `embed`."""
         return self._run(tokens, None, embedded=embedded)
 
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
-        """Outputs of the embeddings and of every block, each (B, S, H); the last one is the output of `forward`."""
-        earlier: list[Tensor] = []
-        last = self._run(tokens, earlier)
-        return [*earlier, last]
+        """Return the output of the embeddings and of every block, each (B, S, H); the last equals `forward`."""
+        block_inputs: list[Tensor] = []
+        output = self._run(tokens, block_inputs)
+        return [*block_inputs, output]
 
     def _run(
         self,
         tokens: Packed,
-        earlier: list[Tensor] | None,
+        block_inputs: list[Tensor] | None,
         positions: Tensor | None = None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        """Last hidden states; the input of each block is appended to `earlier`."""
+        """Return the last hidden states; append the input of each block to `block_inputs` unless it is None."""
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
         context, hidden = self.context(tokens), self.embed(tokens) if embedded is None else embedded
         blocks = self.blocks()
         for number, block in enumerate(blocks, start=1):
-            if earlier is not None:
-                earlier.append(hidden)
+            if block_inputs is not None:
+                block_inputs.append(hidden)
             inputs = hidden, context, positions if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
                 hidden = checkpoint(block, *inputs, use_reentrant=False)  # draws the same dropout again

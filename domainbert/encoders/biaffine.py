@@ -47,24 +47,26 @@ class Biaffine(nn.Module):
         return self.dropout(functional.elu(self.project(self.dropout(hidden))))
 
     def arc_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Scores h_d U h_h + u h_h of each head h for each word d: projections (E, W, P), (E,) -> (E, W, 1 + W).
+        """Return the score h_d U h_h + u h_h of each head h for each word d: (E, W, P), lengths (E,) -> (E, W, 1 + W).
 
         Head 0 is the root. The score is -inf for the word itself and for positions after the end of the sentence.
         """
         (dependents, _), (heads, _) = self._dependents(words), self._heads(words)
         scores = _append_one(dependents) @ self.arc @ heads.transpose(1, 2)
-        number = torch.arange(heads.shape[1], device=words.device)
-        impossible = (number > lengths.view(-1, 1, 1)) | (number == number[1:].unsqueeze(1))  # (E, W, 1 + W)
+        index = torch.arange(heads.shape[1], device=words.device)
+        impossible = (index > lengths.view(-1, 1, 1)) | (index == index[1:].unsqueeze(1))  # (E, W, 1 + W)
         return scores.masked_fill(impossible, -torch.inf)
 
-    def label_scores(self, words: Tensor, heads: Tensor, some: Tensor) -> Tensor:
-        """Label scores (M, C) of arcs to M words, selected by `some` (E, W), from their heads (E, W)."""
+    def label_scores(self, words: Tensor, heads: Tensor, selected: Tensor) -> Tensor:
+        """Return the label scores (M, C) of the arcs from `heads` (E, W) to M words, selected by a mask (E, W)."""
         (_, dependents), (_, all_heads) = self._dependents(words), self._heads(words)
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
-        return torch.einsum("mi,cij,mj->mc", _append_one(dependents[some]), self.label, _append_one(chosen[some]))
+        return torch.einsum(
+            "mi,cij,mj->mc", _append_one(dependents[selected]), self.label, _append_one(chosen[selected])
+        )
 
     def joint_scores(self, words: Tensor, lengths: Tensor) -> list[Tensor]:
-        """Joint log-probabilities of heads and labels: projections (E, W, P), (E,) -> (W, 1 + W, C) per sentence.
+        """Return joint log-probabilities of heads and labels: (E, W, P), lengths (E,) -> E tensors (W, 1 + W, C).
 
         Impossible heads have -inf. Sentences are computed one by one, because in a batch each would take the memory of
         the longest one.
@@ -72,10 +74,10 @@ class Biaffine(nn.Module):
         arcs = torch.log_softmax(self.arc_scores(words, lengths), dim=2)
         (_, dependents), (_, heads) = self._dependents(words), self._heads(words)
         sentences = []
-        for number, length in enumerate(lengths.tolist()):
-            factors = _append_one(dependents[number, :length]), self.label, _append_one(heads[number, : 1 + length])
+        for index, length in enumerate(lengths.tolist()):
+            factors = _append_one(dependents[index, :length]), self.label, _append_one(heads[index, : 1 + length])
             labels = torch.log_softmax(torch.einsum("wi,cij,hj->whc", *factors), dim=2)
-            sentences.append(arcs[number, :length, : 1 + length].unsqueeze(2) + labels)
+            sentences.append(arcs[index, :length, : 1 + length].unsqueeze(2) + labels)
         return sentences
 
     def reorder(self, order: Tensor) -> None:
@@ -84,11 +86,11 @@ class Biaffine(nn.Module):
             self.label.copy_(self.label[order])
 
     def _dependents(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Projections (E, W, A) and (E, W, L) of the words as dependents."""
+        """Return the projections (E, W, A) and (E, W, L) of the words as dependents."""
         return words[..., : self.arc_size], words[..., self.arc_size : len(self.root)]
 
     def _heads(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Projections (E, 1 + W, A) and (E, 1 + W, L) as heads, of the root and of the words."""
+        """Return the projections (E, 1 + W, A) and (E, 1 + W, L) of the root and the words as heads."""
         root = self.root.to(words).expand(len(words), 1, -1)
         heads = torch.cat([root, words[..., len(self.root) :]], dim=1)
         return heads[..., : self.arc_size], heads[..., self.arc_size :]

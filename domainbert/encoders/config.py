@@ -32,7 +32,7 @@ _NOT_ENCODER = {  # keys of config.json on head, labels and files, which are wri
     *("dtype", "torch_dtype", "quantization_config", "vocab_size", "model_type"),
     *("_name_or_path", "auto_map", "transformers_version"),
 }
-_OWN_PREFIX = "domainbert_"
+_OWN_PREFIX = "domainbert_"  # of keys that `head_config` reads
 
 
 class VocabularyFacts(NamedTuple):
@@ -61,7 +61,7 @@ class Sizes:
 
 
 def standard_classes(name: str) -> Architectures:
-    """`architectures` of a family whose classes in transformers have the usual names."""
+    """Return the `architectures` of a family whose classes in transformers have the usual names, from their prefix."""
     return {
         None: (f"{name}Model",),
         "masked_lm": (f"{name}ForMaskedLM",),
@@ -133,33 +133,37 @@ class EncoderConfig(ABC):
         return Sizes(**values | {"max_length": self.max_length})
 
     def resized(self, sizes: Sizes) -> Self:
-        """Copy with other sizes; `config.resized(config.sizes)` equals `config`."""
+        """Return a copy with other sizes; `config.resized(config.sizes)` equals `config`."""
         values = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
         fields = {field.name for field in dataclasses.fields(self)}
         return self.replaced(**{self._field(size): n for size, n in values.items() if self._field(size) in fields})
 
-    def of_layers(self, layers: Sequence[int]) -> Self:
-        """Copy with a selection of layers, by index; `DomainbertError` if the family has no such architecture."""
+    def with_layers(self, layers: Sequence[int]) -> Self:
+        """Return a copy with a selection of layers, by index.
+
+        Raises:
+            DomainbertError: the family has no such architecture.
+        """
         return self.resized(dataclasses.replace(self.sizes, num_layers=len(layers)))
 
     def narrowed(self, share: float) -> Self:
-        """Copy with this share of the hidden size, of the heads and of the feed-forward size.
+        """Return a copy with this share of the hidden size, of the heads and of the feed-forward size, rounded.
 
         The width of the word embeddings stays the same in families that can project them to the hidden states.
         """
         sizes = self.sizes
         width = max(1, round(share * sizes.hidden_size))
         max_heads = max(1, round(share * sizes.num_heads))
-        heads = next(number for number in range(max_heads, 0, -1) if width % number == 0)
-        inner = max(1, round(share * sizes.intermediate_size))
-        return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
+        heads = next(count for count in range(max_heads, 0, -1) if width % count == 0)
+        intermediate_size = max(1, round(share * sizes.intermediate_size))
+        return self.resized(
+            dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=intermediate_size)
+        )
 
-    def as_trained(self, dropout: float | None) -> Self:
-        """Copy with another dropout rate; unchanged for None."""
-        return self if dropout is None else self.with_dropout(dropout)
-
-    def with_dropout(self, rate: float) -> Self:
-        """Copy with all fields whose name contains `dropout` set to `rate`."""
+    def with_dropout(self, rate: float | None) -> Self:
+        """Return a copy with all fields whose name contains `dropout` set to `rate`; unchanged for None."""
+        if rate is None:
+            return self
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
         return self.replaced(**dict.fromkeys(names, rate))
 
@@ -170,7 +174,7 @@ class EncoderConfig(ABC):
 
     @property
     def word_width(self) -> int:
-        """Width of the word embeddings."""
+        """Width E of the word embeddings."""
         return self.sizes.hidden_size
 
     @property
@@ -191,23 +195,23 @@ class EncoderConfig(ABC):
         return pad_id if type(pad_id) is int else self.special_ids["pad_token_id"]
 
     def replaced(self, **changes: Any) -> Self:
-        """Copy with other values of some fields."""
+        """Return a copy with other values of some fields."""
         changed = dataclasses.replace(self, **changes)
         object.__setattr__(changed, "extra_fields", self.extra_fields)
         return changed
 
     def to_json(self) -> dict[str, Any]:
-        """Fields for `config.json`, with the further keys of the file that was read."""
+        """Return the fields for `config.json`, with the `extra_fields` of the file that was read."""
         return {**self.extra_fields, "model_type": self.model_type, **dataclasses.asdict(self)}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read the values of a `config.json`; unknown keys are kept for `to_json`.
+        """Return the configuration in a `config.json`; unknown keys are kept for `to_json`.
 
-        Keys on the head, the labels and the files are ignored.
+        Keys on the head, the labels and the files are ignored. Raises `DomainbertError` for an unsupported value.
         """
-        causal = fields.get("is_decoder")
-        require(not causal, f"is_decoder: found {causal!r}; expected false: decoders are not supported")
+        is_decoder = fields.get("is_decoder")
+        require(not is_decoder, f"is_decoder: found {is_decoder!r}; expected false: decoders are not supported")
         names = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: fields[name] for name in names & fields.keys()})
         ignored = names | _NOT_ENCODER
@@ -256,25 +260,25 @@ class PostNormConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; relative positions, which some old checkpoints have, are not supported."""
+        """Return the configuration in a `config.json`. Raises `DomainbertError` for relative positions."""
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
         return super().from_json(fields)
 
 
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
-    """Raise `DomainbertError` if `max_length` exceeds the positions of the encoder; None is unknown."""
+    """Raise `DomainbertError` if `max_length` exceeds the positions of the encoder; no check if one of them is None."""
     if encoder is not None and max_length is not None and max_length > encoder.max_length:
-        raise DomainbertError(above_positions(max_length, encoder.max_length))
+        raise DomainbertError(max_length_problem(max_length, encoder.max_length))
 
 
-def above_positions(max_length: int, num_positions: int, model: str = "the encoder") -> str:
-    """Problem of a window that is longer than the positions of `model`."""
+def max_length_problem(max_length: int, num_positions: int, model: str = "the encoder") -> str:
+    """Return the text of an error: `max_length` exceeds the number of positions of `model`."""
     return f"max_length: found {max_length}; expected at most {num_positions}, the number of positions of {model}"
 
 
-def above_layers(frozen_layers: int, num_layers: int) -> str:
-    """Problem of `frozen_layers` above the number of layers, without the key."""
+def frozen_layers_problem(frozen_layers: int, num_layers: int) -> str:
+    """Return the text of an error, without the key: `frozen_layers` exceeds the number of layers."""
     return f"found {frozen_layers}; expected at most {num_layers}, the number of layers of the encoder"
 
 

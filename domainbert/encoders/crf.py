@@ -19,7 +19,10 @@ FORBIDDEN_SCORE = -1e4
 
 
 class Crf(nn.Module):
-    """Scores of label sequences: emissions plus transitions."""
+    """Scores of label sequences: emissions plus transitions.
+
+    Shapes: E sentences, L words of the longest one, C labels. `lengths` (E,) are the numbers of words.
+    """
 
     def __init__(self, num_labels: int) -> None:
         super().__init__()
@@ -30,7 +33,7 @@ class Crf(nn.Module):
         self.constrain(["O"] * num_labels)
 
     def constrain(self, labels: Sequence[str]) -> None:
-        """Forbid invalid steps of IOB2, or of BIOES if a label begins with S-.
+        """Forbid label sequences that are invalid in IOB2, or in BIOES if a label begins with S-.
 
         I-X and E-X follow only B-X or I-X, and cannot begin a sentence. In BIOES, B-X and I-X must be followed by I-X
         or E-X, and cannot end a sentence.
@@ -39,20 +42,20 @@ class Crf(nn.Module):
         continues = [label[:2] in ("I-", "E-") for label in labels]
         is_open = [is_bioes and label[:2] in ("B-", "I-") for label in labels]
 
-        def follows(a: int, b: int) -> bool:
-            if continues[b]:
-                return labels[a] in ("B-" + labels[b][2:], "I-" + labels[b][2:])
-            return not is_open[a]
+        def may_follow(label: int, previous: int) -> bool:
+            if continues[label]:
+                return labels[previous] in ("B-" + labels[label][2:], "I-" + labels[label][2:])
+            return not is_open[previous]
 
-        numbers = range(len(labels))
+        indices = range(len(labels))
         # no buffers: torch cannot load a sharded module with buffers
         self._allowed = {}
-        self.allowed = torch.tensor([[follows(a, b) for b in numbers] for a in numbers])
+        self.allowed = torch.tensor([[may_follow(label, previous) for label in indices] for previous in indices])
         self.allowed_first = torch.tensor([not flag for flag in continues])
         self.allowed_last = torch.tensor([not flag for flag in is_open])
 
     def _allowed_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """`allowed_first`, `allowed` and `allowed_last` on a device, cached."""
+        """Return `allowed_first` (C,), `allowed` (C, C) and `allowed_last` (C,) on a device, cached."""
         if device not in self._allowed:
             masks = (self.allowed_first, self.allowed, self.allowed_last)
             first, allowed, last = (mask.to(device) for mask in masks)
@@ -60,11 +63,11 @@ class Crf(nn.Module):
         return self._allowed[device]
 
     def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
-        """Whether the label sequence of each sentence is valid (see `constrain`): (E, L), (E,) -> (E,)."""
+        """Return whether the label sequence of each sentence is valid (see `constrain`): (E, L), (E,) -> (E,)."""
         first, allowed, last = self._allowed_on(labels.device)
-        ended = ~_inside(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
+        ended = ~_word_mask(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
         steps = (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
-        return first[labels[:, 0]] & steps & last[_last(labels, lengths)]
+        return first[labels[:, 0]] & steps & last[_last_labels(labels, lengths)]
 
     def reorder(self, order: Tensor) -> None:
         """Reorder the labels in place: `order` (C,) has the old index of each label."""
@@ -78,7 +81,7 @@ class Crf(nn.Module):
         self.allowed_last = self.allowed_last[order]
 
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """Log-sum-exp of the scores of all label sequences: (E, L, C), (E,) -> (E,)."""
+        """Return the log-sum-exp of the scores of all label sequences: (E, L, C), (E,) -> (E,)."""
         start, moves, end = self.scores(emissions)
         alpha = start + emissions[:, 0]
         for step in range(1, emissions.shape[1]):
@@ -87,19 +90,19 @@ class Crf(nn.Module):
         return torch.logsumexp(alpha + end, dim=1)
 
     def score(self, emissions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
-        """Score of one label sequence per sentence: (E, L, C), (E, L), (E,) -> (E,)."""
+        """Return the score of one label sequence per sentence: (E, L, C), (E, L), (E,) -> (E,)."""
         start, moves, end = self.scores(emissions)
-        inside = _inside(lengths, emissions.shape[1])
+        inside = _word_mask(lengths, emissions.shape[1])
         summed = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * inside).sum(dim=1)
         summed = summed + (moves[labels[:, :-1], labels[:, 1:]] * inside[:, 1:]).sum(dim=1)
-        return summed + start[labels[:, 0]] + end[_last(labels, lengths)]
+        return summed + start[labels[:, 0]] + end[_last_labels(labels, lengths)]
 
     def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """Best label sequence of each sentence (Viterbi), (E, L), padded with 0."""
+        """Return the best label sequence of each sentence (Viterbi): (E, L, C), (E,) -> (E, L), padded with 0."""
         # in NumPy: a text may have a million words, and a step of one sentence takes four times as long in torch
         start, moves, end = (scores.detach().cpu().numpy() for scores in self.scores(emissions))
         local = emissions.detach().transpose(0, 1).cpu().numpy()  # (L, E, C)
-        inside = _inside(lengths, len(local)).T.cpu().numpy()
+        inside = _word_mask(lengths, len(local)).T.cpu().numpy()
         best, path = np.empty(local.shape, local.dtype), np.empty(local.shape[:2], dtype=np.int64)
         best[0] = start + local[0]
         for step in range(1, len(local)):
@@ -112,7 +115,7 @@ class Crf(nn.Module):
         return torch.from_numpy((path * inside).T).to(emissions.device)
 
     def log_marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """Marginal log-probabilities of the labels of each word, (E, L, C), padded with 0.
+        """Return the log-probabilities of the labels of each word: (E, L, C), (E,) -> (E, L, C), padded with 0.
 
         Forward-backward algorithm (Rabiner 1989, section III.A) in log space, so that gradients do not vanish for small
         probabilities in distillation.
@@ -123,29 +126,29 @@ class Crf(nn.Module):
             forward.append(torch.logsumexp(forward[-1].unsqueeze(2) + moves, dim=1) + emissions[:, step])
         backward = [end.expand_as(forward[0])]
         for step in range(emissions.shape[1] - 1, 0, -1):
-            further = torch.logsumexp(moves + (emissions[:, step] + backward[-1]).unsqueeze(1), dim=2)
-            backward.append(torch.where((step < lengths).unsqueeze(1), further, end))
+            previous = torch.logsumexp(moves + (emissions[:, step] + backward[-1]).unsqueeze(1), dim=2)
+            backward.append(torch.where((step < lengths).unsqueeze(1), previous, end))
         joint = torch.stack(forward, dim=1) + torch.stack(backward[::-1], dim=1)
-        return torch.log_softmax(joint, dim=2) * _inside(lengths, emissions.shape[1]).unsqueeze(2)
+        return torch.log_softmax(joint, dim=2) * _word_mask(lengths, emissions.shape[1]).unsqueeze(2)
 
-    def scores(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Start scores (C,), transition scores (C, C) and end scores (C,), on the device and in the type of `like`.
+    def scores(self, emissions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return start, transition and end scores, (C,), (C, C) and (C,), with the device and type of `emissions`.
 
         Steps that `constrain` forbids have the score `FORBIDDEN_SCORE`.
         """
         scores = (self.start, self.transitions, self.end)
-        masked = zip(scores, self._allowed_on(like.device), strict=True)
-        start, moves, end = (values.to(like).masked_fill(~mask, FORBIDDEN_SCORE) for values, mask in masked)
+        masked = zip(scores, self._allowed_on(emissions.device), strict=True)
+        start, moves, end = (values.to(emissions).masked_fill(~mask, FORBIDDEN_SCORE) for values, mask in masked)
         return start, moves, end
 
 
-def _inside(lengths: Tensor, longest: int) -> Tensor:
-    """Mask of the words of each sentence: (E,) -> (E, L)."""
+def _word_mask(lengths: Tensor, longest: int) -> Tensor:
+    """Return the mask of the words of each sentence, whose longest has L = `longest` words: (E,) -> (E, L)."""
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
 
 
-def _last(labels: Tensor, lengths: Tensor) -> Tensor:
-    """Label of the last word of each sentence, or the first entry for an empty sentence: (E, L), (E,) -> (E,)."""
+def _last_labels(labels: Tensor, lengths: Tensor) -> Tensor:
+    """Return the label of the last word of each sentence, or the first entry for an empty one: (E, L), (E,) -> (E,)."""
     return labels.gather(1, (lengths - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
 
 
@@ -165,7 +168,7 @@ class SizedGrid:
         self.lengths = example.new_zeros(size).index_add(0, example, predicts.long())
 
     def fill(self, values: Tensor) -> Tensor:
-        """Arrange values of positions by sentence and pad with 0: (N, ...) -> (E, L, ...)."""
+        """Return the values of positions, arranged by sentence and padded with 0: (N, ...) -> (E, L, ...)."""
         size, longest = self.shape
         filled = values.new_zeros(size, longest + 1, *values.shape[1:])
         return filled.index_put(self.indices, values)[:, :longest]
@@ -191,23 +194,23 @@ class WordGrid:
         self.indices = row, outputs[self.positions]
 
     def fill(self, values: Tensor) -> Tensor:
-        """Arrange values of positions by sentence and pad with 0: (N, ...) -> (E, L, ...)."""
+        """Return the values of positions, arranged by sentence and padded with 0: (N, ...) -> (E, L, ...)."""
         filled = values.new_zeros(len(self.lengths), int(self.lengths.max()), *values.shape[1:])
         return filled.index_put(self.indices, values[self.positions])
 
     def scatter(self, filled: Tensor, values: Tensor) -> Tensor:
-        """Copy `values` (N, ...) with the rows of the words replaced from `filled` (E, L, ...)."""
+        """Return a copy of `values` (N, ...) with the values of the words taken from `filled` (E, L, ...)."""
         return values.index_put((self.positions,), filled[self.indices].to(values.dtype))
 
 
 def crf_of(head: nn.Module) -> Crf | None:
-    """CRF of a head, or None."""
+    """Return the CRF of a head; None if it has none."""
     crf = getattr(head, "crf", None)
     return crf if isinstance(crf, Crf) else None
 
 
 def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
-    """Logits (N, C) whose softmax is the label distribution: unchanged for a linear head, log-marginals for a CRF.
+    """Return logits (N, C) whose softmax is the label distribution: unchanged for a linear head, marginals for a CRF.
 
     See `WordGrid` for `example` and `outputs`.
     """
@@ -216,7 +219,10 @@ def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tens
 
 
 def word_marginals(crf: Crf, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
-    """Replace the logits (N, C) of words by a CRF's log-marginals; see `WordGrid` for `example` and `outputs`."""
+    """Return the logits (N, C); the logits of words are replaced by a CRF's log-marginals.
+
+    See `WordGrid` for `example` and `outputs`.
+    """
     if not bool((outputs >= 0).any()):
         return logits
     sentences = WordGrid(example, outputs)

@@ -46,12 +46,12 @@ _BASE_KIND = {CRF: TOKENS, BIAFFINE: None}
 
 
 def family_names() -> list[str]:
-    """`model_type` of all registered families, user packages included."""
+    """Return the `model_type` of all registered families, sorted, user packages included."""
     return sorted(_registered())
 
 
 def config_class(model_type: str) -> type[EncoderConfig]:
-    """Configuration class of a family; `DomainbertError` if it is not registered."""
+    """Return the configuration class of a family. Raises `DomainbertError` if it is not registered."""
     registered = _registered()
     if model_type not in registered:
         raise DomainbertError(
@@ -62,14 +62,14 @@ def config_class(model_type: str) -> type[EncoderConfig]:
 
 
 def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
-    """Configuration class for a `config.json`, by `model_type`, or by `architectures` in older files without it.
+    """Return the configuration class for a `config.json`, by `model_type`, or without it by `architectures`.
 
     Raises `DomainbertError` if neither names a supported family.
     """
     if "model_type" in fields:
         return config_class(fields["model_type"])
     names = set(fields.get("architectures") or ())
-    for cls in reversed(_registered().values()):  # domainbert's first
+    for cls in reversed(_registered().values()):  # domainbert's families first
         if any(names.intersection(classes) for classes in cls.architectures.values()):
             return cls
     reason = f"architectures is {sorted(names)}" if names else "no architectures from which to infer it"
@@ -78,7 +78,11 @@ def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
 
 
 def family(config: EncoderConfig) -> Family[Any]:
-    """`Family` of a configuration (imports torch); `DomainbertError` if its package has no valid `FAMILY`."""
+    """Return the `Family` of a configuration; imports torch.
+
+    Raises:
+        DomainbertError: the package of the family has no valid `FAMILY`.
+    """
     from domainbert.encoders.family import Family
 
     module = type(config).__module__
@@ -104,7 +108,7 @@ def build_model(
     head: HeadConfig | str,
     num_labels: int = 0,
 ) -> EncoderWithHead:
-    """Build a newly initialised encoder with a head: a configuration, or one of the `head_kinds` with its defaults.
+    """Return a newly initialised encoder with a head. `head` is its configuration, or a kind with default options.
 
     `num_labels` is the number of outputs of a task's head. Raises `DomainbertError` if the family has no such head, or
     the vocabulary does not match the encoder.
@@ -130,37 +134,37 @@ def build_model(
 
 
 def head_kinds(config: EncoderConfig) -> list[str]:
-    """Kinds of head of a family, with those that domainbert adds to it."""
+    """Return the kinds of head of a family, with the kinds that domainbert adds to all families."""
     kinds = [kind for kind in config.architectures if kind is not None]
     return kinds + [kind for kind, base in _BASE_KIND.items() if base is None or base in kinds]
 
 
 def family_kind(kind: str | None) -> str | None:
-    """Kind of head that the family provides for `kind`; None for the encoder alone."""
+    """Return the family's kind of head that `kind` extends, or `kind` itself; None for the encoder alone."""
     return kind if kind is None else _BASE_KIND.get(kind, kind)
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
-    """Parameter names to Hugging Face names, for the encoder with a head of this kind, or without a head (None)."""
+    """Return the Hugging Face names by parameter, for the encoder with a head of this kind (None: no head)."""
     from domainbert.encoders.biaffine import BIAFFINE_NAMES
     from domainbert.encoders.crf import CRF_NAMES
 
-    added: dict[str | None, NameMap] = {CRF: CRF_NAMES, BIAFFINE: BIAFFINE_NAMES}
-    return family(config).names(config, family_kind(kind)) | added.get(kind, {})
+    extra_names: dict[str | None, NameMap] = {CRF: CRF_NAMES, BIAFFINE: BIAFFINE_NAMES}
+    return family(config).names(config, family_kind(kind)) | extra_names.get(kind, {})
 
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:
-    """Class of transformers that loads the encoder with a head of this kind, or without a head (None)."""
+    """Return the name of the class in transformers for the encoder with a head of this kind (None: no head)."""
     return config.architectures[family_kind(kind)][0]
 
 
-def kind_of(config: EncoderConfig, architecture: str) -> str | None:
-    """Kind of head of a class of transformers; None if it is not supported."""
+def head_kind_of(config: EncoderConfig, architecture: str) -> str | None:
+    """Return the kind of head of a class of transformers; None for the encoder alone, or if it is not supported."""
     return next((kind for kind, classes in config.architectures.items() if architecture in classes), None)
 
 
 def _registered() -> dict[str, type[EncoderConfig]]:
-    """Configuration classes by `model_type`; domainbert's own are last, so that they take precedence."""
+    """Return the configuration classes by `model_type`; domainbert's own are last, so that they take precedence."""
     choices_of(EncoderConfig)  # imports the families of domainbert and of installed packages
     classes = [cls for cls in concrete_subclasses(EncoderConfig) if _in_own_folder(cls)]
     classes.sort(key=lambda cls: cls.__module__.startswith("domainbert."))
@@ -168,6 +172,6 @@ def _registered() -> dict[str, type[EncoderConfig]]:
 
 
 def _in_own_folder(cls: type[EncoderConfig]) -> bool:
-    """Whether a class is defined in a folder with the name of its family."""
+    """Return whether a class is defined in a folder with the name of its family."""
     folder = cls.__module__.rpartition(".")[0].rpartition(".")[2]
     return bool(folder) and folder == cls.model_type.replace("-", "_")

@@ -13,7 +13,7 @@ from typing_extensions import override
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
+from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 
 C = TypeVar("C", bound=EncoderConfig)
 
@@ -36,11 +36,12 @@ class Family(ABC, Generic[C]):
     Attributes:
         prefix: prefix of the base model in a model with a head, such as `bert.`.
         ignored_tensors: tensors of the base model that no head uses, such as a pooler.
-        tables: embeddings that are summed.
+        tables: names of the embeddings that are summed.
         layers: name of the list of layers in the base model.
         layer: modules of a layer to Hugging Face names.
         heads: modules of each kind of head to Hugging Face names, `masked_lm` included.
-        of_any_head: prefixes of tensors outside the base model that all kinds of head share; a new head starts with
+        shared_head_prefixes: prefixes of tensors outside the base model that all kinds of head share; a new head starts
+        with
             their values from the old head.
         output_bias: bias of a masked-LM head.
         output_copies: output weights of a masked-LM head, which are the word embeddings, and a copy of its bias if
@@ -53,20 +54,20 @@ class Family(ABC, Generic[C]):
     layers: ClassVar[str] = "encoder.layer"
     layer: ClassVar[Mapping[str, tuple[str, ...]]] = _BERT_LAYER
     heads: ClassVar[Mapping[str, Mapping[str, str]]]
-    of_any_head: ClassVar[tuple[str, ...]] = ()
+    shared_head_prefixes: ClassVar[tuple[str, ...]] = ()
     output_bias: ClassVar[str]
     output_copies: ClassVar[Sequence[str]]
 
     @abstractmethod
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
-        """Newly initialised encoder."""
+        """Return a newly initialised encoder."""
 
     @abstractmethod
     def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
-        """Newly initialised head of one of the kinds in `config.architectures`."""
+        """Return a newly initialised head of one of the kinds in `config.architectures`."""
 
     def names(self, config: C, kind: str | None) -> NameMap:
-        """Parameter names to Hugging Face names, for the encoder with a head of this kind, or without a head (None).
+        """Return the Hugging Face names by parameter, for the encoder with a head of this kind (None: no head).
 
         Shared parameters are listed once.
         """
@@ -74,30 +75,30 @@ class Family(ABC, Generic[C]):
         return names | {"head.bias": (self.output_bias,)} if kind in ("masked_lm", "pretraining") else names
 
     def encoder_names(self, config: C) -> NameMap:
-        """Parameter names of the encoder to Hugging Face names."""
+        """Return the Hugging Face names by parameter of the encoder."""
         module, hf_module = "encoder.embeddings", f"{self.prefix}embeddings"
         tables = {f"{module}.{name}.weight": (f"{hf_module}.{name}_embeddings.weight",) for name in self.tables}
-        layers = numbered("encoder.layers", self.layer_names(config), self.layer)
+        layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
         return tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
 
     def layer_names(self, config: C) -> Sequence[str]:
-        """Hugging Face names of the layers; layers with shared weights are listed once."""
+        """Return the Hugging Face names of the layers; layers with shared weights are listed once."""
         return [f"{self.prefix}{self.layers}.{number}" for number in range(config.sizes.num_layers)]
 
     def tied(self, config: C) -> Mapping[str, str]:
-        """Hugging Face names of copies to the names of their originals; copies are not written, but may be read."""
+        """Return the Hugging Face names of originals by the names of their copies, which are read but not written."""
         return dict(zip(self.output_copies, self.vocabulary_tensors(config), strict=False))
 
     def vocabulary_tensors(self, config: C) -> Sequence[str]:
-        """Hugging Face names of the tensors with one row per vocabulary entry, the word embeddings first."""
+        """Return the Hugging Face names of the tensors with a row per vocabulary entry, the word embeddings first."""
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
     def canonical_name(self, name: str, config: C) -> str:
-        """Name of a tensor in transformers, for checkpoints from other programs with other names."""
+        """Return the name in transformers of a tensor of a checkpoint, which another program may have written."""
         return name
 
-    def with_padding(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
-        """Tensors for another padding id; changed only in families that count positions from it."""
+    def with_pad_id(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
+        """Return the tensors for another padding id; changed only in families that count positions from it on."""
         return dict(tensors)
 
 
@@ -133,7 +134,7 @@ class NativeFamily(Family[C]):
 
     @override
     def tied(self, config: C) -> Mapping[str, str]:
-        """No copies: the output weights of masked LM are the word embeddings, and have no name of their own."""
+        """Return {}: the output weights of masked LM are the word embeddings and have no name of their own."""
         return {}
 
     @override

@@ -11,13 +11,13 @@ from domainbert.base.errors import DomainbertError
 Pooling = Literal["cls", "mean", "max"]
 
 _SIZES = ("arc_size", "label_size")
-_OPTIONS = {"sequence": ("pooling",), "biaffine": _SIZES}  # by kind of head
+_OPTIONS = {"sequence": ("pooling",), "biaffine": _SIZES}  # fields of `HeadConfig` by kind of head
 _PREFIX = "domainbert_"  # of keys of config.json
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """A head: `build_model` makes it, `config.json` keeps what differs from the default.
+    """Configuration of a head, from which `build_model` builds it; `config.json` stores the options that are set.
 
     >>> HeadConfig("sequence", pooling="max").to_json()
     {'domainbert_pooling': 'max'}
@@ -39,14 +39,15 @@ class HeadConfig:
 
     @classmethod
     def of(cls, head: HeadConfig | str) -> HeadConfig:
-        """Return a head's configuration, the default for a kind."""
+        """Return `head`, or for a kind of head its default configuration."""
         return cls(head) if isinstance(head, str) else head
 
     @classmethod
     def from_json(cls, kind: str, values: Mapping[str, Any]) -> HeadConfig:
-        """Read the configuration of a head from `config.json`; keys of other kinds of head are ignored.
+        """Return the configuration of a head in a `config.json`; keys of other kinds of head are ignored.
 
-        `DomainbertError` for a value that is none.
+        Raises:
+            DomainbertError: a value is invalid, or a size of a biaffine head is missing.
         """
         head = cls(kind, **{name: values.get(_PREFIX + name) for name in _OPTIONS.get(kind, ())})
         if head.pooling not in (None, *get_args(Pooling)):
@@ -64,7 +65,7 @@ class HeadConfig:
         return {_PREFIX + name: value for name, value in values.items() if value is not None}
 
     def completed(self, other: HeadConfig | None) -> HeadConfig:
-        """Return the head with the options that are None taken from another head of the same kind."""
+        """Return a copy with options that are None taken from `other`, if it is a head of the same kind."""
         if other is None or other.kind != self.kind:
             return self
         names = [field.name for field in fields(self) if getattr(self, field.name) is None]
@@ -72,5 +73,5 @@ class HeadConfig:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of a biaffine head that are set."""
+        """Sizes of a biaffine head that are set, by name; {} for other kinds."""
         return {name: getattr(self, name) for name in _SIZES if getattr(self, name) is not None}

@@ -12,7 +12,7 @@ from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.head_config import HeadConfig, Pooling
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, pad_positions, select, text_numbers
+from domainbert.encoders.packed import Packed, pad_positions, select, text_ids
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -29,7 +29,7 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
-        """(N, H), (V, E) -> logits (N, V)."""
+        """Return the logits of vocabulary entries: (N, H), (V, E) -> (N, V)."""
         return functional.linear(self.norm(self.activation(self.dense(hidden))), embeddings, self.bias)
 
 
@@ -45,8 +45,8 @@ class PretrainingHead(MaskedLMHead):
         self.pair_dropout = Dropout(pair_dropout)
         self.classifier = nn.Linear(hidden_size, 2)
 
-    def judge(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        """Logits of yes and no (N, 2) from the states of [CLS] (N, H) at `positions` (N,)."""
+    def pair_logits(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """Return the logits of labels 0 and 1 of pairs (N, 2) from the states of [CLS] (N, H) at `positions` (N,)."""
         return self.classifier(self.pair_dropout(torch.tanh(self.pooler(hidden)), positions))
 
 
@@ -59,7 +59,7 @@ class TokenHead(nn.Module):
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, H) -> logits (N, labels)."""
+        """Return the logits: (N, H) -> (N, labels)."""
         return self.classifier(self.dropout(hidden))
 
 
@@ -73,7 +73,7 @@ class ReplacedHead(nn.Module):
         self.classifier = nn.Linear(hidden_size, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, H) -> logits (N, 1)."""
+        """Return the logit that a token was replaced: (N, H) -> (N, 1)."""
         return self.classifier(self.activation(self.dense(hidden)))
 
 
@@ -97,7 +97,7 @@ class SequenceHead(nn.Module):
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """States of texts (N, H) -> logits (N, labels)."""
+        """Return the logits: states of texts (N, H) -> (N, labels)."""
         return self.classifier(self.dropout(self.activation(self.pooler(self.input_dropout(hidden)))))
 
 
@@ -114,10 +114,11 @@ def build_head(
     span_dropout: float = 0.0,
     pair_dropout: float = 0.0,
 ) -> nn.Module:
-    """Newly initialised head for an encoder.
+    """Return a newly initialised head for an encoder.
 
     Args:
-        kind, num_labels: `masked_lm`, `pretraining`, `replaced`; `tokens`, `span` or `sequence` with `num_labels`.
+        kind: `masked_lm`, `pretraining`, `replaced`, `tokens`, `span` or `sequence`.
+        num_labels: outputs of `tokens`, `span` and `sequence`.
         dropout: before the classifier of tokens and sequences.
         activation: of masked LM; None takes the activation of the layers.
         pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
@@ -125,8 +126,8 @@ def build_head(
     """
     head: nn.Module
     if kind in ("masked_lm", "pretraining"):
-        common = encoder.input_embeddings, sizes.hidden_size, activation or sizes.activation, sizes.layer_norm_eps
-        head = MaskedLMHead(*common) if kind == "masked_lm" else PretrainingHead(*common, pair_dropout)
+        arguments = encoder.input_embeddings, sizes.hidden_size, activation or sizes.activation, sizes.layer_norm_eps
+        head = MaskedLMHead(*arguments) if kind == "masked_lm" else PretrainingHead(*arguments, pair_dropout)
     elif kind == "replaced":
         head = ReplacedHead(sizes.hidden_size, sizes.activation)
     elif kind in ("tokens", "span"):
@@ -137,16 +138,19 @@ def build_head(
     return head
 
 
-def pooled(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
-    """Pool hidden states (B, S, H) over the texts that the flattened `positions` (N,) of their [CLS] are in: (N, H)."""
+def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+    """Return one state per text, pooled from the hidden states of its tokens: (B, S, H) -> (N, H).
+
+    `positions` (N,) are the positions of [CLS] of the texts in the flattened tokens.
+    """
     if pooling == "cls":
         return select(hidden, positions)
-    texts = text_numbers(segment_ids).flatten()
+    texts = text_ids(segment_ids).flatten()
     if pooling == "max":
-        columns = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])
-        size = segment_ids.numel() + segment_ids.shape[0]
-        lowest = hidden.new_full((size, hidden.shape[-1]), -torch.inf)
-        return lowest.scatter_reduce(0, columns, hidden.flatten(0, 1), "amax")[texts[positions]]
+        index = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])  # (B * S, H)
+        num_ids = segment_ids.numel() + segment_ids.shape[0]  # see `text_ids`
+        lowest = hidden.new_full((num_ids, hidden.shape[-1]), -torch.inf)
+        return lowest.scatter_reduce(0, index, hidden.flatten(0, 1), "amax")[texts[positions]]
     inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
     return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
 
@@ -159,7 +163,7 @@ class EncoderWithHead(nn.Module):
 
     Attributes:
         head_config: configuration of the head; None if no model folder stores the head.
-        borrowed: parameters of another model that this model uses; the other model trains and saves them.
+        shared_parameters: parameters of another model that this model uses; the other model trains and saves them.
     """
 
     shared_parameters: tuple[nn.Parameter, ...] = ()
@@ -173,34 +177,39 @@ class EncoderWithHead(nn.Module):
             head.pooling = config.pooling
 
     def forward(self, tokens: Packed, positions: Tensor, pairs: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens.
-        With `pairs` (P,), positions of [CLS], a `PretrainingHead` also returns the logits of the pairs (P, 2)."""
+        """Return the logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens.
+
+        With `pairs` (P,), positions of [CLS], a `PretrainingHead` also returns the logits of the pairs (P, 2).
+        """
         if pairs is not None:
             return self._with_pairs(tokens, positions, pairs)
-        return self.read(self.head_input(tokens, positions))[: len(positions)]
+        return self.logits(self.head_input(tokens, positions))[: len(positions)]
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
-        """Input of the head (N, H) at `positions` (N,); training on a CPU appends rows, see `pad_positions`."""
+        """Return the input of the head (N, H) at `positions` (N,).
+
+        In training on a CPU, rows are appended, see `pad_positions`.
+        """
         if self._pooling != "cls":
-            return self.states(self.encoder(tokens), tokens, positions)
+            return self.head_states(self.encoder(tokens), tokens, positions)
         pads = self.training and positions.device.type == "cpu"
         return self.encoder(tokens, pad_positions(positions) if pads else positions)
 
     def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
         assert isinstance(self.head, PretrainingHead)
         states = self.encoder(tokens, torch.cat([positions, pairs]))
-        return self.read(states[: len(positions)]), self.head.judge(states[len(positions) :], pairs)
+        return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
 
-    def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """Input of the head (N, H) from the last hidden states (B, S, H), at `positions` (N,) or pooled over texts."""
-        return pooled(self._pooling, hidden, tokens.segment_ids, positions)
+    def head_states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
+        """Return the input of the head (N, H) from hidden states (B, S, H): at `positions` (N,), or pooled."""
+        return pool_texts(self._pooling, hidden, tokens.segment_ids, positions)
 
     @property
     def _pooling(self) -> Pooling:
         return self.head.pooling if isinstance(self.head, SequenceHead) else "cls"
 
-    def read(self, chosen: Tensor) -> Tensor:
-        """Logits (N, V or labels) of hidden states (N, H)."""
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits (N, V or labels) from the input of the head (N, H)."""
         if isinstance(self.head, MaskedLMHead):
-            return self.head(chosen, self.encoder.input_embeddings.weight)
-        return self.head(chosen)
+            return self.head(states, self.encoder.input_embeddings.weight)
+        return self.head(states)

@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Apply dropout to hidden states of any shape; states (N, W) inside an encoder need their `positions`."""
+        """Return hidden states of any shape after dropout; states (N, W) inside an encoder need their `positions`."""
         return drop(hidden, self.rate, positions=positions) if self.training else hidden
 
 
@@ -42,7 +42,7 @@ class Attention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, bias: Tensor | None = None
     ) -> Tensor:
-        """Apply `attend`: (B, heads, S, D) each -> (B, heads, S, D)."""
+        """Return the result of `attend`: (B, heads, S, D) each -> (B, heads, S, D)."""
         rate = self.dropout if self.training else 0.0
         return attend(query, key, value, segments, bias=bias, window=self.window, scale=self.scale, dropout=rate)
 
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`; `segments` come from `choose_kernel`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
@@ -76,7 +76,7 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
+        """Return new hidden states: (B, S, H) -> (B, S, H)."""
         return self.contract(self.activation(self.expand(hidden)))
 
 
@@ -99,14 +99,14 @@ class PostNormLayer(nn.Module):
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`; `context` is passed to the attention."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(hidden, context, positions)
         hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed, positions))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden), positions))
 
 
 def initialise(module: nn.Module, initializer_range: float) -> None:
-    """Initialise as BERT: normal weights and zero biases; norms keep torch's ones and zeros."""
+    """Initialise the parameters as BERT: normal weights and zero biases; norms keep torch's ones and zeros."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
             nn.init.normal_(part.weight, std=initializer_range)

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 NameMap = dict[str, tuple[str, ...]]
-"""Parameter to the Hugging Face tensors that it consists of, stacked along the first dimension."""
+"""Hugging Face names by parameter; several tensors are stacked along the first dimension to one parameter."""
 
 
 def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMap:
-    """Map of the weights and biases of modules, from module names to one or several (stacked) Hugging Face names."""
+    """Return the map of the weights and biases of modules. `modules` has the Hugging Face name of each module, or the
+    names of several that are stacked."""
     names: NameMap = {}
     for parameter in ("weight", "bias"):
         for module, hf_modules in modules.items():
@@ -21,10 +22,11 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
     return names
 
 
-def numbered(
+def map_layers(
     prefix: str, hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str | tuple[str, ...]]:
-    """Map the modules of all layers: `{prefix}.0.{part}` to `{hf_layers[0]}.{parts[part]}`, ..."""
+    """Return the Hugging Face names of the modules of all layers: `{prefix}.0.{part}` to
+    `{hf_layers[0]}.{parts[part]}`, and so on, for `with_weight_and_bias`."""
     return {
         f"{prefix}.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
         for index, layer in enumerate(hf_layers)
@@ -33,7 +35,7 @@ def numbered(
 
 
 def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:
-    """Convert a state dict to Hugging Face names; stacked tensors are split."""
+    """Return a state dict under Hugging Face names; stacked tensors are split."""
     result: dict[str, Tensor] = {}
     for name, hf_names in names.items():
         parts = state[name].detach().chunk(len(hf_names), dim=0)
@@ -42,7 +44,10 @@ def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Te
 
 
 def from_hugging_face(tensors: Mapping[str, Tensor], names: NameMap) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert tensors under Hugging Face names to a state dict; also return the missing Hugging Face names."""
+    """Return the state dict of tensors under Hugging Face names, in fp32, and the Hugging Face names that are missing.
+
+    A parameter is left out if one of its tensors is missing.
+    """
     state: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, hf_names in names.items():

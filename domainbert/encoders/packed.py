@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_MULTIPLE = 64
+_MULTIPLE = 64  # of positions that the head reads, see `pad_positions`
 
 
 class Packed(NamedTuple):
@@ -37,17 +37,17 @@ class Packed(NamedTuple):
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Packed:
-        """Select the fields from a batch, which may have further keys; optional fields may be missing."""
+        """Return the fields of a batch, which may have further keys; optional fields may be missing."""
         return cls(**{name: batch[name] for name in cls._fields if name in batch})
 
 
 def select(states: Tensor, positions: Tensor | None) -> Tensor:
-    """States (N, W) at `positions` (N,) of the flattened tokens, from (B, S, W); unchanged for None."""
+    """Return the states at `positions` (N,) of the flattened tokens: (B, S, W) -> (N, W); unchanged for None."""
     return states if positions is None else states.flatten(0, 1).index_select(0, positions)
 
 
 def pad_positions(positions: Tensor) -> Tensor:
-    """Pad positions (N,) with 0, the first token, to a multiple of 64, for training on a CPU.
+    """Return positions (N,), padded with 0, the first token, to a multiple of 64, for training on a CPU.
 
     N varies between steps, and oneDNN compiles matrix products for each shape: a dozen per step, which takes
     milliseconds and fragments the heap, so that memory grows for hundreds of steps.
@@ -56,13 +56,19 @@ def pad_positions(positions: Tensor) -> Tensor:
 
 
 def segment_starts(segment_ids: Tensor) -> Tensor:
-    """Index of the first token of each segment in the flattened (B * S) tokens; padding is a segment of its row."""
+    """Return the index of the first token of each segment in the flattened (B * S) tokens: (segments,).
+
+    Padding is a segment of its row.
+    """
     begins = torch.ones_like(segment_ids, dtype=torch.bool)
     begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
     return begins.flatten().nonzero().flatten()
 
 
-def text_numbers(segment_ids: Tensor) -> Tensor:
-    """Number of the text of each token, unique in the batch: (B, S) -> (B, S); padding is a text of its row."""
+def text_ids(segment_ids: Tensor) -> Tensor:
+    """Return the id of the text of each token, unique in the batch: (B, S) -> (B, S).
+
+    Ids are below B * (S + 1); padding is a text of its row.
+    """
     rows, length = segment_ids.shape
     return segment_ids + torch.arange(rows, device=segment_ids.device).unsqueeze(-1) * (length + 1)

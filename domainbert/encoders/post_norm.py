@@ -41,7 +41,7 @@ class Embeddings(nn.Module):
         self.project = None if factor_width is None else nn.Linear(width, sizes.hidden_size)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """(B, S) -> (B, S, H); without token types every token has type 0."""
+        """Return the input of the first layer: (B, S) -> (B, S, H); without token types every token has type 0."""
         types = tokens.token_type_ids
         positions = tokens.position_ids + self.first_position if self.first_position else tokens.position_ids
         summed = self.word(tokens.input_ids) + self.position(positions)
@@ -52,12 +52,12 @@ class Embeddings(nn.Module):
         return embedded if self.project is None else self.project(embedded).to(embedded.dtype)
 
     def parts(self) -> dict[str, nn.Module]:
-        """Modules by name, without those that are None."""
+        """Return the modules by name, without modules that are None."""
         modules = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
         return {name: module for name, module in modules.items() if module is not None}
 
     def zero_padding(self, pad_id: int) -> None:
-        """Initialise the rows of the padding to 0, as transformers does, in the table of positions too."""
+        """Set the rows of the padding to 0, as transformers does, in the table of positions too if it has one."""
         with torch.no_grad():
             self.word.weight[pad_id].zero_()
             if self.first_position:

@@ -36,24 +36,24 @@ class Projections:
 
     @property
     def scores(self) -> Tensor:
-        """Input of the softmax without masks: (B, heads, S, S), in fp32 or wider."""
+        """Attention scores, the input of the softmax, without masks: (B, heads, S, S), in fp32 or wider."""
         queries, keys = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (self.queries, self.keys))
         products = queries @ keys.transpose(-1, -2)
         scaled = products / math.sqrt(queries.shape[-1]) if self.scale is None else products * self.scale
         return scaled if self.bias is None else scaled + self.bias
 
     def probabilities(self, segment_ids: Tensor) -> Tensor:
-        """Attention probabilities within texts and windows: (B, S) -> (B, heads, S, S); rows sum to 1."""
+        """Return the attention probabilities within texts and windows: (B, S) -> (B, heads, S, S); rows sum to 1."""
         return (self.scores + segment_mask(segment_ids, self.window)).softmax(dim=-1)
 
     def regrouped(self, num_heads: int) -> Projections:
-        """Join the heads and split the width H into `num_heads` new ones: (B, num_heads, S, D)."""
+        """Return the projections with heads joined and split into `num_heads` new ones, each (B, num_heads, S, D)."""
         parts = (heads.transpose(1, 2).flatten(2) for heads in (self.queries, self.keys, self.values))  # (B, S, H)
         return Projections(*(part.unflatten(2, (num_heads, -1)).transpose(1, 2) for part in parts))
 
 
 class Recording(NamedTuple):
-    """One pass through an encoder."""
+    """Recorded states of one pass through an encoder."""
 
     hidden: list[Tensor]
     """Outputs of the embeddings and of every layer, each (B, S, H)."""
@@ -62,19 +62,19 @@ class Recording(NamedTuple):
 
 
 def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Recording:
-    """Run an encoder and record its hidden states, and the projections of `layers` (1 is the first)."""
+    """Run an encoder and return its hidden states, and the projections of `layers` (1 is the first)."""
     projections: dict[int, Projections] = {}
-    numbers = itertools.count(1)  # each block has one attention, so the n-th call belongs to block n
+    block_numbers = itertools.count(1)  # each block has one attention, so the n-th call belongs to block n
 
-    def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
-        if (number := next(numbers)) in layers:
-            queries, keys, values = (part.view_as(part) for part in inputs[:3])
+    def record_projections(module: Attention, inputs: tuple[Any, ...]) -> None:
+        if (number := next(block_numbers)) in layers:
+            queries, keys, values = (states.view_as(states) for states in inputs[:3])
             bias = inputs[4] if len(inputs) > 4 else inputs[3].bias
             bias = None if bias is None else bias.view_as(bias)
             projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 
     with ExitStack() as hooks:
-        for part in encoder.modules() if layers else ():
-            if isinstance(part, Attention):
-                hooks.enter_context(part.register_forward_pre_hook(keep))
+        for module in encoder.modules() if layers else ():
+            if isinstance(module, Attention):
+                hooks.enter_context(module.register_forward_pre_hook(record_projections))
         return Recording(encoder.hidden_states(tokens), projections)

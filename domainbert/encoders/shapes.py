@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Build modules on torch's meta device, without memory and initialisation."""
+    """Within this context, build modules on torch's meta device: without memory and initialisation."""
     with torch.device("meta"), _NoInitialisation():
         yield
 

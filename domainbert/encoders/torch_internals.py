@@ -19,7 +19,7 @@ def flash_attention(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Flash attention (Dao 2023, arXiv:2307.08691) within concatenated texts; returns (T, heads, D).
+    """Return the result of flash attention (Dao 2023, arXiv:2307.08691) within concatenated texts, (T, heads, D).
 
     `torch.nn.attention.varlen.varlen_attn` calls the same operator, without dropout.
 

@@ -11,7 +11,7 @@ from domainbert.encoders.heads import EncoderWithHead
 
 
 class UsedEntries:
-    """Removes the word embeddings of entries that do not occur from a model, until `restore` or `restore_weights`.
+    """Removes the word embeddings of vocabulary entries that do not occur in the data from a model, until `restore`.
 
     An entry that never occurs has no gradient, moments of 0 and, because embeddings have no weight decay, a constant
     value. So the result is the same, but each step computes a smaller vocabulary: a labelled set of 5,000 sentences
@@ -28,29 +28,29 @@ class UsedEntries:
 
     def __init__(self, model: EncoderWithHead, ids: Tensor) -> None:
         embeddings = model.encoder.input_embeddings
-        self._whole, self._ids = embeddings.weight.detach(), ids.unique()
+        self._all, self._ids = embeddings.weight.detach(), ids.unique()
         self.name = next(name for name, parameter in model.named_parameters() if parameter is embeddings.weight)
-        self.row = torch.full((len(self._whole),), -1)
+        self.row = torch.full((len(self._all),), -1)
         self.row[self._ids] = torch.arange(len(self._ids))
-        embeddings.weight = nn.Parameter(self._whole[self._ids], embeddings.weight.requires_grad)
+        embeddings.weight = nn.Parameter(self._all[self._ids], embeddings.weight.requires_grad)
 
-    def whole(self, used: Tensor) -> Tensor:
-        """The embeddings of all entries (vocab_size, D) on the CPU, from those of the entries that occur."""
-        whole = self._whole.to("cpu", copy=True)
-        whole[self._ids] = used.detach().to("cpu", whole.dtype)
-        return whole
+    def all_embeddings(self, used: Tensor) -> Tensor:
+        """Return the embeddings of all entries (vocab_size, D) on the CPU; `used` has the entries that occur."""
+        embeddings = self._all.to("cpu", copy=True)
+        embeddings[self._ids] = used.detach().to("cpu", embeddings.dtype)
+        return embeddings
 
-    def used(self, whole: Tensor) -> Tensor:
-        """The embeddings of the entries that occur, from those of all entries (vocab_size, D), which are kept."""
-        self._whole = whole.detach()
-        return self._whole[self._ids.to(whole.device)]
+    def used_embeddings(self, embeddings: Tensor) -> Tensor:
+        """Return the rows of `embeddings` (vocab_size, D) of the entries that occur; keep all for `restore`."""
+        self._all = embeddings.detach()
+        return self._all[self._ids.to(embeddings.device)]
 
     def restore_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights of the model by name, on the CPU, with the embeddings of all entries."""
-        return {**weights, self.name: self.whole(weights[self.name])}
+        """Return the weights of the model by name, with the embeddings of all entries, which are on the CPU."""
+        return {**weights, self.name: self.all_embeddings(weights[self.name])}
 
     def restore(self, model: EncoderWithHead) -> None:
         """Put the embeddings of all entries back into the model."""
         embeddings = model.encoder.input_embeddings
         weight = embeddings.weight
-        embeddings.weight = nn.Parameter(self.whole(weight).to(weight.device), weight.requires_grad)
+        embeddings.weight = nn.Parameter(self.all_embeddings(weight).to(weight.device), weight.requires_grad)

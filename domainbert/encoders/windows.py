@@ -13,37 +13,37 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.encoders.packed import text_numbers
+from domainbert.encoders.packed import text_ids
 
-_SMALLEST = 32  # least number of queries in a block: products of fewer rows are slow
+_MIN_BLOCK = 32  # least number of queries in a block: products of fewer rows are slow
 
 
 def blocks_are_faster(length: int, window: int) -> bool:
-    """Whether blocks are faster than whole rows of `length` tokens: when a block sees at most half of a row."""
-    return length >= 2 * (_queries(window) + 2 * window)
+    """Return whether blocks are faster than whole rows of `length` tokens: when a block sees at most half of a row."""
+    return length >= 2 * (_block_size(window) + 2 * window)
 
 
-def _queries(window: int) -> int:
-    return max(window, _SMALLEST)
+def _block_size(window: int) -> int:
+    return max(window, _MIN_BLOCK)
 
 
 def block_mask(segment_ids: Tensor, window: int) -> Tensor:
-    """Additive mask for the same segment within a window: (B, S) -> (n, b, k), 0 for visible pairs, else -inf.
+    """Return an additive mask for windows within segments: (B, S) -> (n, b, k), 0 for visible pairs, else -inf.
 
     Padding sees padding, and tokens appended to fill the last block see themselves.
     """
     rows, length = segment_ids.shape
-    size = _queries(window)
-    texts = functional.pad(text_numbers(segment_ids).flatten(), (0, -rows * length % size), value=-1)
+    size = _block_size(window)
+    texts = functional.pad(text_ids(segment_ids).flatten(), (0, -rows * length % size), value=-1)
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)  # (n, k)
     columns = torch.arange(size + 2 * window, device=segment_ids.device)
-    near = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
-    visible = near & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
+    in_window = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
+    visible = in_window & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
     return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """Attention with a window, (B, heads, S, D) each -> (B, heads, S, D); `mask` is from `block_mask`."""
+    """Return attention within windows: (B, heads, S, D) each -> (B, heads, S, D); `mask`: from `block_mask`."""
     rows, heads, length, width = query.shape
     count, size, _ = mask.shape
     window = (mask.shape[-1] - size) // 2
@@ -58,7 +58,7 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
 
 
 def _concatenate_rows(rows: Tensor, length: int) -> Tensor:
-    """Concatenate the rows of each head and pad with 0: (B, heads, S, D) -> (heads, length, D)."""
+    """Return the rows of each head, concatenated and padded with 0: (B, heads, S, D) -> (heads, length, D)."""
     joined = rows.transpose(0, 1).flatten(1, 2)
     return functional.pad(joined, (0, 0, 0, length - joined.shape[1]))
 
@@ -80,7 +80,7 @@ class _BlocksWithWindows(torch.autograd.Function):
         length, width = ctx.shape[0] * ctx.shape[1], ctx.shape[2]
         parts = gradient.transpose(1, 2).split(ctx.size, dim=1)  # each (heads * n, b or less, D)
         summed = gradient.new_zeros(length + (len(parts) - 1) * ctx.size, width)
-        for number, part in enumerate(parts):
-            blocks = summed[number * ctx.size :][:length].view(-1, ctx.size, width)
+        for index, part in enumerate(parts):
+            blocks = summed[index * ctx.size :][:length].view(-1, ctx.size, width)
             blocks[:, : part.shape[1]] += part
         return summed[ctx.window :][:length].view(ctx.shape), None, None

@@ -161,7 +161,7 @@ def _onnx_without_weights(folder: Path) -> Path | None:
 def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     """Return the kind of the head, or None for an encoder without a head."""
     names: list[str] = fields.get("architectures") or [""]
-    kind, own_kind = families.kind_of(config, names[0]), fields.get(HEAD_KEY)
+    kind, own_kind = families.head_kind_of(config, names[0]), fields.get(HEAD_KEY)
     # transformers keeps domainbert's key when it saves the encoder with another head
     return own_kind if families.family_kind(own_kind) == kind else kind
 
@@ -242,7 +242,7 @@ def _read_model(
 
     folder = open_model(path)
     need_weights(folder)
-    config = folder.config.as_trained(dropout)
+    config = folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
     own_head = HeadConfig.of(head).completed(folder.head_config)
     model = families.build_model(config, folder.vocabulary, own_head, len(labels))
@@ -252,8 +252,8 @@ def _read_model(
     same_head = (folder.labels, folder.head_config) == (labels, own_head)
     if not same_head and not predicts_entries(config, kind):
         family = families.family(config)
-        prefixes = family.prefix, *family.of_any_head
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefixes)}
+        loaded = family.prefix, *family.shared_head_prefixes
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
     check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}

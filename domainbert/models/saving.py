@@ -102,7 +102,7 @@ def save_with_vocabulary(
     if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
     config, family = folder.config, families.family(folder.config)
-    tensors = family.with_padding(tensors, config, tokenizer.pad_id)
+    tensors = family.with_pad_id(tensors, config, tokenizer.pad_id)
     vocab_size = len(tensors[family.vocabulary_tensors(config)[0]])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:

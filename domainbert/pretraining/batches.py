@@ -19,12 +19,15 @@ from domainbert.pretraining.languages import RowLanguages
 from domainbert.pretraining.objective import Key, Objective
 
 _VALIDATION_SEED = 0
-_ROWS_AT_A_TIME = 64
+_ROWS_PER_CHECK = 64  # rows whose maskable tokens are counted at once
 
 
 class PackedRowsReader:
-    """Reads rows of `max_length` tokens from a prepared corpus, in the layout of the objective. Raises
-    `DomainbertError` if no token can be masked."""
+    """Reads batches of rows of `max_length` tokens from a split of a prepared corpus, masked by the objective.
+
+    Raises:
+        DomainbertError: no token of the split can be masked.
+    """
 
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
@@ -34,35 +37,36 @@ class PackedRowsReader:
         self._check_maskable()
 
     def order(self, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> GlobalOrder:
-        """Return the training order of the rows (see `GlobalOrder`); each language gets its share of the tokens."""
+        """Return the training order of the rows (see `GlobalOrder`). A corpus with languages is sampled, so that each
+        language gets its share of the tokens. `first_pass` is the number of passes before `first_step`."""
         arguments = (batch_size, seed, first_step, first_pass)
         if isinstance(self.plan, PartedPlan):
             return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *arguments)
         if self.languages is None:
             return GlobalOrder(self.plan.num_rows, *arguments)
-        return SharesOrder(self.languages.of_row, self.languages.row_shares, *arguments)
+        return SharesOrder(self.languages.row_languages, self.languages.row_shares, *arguments)
 
     @property
     def tokens_per_pass(self) -> float:
-        """Expected tokens in one pass: all tokens of the split, unless languages are sampled."""
+        """Expected number of tokens in one pass: all tokens of the split, unless languages are sampled."""
         return self.split.num_tokens if self.languages is None else self.languages.tokens_per_pass
 
     def by_language(self) -> dict[str, PackedRowsReader]:
-        """Return a reader of the validation rows of each language that has rows; {} for a single language."""
+        """Return a reader of the rows of each language that has rows, by name; {} for a corpus without languages."""
         if self.languages is None:
             return {}
         readers = {}
-        for number, name in enumerate(self.languages.sampling.names):
-            rows = np.flatnonzero(self.languages.of_row == number).tolist()
+        for language, name in enumerate(self.languages.sampling.names):
+            rows = np.flatnonzero(self.languages.row_languages == language).tolist()
             if rows:
                 readers[name] = copy(self)
                 readers[name].rows = rows
         return readers
 
     def _check_maskable(self) -> None:
-        number = self.plan.num_rows
-        blocks = (np.arange(start, min(start + _ROWS_AT_A_TIME, number)) for start in range(0, number, _ROWS_AT_A_TIME))
-        # usually the first block has some, and `any` reads no other
+        num_rows, size = self.plan.num_rows, _ROWS_PER_CHECK
+        blocks = (np.arange(start, min(start + size, num_rows)) for start in range(0, num_rows, size))
+        # usually the first block has maskable tokens, and `any` stops there
         if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):
             raise DomainbertError(
                 f"prepared: all {self.split.num_tokens:,} tokens are unknown to the vocabulary or special; expected "
@@ -70,7 +74,7 @@ class PackedRowsReader:
             )
 
     def describe(self, key: Key) -> dict[str, list[int]]:
-        """Return the row and document numbers (from 0, in the split) of a key as plain values."""
+        """Return `rows` and `documents` of a key: their numbers in the split, from 0, as lists that JSON can store."""
         pieces = self.objective.pieces_read(self.plan, key)
         documents = np.unique(self.split.documents_at(self.plan.starts[pieces]))
         return {"rows": key.rows.tolist(), "documents": documents.tolist()}
@@ -82,14 +86,14 @@ class PackedRowsReader:
         return {**layout, **self.objective.corrupt(rows, key)}
 
 
-def rows_of_corpus(
+def corpus_readers(
     corpus: PreparedCorpus, objective: Objective[Any], max_length: int
 ) -> tuple[PackedRowsReader, PackedRowsReader]:
     """Return readers of the training and the validation split; validation batches are the same in every run."""
-    return PackedRowsReader(corpus.train, objective, max_length), validation_rows(corpus, objective, max_length)
+    return PackedRowsReader(corpus.train, objective, max_length), validation_reader(corpus, objective, max_length)
 
 
-def validation_rows(corpus: PreparedCorpus, objective: Objective[Any], max_length: int) -> PackedRowsReader:
+def validation_reader(corpus: PreparedCorpus, objective: Objective[Any], max_length: int) -> PackedRowsReader:
     """Return a reader of the validation split only, for example of a held-out text."""
     return PackedRowsReader(corpus.validation, objective.for_validation(), max_length)
 
@@ -105,23 +109,23 @@ class TrainRows(Dataset[Batch]):
         self.reader, self.order, self.share, self.steps = reader, order, share, steps
 
     def __len__(self) -> int:
-        """Micro-batches of all steps."""
+        """Return the number of micro-batches in all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index` with its `step` and `micro_batch` numbers, and `texts`, the numbers of its texts.
-        The counts of the objective and `num_tokens` refer to the *global* batch."""
+        """Return micro-batch `index`, with its numbers `step` and `micro_batch`, and `texts`, the numbers of its
+        texts in the global batch. The counts of the objective and `num_tokens` refer to the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         epochs, rows = self.order.batch(step)
-        local, plan, seed = self.share.select(rows, micro_batch), self.reader.plan, self.order.seed
-        whole = Key(seed, step, epochs, rows, step / self.steps.stop)
-        batch = self.reader.batch(whole._replace(epochs=self.share.select(epochs, micro_batch), rows=local))
-        texts = plan.row_offsets[local + 1] - plan.row_offsets[local]
+        local_rows, plan, seed = self.share.select(rows, micro_batch), self.reader.plan, self.order.seed
+        global_key = Key(seed, step, epochs, rows, step / self.steps.stop)
+        batch = self.reader.batch(global_key._replace(epochs=self.share.select(epochs, micro_batch), rows=local_rows))
+        texts_per_row = plan.row_offsets[local_rows + 1] - plan.row_offsets[local_rows]
         return batch | {
-            "texts": text_ids(self.share.indices(len(rows), micro_batch), texts),
+            "texts": text_ids(self.share.indices(len(rows), micro_batch), texts_per_row),
             "step": step,
             "micro_batch": micro_batch,
-            **self.reader.objective.counts(plan, whole),
+            **self.reader.objective.counts(plan, global_key),
             "num_tokens": int(plan.text_tokens[rows].sum()),
         }
 
@@ -135,10 +139,10 @@ class ValidationRows(Dataset[Batch]):
         self.batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
     def __len__(self) -> int:
-        """Batches of this rank."""
+        """Return the number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Batch `index`."""
+        """Return batch `index`."""
         rows = self.batches[index]
         return self.reader.batch(Key(_VALIDATION_SEED, 0, np.zeros_like(rows), rows))

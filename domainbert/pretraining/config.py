@@ -69,19 +69,19 @@ class MaskingConfig:
 
     @property
     def mlm_probabilities(self) -> tuple[float, float]:
-        """Share of predicted tokens at the start and at the end of training."""
+        """Shares of the tokens to predict at the start and at the end of training."""
         final = self.final_mlm_probability
         return self.mlm_probability, self.mlm_probability if final is None else final
 
     def mlm_probability_at(self, progress: float) -> float:
-        """Share of predicted tokens at `progress`, the share of completed steps in [0, 1)."""
-        first, final = self.mlm_probabilities
-        return first + (final - first) * progress
+        """Return the share of the tokens to predict at `progress`, the share of completed steps in [0, 1)."""
+        initial, final = self.mlm_probabilities
+        return initial + (final - initial) * progress
 
-    def step_of_most(self, steps: range) -> int:
-        """The optimiser step that predicts the most tokens."""
-        first, final = self.mlm_probabilities
-        return steps[-1] if final > first else steps[0]
+    def step_with_most_targets(self, steps: range) -> int:
+        """Return the step with the most tokens to predict: the last one if their share rises, else the first."""
+        initial, final = self.mlm_probabilities
+        return steps[-1] if final > initial else steps[0]
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,10 @@ class ObjectiveConfig(ABC):
         """Raise `DomainbertError` if the objective does not support an encoder."""
 
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """Build the objective for the corpus's tokenizer: `MaskedLMObjective` in `objective.py` for `MaskedLM`, in the
-        same folder."""
+        """Return the objective for the tokenizer of a corpus: `MaskedLMObjective` for `MaskedLM`.
+
+        It is in `objective.py` in the same folder.
+        """
         module = import_sibling(type(self), "objective", "objective")
         base = f"{__package__}.objective.Objective"
         objective: Objective[Any] = sibling_class(type(self), module, "Objective", base)(self, tokenizer)

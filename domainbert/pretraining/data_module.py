@@ -17,7 +17,7 @@ from domainbert.data.prepared import open_prepared
 from domainbert.data.remote_files import CacheConfig
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import Batch, Share
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_rows
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_reader
 from domainbert.pretraining.objective import Key, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
@@ -40,10 +40,10 @@ class ReadsRows(Protocol):
 
     @property
     def fingerprint(self) -> str | None:
-        """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
+        """Fingerprint of the module's vocabulary; None if it takes the vocabulary of the corpus."""
 
     def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the training objective, which masks the rows and defines the targets."""
+        """Return the objective for training on a corpus, which masks the rows and defines the targets."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
         """Convert the micro-batches of the objective to the inputs of the module."""
@@ -107,8 +107,14 @@ class PretrainingData(TrainingData):
         self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
         self._planned: dict[int, list[RowPhase]] = {}
         paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        rest = {"batch_size": batch_size, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers}
-        self.save_hyperparameters(as_plain({**paths, "max_length": lengths, **rest}), logger=False)
+        arguments = {
+            "batch_size": batch_size,
+            "held_out": held_out,
+            "test": test,
+            "seed": seed,
+            "num_workers": num_workers,
+        }
+        self.save_hyperparameters(as_plain({**paths, "max_length": lengths, **arguments}), logger=False)
 
     @property
     def row_length(self) -> int:
@@ -139,16 +145,20 @@ class PretrainingData(TrainingData):
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
 
     def open(self, fingerprint: str | None = None) -> PreparedCorpus:
-        """Open the corpus once and return it. Raises `DomainbertError` if its tokenizer has another fingerprint."""
+        """Return the corpus, opened once. Raises `DomainbertError` if its tokenizer has another fingerprint; None
+        accepts every tokenizer."""
         if "corpus" not in vars(self):
             self.corpus = self._open(self.prepared, fingerprint)
         return self.corpus
 
-    def _open(self, prepared: PreparedInput, fingerprint: str | None, whole: bool = True) -> PreparedCorpus:
+    def _open(
+        self, prepared: PreparedInput, fingerprint: str | None, is_training_corpus: bool = True
+    ) -> PreparedCorpus:
         if isinstance(prepared, PreparedCorpus):
             return prepared
         folders = [Path(folder) for folder in (prepared if isinstance(prepared, list) else [prepared])]
-        cache = self.cache if whole or self.cache is None else replace(self.cache, url=None)
+        # a changed URL in the settings is the URL of the training corpus only
+        cache = self.cache if is_training_corpus or self.cache is None else replace(self.cache, url=None)
         return open_prepared(folders, fingerprint, cache)
 
     @cached_property
@@ -158,17 +168,17 @@ class PretrainingData(TrainingData):
 
     @property
     def num_items(self) -> int:
-        """Rows of the training split with the length of the last phase."""
+        """Number of rows of the training split with the length of the last phase."""
         return self.readers[-1].plan.num_rows
 
     @property
     def tokens_per_pass(self) -> list[float]:
-        """Tokens per pass in each phase."""
+        """Expected number of tokens per pass in each phase."""
         return [reader.tokens_per_pass for reader in self.readers]
 
     @property
     def num_rows(self) -> list[int]:
-        """Rows per pass in each phase."""
+        """Number of rows per pass in each phase."""
         return [reader.plan.num_rows for reader in self.readers]
 
     def plan(self, num_steps: int) -> list[RowPhase]:
@@ -183,7 +193,7 @@ class PretrainingData(TrainingData):
         return PhasedRows(self.plan(steps.stop), share, steps, self._wrap)
 
     def train_dataloader(self) -> Batches:
-        """Return the training batches of an epoch; `DomainbertError` for phases of row length without `max_steps`."""
+        """Return the training batches of an epoch. Raises `DomainbertError` for several phases without `max_steps`."""
         endless = self.trainer is not None and self.trainer.max_steps < 1
         if len(self.phases) > 1 and endless and self.steps_per_epoch is None:
             raise DomainbertError(
@@ -192,46 +202,48 @@ class PretrainingData(TrainingData):
         return super().train_dataloader()
 
     @cached_property
-    def validations(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-        """Validation readers, and facts of each text: the validation split of the corpus (without a name; read by
-        language if there are several), its languages, and the held-out texts."""
-        others = {
-            name: self._open(path, self.corpus.tokenizer_fingerprint, whole=False)
+    def validation_readers(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
+        """Readers for validation, and a `ValidationText` for each text that has metrics.
+
+        Readers: the validation split of the corpus, or one for each of its languages; then the held-out texts. Texts:
+        the whole validation split (name ""), its languages, the held-out texts.
+        """
+        held_out = {
+            name: self._open(path, self.corpus.tokenizer_fingerprint, is_training_corpus=False)
             for name, path in self.held_out.items()
         }
-        reader = validation_rows(self.corpus, self.objective, self.row_length)
+        reader = validation_reader(self.corpus, self.objective, self.row_length)
         languages = reader.by_language() if self._by_language else {}
-        if duplicates := sorted(languages.keys() & others.keys()):
+        if duplicates := sorted(languages.keys() & held_out.keys()):
             raise DomainbertError(f"held_out: {duplicates[0]} is a language of the corpus; expected another name")
-        rows = [*(languages.values() or [reader])]
-        for name, other in others.items():
+        readers = [*(languages.values() or [reader])]
+        for name, other in held_out.items():
             try:
-                rows.append(validation_rows(other, self.objective, self.row_length))
+                readers.append(validation_reader(other, self.objective, self.row_length))
             except DomainbertError as error:
                 raise DomainbertError(f"held_out.{name}: {str(error).removeprefix('prepared: ')}") from error
-        density = self.corpus.validation.tokens_per_character_of
-        whole = self.corpus.validation.tokens_per_character
-        texts = [ValidationText("", whole, self.objective.baselines(self.corpus))]
-        texts += [ValidationText(name, density(name), {}, is_language=True) for name in languages]
-        texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
-        return rows, texts
+        split = self.corpus.validation
+        texts = [ValidationText("", split.tokens_per_character, self.objective.baselines(self.corpus))]
+        texts += [ValidationText(name, split.tokens_per_character_of(name), {}, is_language=True) for name in languages]
+        texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in held_out.items()]
+        return readers, texts
 
     @cached_property
-    def tested(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-        """Reader and facts of the test set, as in `validations`."""
+    def test_readers(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
+        """The reader of the test set and its `ValidationText`, a list of one each, as in `validation_readers`."""
         assert self.test is not None
-        test = self._open(self.test, self.corpus.tokenizer_fingerprint, whole=False)
+        test = self._open(self.test, self.corpus.tokenizer_fingerprint, is_training_corpus=False)
         text = ValidationText("", test.validation.tokens_per_character, self.objective.baselines(test))
-        return [validation_rows(test, self.objective, self.row_length)], [text]
+        return [validation_reader(test, self.objective, self.row_length)], [text]
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
-        """Return batches of the corpus' validation split, by language if it has several, and of the held-out texts."""
-        return [self._rows(reader, share) for reader in self.validations[0]]
+        """Return the batches of a rank for each of the `validation_readers`."""
+        return [self._batches(reader, share) for reader in self.validation_readers[0]]
 
     def test_dataloader(self) -> Batches:
         """Return the batches of the test set."""
-        rows = self._rows(self.tested[0][0], self._share)
-        loader: DataLoader[Batch] = self._loader(self.for_device(rows))
+        batches = self._batches(self.test_readers[0][0], self._share)
+        loader: DataLoader[Batch] = self._loader(self.for_device(batches))
         return Batches(lambda: loader, len(loader))
 
     def predict_dataloader(self) -> Batches:
@@ -244,11 +256,11 @@ class PretrainingData(TrainingData):
         loader: DataLoader[Batch] = self._loader(self.for_device(batches))
         return Batches(lambda: loader, len(loader))
 
-    def _rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
+    def _batches(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
         return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
 
     def describe(self, step: int) -> dict[str, Any]:
-        """Return the row and document numbers of a step."""
+        """Return the numbers of the `rows` and `documents` of a step, see `PackedRowsReader.describe`."""
         phase = phase_of(self.plan(self.num_steps), step)
         return phase.reader.describe(Key(phase.order.seed, step, *phase.order.batch(step)))
 
@@ -265,6 +277,6 @@ def _unchanged(rows: TrainRows) -> Dataset[Batch]:
 def _check_texts(texts: Sequence[str] | None) -> None:
     if isinstance(texts, str):
         raise DomainbertError("predict: found a single string; expected a list of texts")
-    for number, text in enumerate(texts or ()):
+    for index, text in enumerate(texts or ()):
         if not isinstance(text, str):
-            raise DomainbertError(f"predict[{number}]: found {type(text).__name__}; expected a string")
+            raise DomainbertError(f"predict[{index}]: found {type(text).__name__}; expected a string")

@@ -19,7 +19,7 @@ from domainbert.data.splits import LanguageSampling, PreparedSplit
 if TYPE_CHECKING:
     from domainbert.pretraining.phases import RowPhase
 
-MOST_PASSES = 10
+MAX_PASSES = 10
 """Maximum number of passes over the text of a language without a warning."""
 
 
@@ -31,44 +31,48 @@ class RowLanguages:
     mean number of tokens in its rows.
     """
 
-    of_row: Ints  # (rows,) language of each row, as index into `sampling.names`
+    row_languages: Ints  # (rows,) language of each row, as index into `sampling.names`
     tokens: Ints  # (languages,) number of tokens
     sampling: LanguageSampling
 
     @classmethod
     def of(cls, split: PreparedSplit, plan: RowPlan) -> RowLanguages | None:
-        """Languages of a plan, None for a corpus without; raise `DomainbertError` if a row mixes languages."""
+        """Return the languages of the rows of a plan; None for a corpus without languages.
+
+        Raises:
+            DomainbertError: a row contains texts in several languages.
+        """
         if split.sampling is None or split.languages is None:
             return None
-        of_piece = split.languages[split.documents_at(plan.starts)]
-        of_row = of_piece[plan.row_offsets[:-1]]
-        if not np.array_equal(np.repeat(of_row, np.diff(plan.row_offsets)), of_piece):
+        piece_languages = split.languages[split.documents_at(plan.starts)]
+        row_languages = piece_languages[plan.row_offsets[:-1]]
+        if not np.array_equal(np.repeat(row_languages, np.diff(plan.row_offsets)), piece_languages):
             raise DomainbertError(
                 "prepared: found a corpus with languages, but this objective mixes languages in a row; expected a "
                 "corpus prepared without corpus.languages, or another objective"
             )
         tokens = np.bincount(split.languages, split.lengths, len(split.sampling.names))
-        return cls(of_row, tokens.astype(np.int64), split.sampling)
+        return cls(row_languages, tokens.astype(np.int64), split.sampling)
 
     @property
     def rows(self) -> Ints:
         """(languages,) number of rows."""
-        return np.bincount(self.of_row, minlength=len(self.tokens)).astype(np.int64)
+        return np.bincount(self.row_languages, minlength=len(self.tokens)).astype(np.int64)
 
     @cached_property
     def shares(self) -> LanguageShares:
-        """Shares of the tokens to read."""
+        """Share of each language in the tokens to read."""
         return self.sampling.languages.shares(dict(zip(self.sampling.names, self.tokens.tolist(), strict=True)))
 
     @property
     def row_shares(self) -> NDArray[np.float64]:
-        """(languages,) unnormalised shares of the rows to draw."""
+        """(languages,) share of each language in the rows to draw; the sum is not 1."""
         return np.array(list(self.shares.read.values())) * self.rows / self.tokens
 
     @property
     def draws(self) -> Ints:
-        """(languages,) rows to draw in a pass, whose length is the number of rows of the split."""
-        return whole_shares(self.row_shares, len(self.of_row))
+        """(languages,) number of rows to draw in a pass; together as many as the split has."""
+        return whole_shares(self.row_shares, len(self.row_languages))
 
     @property
     def tokens_per_pass(self) -> float:
@@ -76,13 +80,14 @@ class RowLanguages:
         return float((self.draws * self.tokens / self.rows).sum())
 
     def passes(self, rows_read: int) -> NDArray[np.float64]:
-        """(languages,) passes over the text of each language when `rows_read` rows are read."""
-        return rows_read / len(self.of_row) * self.draws / self.rows
+        """Return how often the text of each language is read, (languages,), when `rows_read` rows are read."""
+        return rows_read / len(self.row_languages) * self.draws / self.rows
 
 
 def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list[str]]:
-    """Print the passes over each language; return run facts (`languages`: tokens, share and passes by name) and a
-    warning for each language that is read too often. Both are empty for a corpus without languages."""
+    """Print how often each language is read in a training. Return facts for the metrics of the run (`languages`:
+    tokens, share and passes by name), and a warning for each language that is read more than `MAX_PASSES` times. Both
+    are empty for a corpus without languages."""
     passes = [phase.reader.languages.passes(phase.rows_read) for phase in phases if phase.reader.languages is not None]
     languages = phases[-1].reader.languages
     if languages is None:
@@ -92,8 +97,8 @@ def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list
     print("\n".join(f"{line}: {count:.2f} passes" for line, count in lines))
     facts = {name: shares | {"passes": counts[name]} for name, shares in languages.shares.as_dict("tokens").items()}
     return {"languages": facts}, [
-        f"language {name}: its text is read {count:.1f} times, more than {MOST_PASSES}, and may be memorised; "
+        f"language {name}: its text is read {count:.1f} times, more than {MAX_PASSES}, and may be memorised; "
         "try a higher corpus.languages.alpha in prepare, a smaller budget or more text"
         for name, count in counts.items()
-        if count > MOST_PASSES
+        if count > MAX_PASSES
     ]

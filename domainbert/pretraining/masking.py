@@ -45,7 +45,7 @@ class Masker:
 
     @cached_property
     def weights(self) -> Floats | None:
-        """(V,) sampling weights; None for equal weights. Raise `DomainbertError` if `counts` are needed and missing."""
+        """(V,) sampling weights of tokens; None for equal weights. Raises `DomainbertError` without needed `counts`."""
         power = self.config.frequency_power
         if not power:
             return None
@@ -56,19 +56,19 @@ class Masker:
         return frequency_weights(self.counts, power)
 
     def num_slots(self, row_length: int) -> int:
-        """K: maximum number of masked positions of a row."""
+        """Return K, the maximum number of masked positions of a row."""
         return max(1, round(max(self.config.mlm_probabilities) * row_length))
 
     def num_masked(self, maskable_tokens: Ints, progress: float) -> Ints:
-        """Exact number of hidden tokens, at least one, in rows with these numbers of maskable tokens.
+        """Return how many tokens to hide in each row, given the numbers of maskable tokens: (R,) -> (R,).
 
-        `progress` is defined in `objective.Key`.
+        At least one, or 0 in a row without maskable tokens. `progress` is defined in `objective.Key`.
         """
         rate = self.config.mlm_probability_at(progress)
         return np.maximum(np.rint(rate * maskable_tokens).astype(np.int64), np.minimum(maskable_tokens, 1))
 
     def mask(self, input_ids: Ints, starts_word: Bools, key: Key) -> MaskedRows:
-        """Hide tokens.
+        """Hide tokens, and return the changed ids with the positions and the original ids of the hidden tokens.
 
         Args:
             input_ids: (R, S).
@@ -96,7 +96,11 @@ class Masker:
     def _choose_together(
         self, starts_word: Bools, maskable: Bools, num_masked: Ints, counters: Counters
     ) -> tuple[Bools, Ints]:
-        """Choose words or spans (R, S); also return the position whose random number decides how a token is hidden."""
+        """Choose the tokens of whole words or spans (R, S).
+
+        Also return the position of the random number that decides whether a token is hidden, replaced or kept: the
+        start of a geometric span, otherwise its own position.
+        """
         starts = maskable & (starts_word | ~np.roll(maskable, 1, axis=1))
         if self.config.spans is None:
             return _choose_words(starts, maskable, num_masked, counters), counters[3]
@@ -112,31 +116,31 @@ class Masker:
         return ordinary
 
     @cached_property
-    def _ordinary(self) -> Ints:
-        """Ids that may replace a token, ascending."""
+    def _ordinary_ids(self) -> Ints:
+        """Ids of all tokens except special tokens, which may replace a token; ascending."""
         return np.flatnonzero(self._is_ordinary)
 
     def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciding: Ints) -> Ints:
-        """Return the ids (R, S) with the chosen positions (N,) hidden, replaced or kept."""
+        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,)."""
         seed, epochs, rows, _ = counters
         key = seed, epochs[row, 0], rows[row, 0]
         deciders = np.broadcast_to(deciding, input_ids.shape)[row, column]
         action = uniform(random_bits(_ACTION, *key, deciders))
-        number = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary))
+        replacement = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary_ids))
         replaced = action < self.config.mask_share + self.config.random_share
-        ids = np.where(replaced, self._ordinary[number.astype(np.int64)], input_ids[row, column])
-        hidden = input_ids.copy()
-        hidden[row, column] = np.where(action < self.config.mask_share, self.mask_id, ids)
-        return hidden
+        ids = np.where(replaced, self._ordinary_ids[replacement.astype(np.int64)], input_ids[row, column])
+        output = input_ids.copy()
+        output[row, column] = np.where(action < self.config.mask_share, self.mask_id, ids)
+        return output
 
 
 def frequency_weights(counts: Ints, power: float) -> Floats:
-    """(V,) sampling weights for tokens with these counts (Conneau and Lample 2019, section 3.3, for a power of 0.5)."""
+    """Return sampling weights (V,) for token counts (V,) (Conneau and Lample 2019, section 3.3, with power 0.5)."""
     return np.maximum(counts, 1.0) ** -power
 
 
-def _times(candidates: Bools, counters: Counters, weights: Floats | None = None) -> Floats:
-    """(R, S) random sort keys of the positions of a row; infinite where `candidates` is false.
+def _sort_keys(candidates: Bools, counters: Counters, weights: Floats | None = None) -> Floats:
+    """Return random sort keys of the positions of each row (R, S); infinite where `candidates` is false.
 
     With weights (R, S), ascending keys sample without replacement in proportion to the weights: keys are exponential
     waiting times whose rates are the weights (Efraimidis and Spirakis 2006).
@@ -146,43 +150,47 @@ def _times(candidates: Bools, counters: Counters, weights: Floats | None = None)
 
 
 def _random_order(candidates: Bools, counters: Counters) -> Ints:
-    """(R, S) positions of each row: those where `candidates` is true, in random order, then the others."""
-    return np.argsort(_times(candidates, counters), axis=1, kind="stable")
+    """Return the positions of each row (R, S): those where `candidates` is true, in random order, then the others."""
+    return np.argsort(_sort_keys(candidates, counters), axis=1, kind="stable")
 
 
 def _choose_pieces(maskable: Bools, num_masked: Ints, counters: Counters, weights: Floats | None = None) -> Bools:
-    """(R, S) true at the `num_masked[r]` maskable positions of each row with the lowest times.
+    """Choose `num_masked[r]` maskable positions of each row r at random: (R, S).
 
-    Sorting values is several times as fast as `argsort`, which only ties require.
+    These positions have the smallest sort keys. Sorting keys is several times as fast as `argsort`, which is only
+    needed for rows with equal keys.
     """
-    times = _times(maskable, counters, weights)
-    last = np.take_along_axis(np.sort(times, axis=1), np.maximum(num_masked - 1, 0)[:, None], axis=1)
-    chosen = (times <= last) & (num_masked > 0)[:, None]
+    keys = _sort_keys(maskable, counters, weights)
+    largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(num_masked - 1, 0)[:, None], axis=1)
+    chosen = (keys <= largest) & (num_masked > 0)[:, None]
     for row in np.flatnonzero(chosen.sum(axis=1) != num_masked).tolist():
         chosen[row] = False
-        chosen[row, np.argsort(times[row], kind="stable")[: num_masked[row]]] = True
+        chosen[row, np.argsort(keys[row], kind="stable")[: num_masked[row]]] = True
     return chosen
 
 
 def _choose_words(starts: Bools, maskable: Bools, num_masked: Ints, counters: Counters) -> Bools:
-    """Choose whole words in random order; a word that would exceed the count is skipped in favour of shorter words.
+    """Choose `num_masked[r]` tokens of each row r: (R, S), whole words in random order.
 
-    If no remaining word fits, part of a word is hidden, so the count stays exact.
+    A word that would exceed the number is skipped in favour of shorter words. If no remaining word fits, part of a word
+    is chosen, so the number stays exact.
     """
     rows, columns = maskable.shape
-    word = np.cumsum(starts, axis=1)  # (R, S) word index in the row; pads and special tokens keep the previous index
+    word = np.cumsum(
+        starts, axis=1
+    )  # (R, S) word index in the row, from 1; padding and special tokens keep the previous one
 
     sizes = np.zeros((rows, columns + 1), dtype=np.int64)
     np.add.at(sizes, (np.arange(rows)[:, None], word), maskable)
     order = _random_order(starts, counters)
-    left = num_masked.copy()
-    taken = np.zeros((rows, columns + 1), dtype=bool)
+    remaining = num_masked.copy()
+    chosen_words = np.zeros((rows, columns + 1), dtype=bool)
     for rank in range(int(starts.sum(axis=1).max(initial=0))):
-        if not left.any():
+        if not remaining.any():
             break
         candidate = np.where(rank < starts.sum(axis=1), word[np.arange(rows), order[:, rank]], 0)
-        fits = (candidate > 0) & (sizes[np.arange(rows), candidate] <= left)
-        taken[np.arange(rows)[fits], candidate[fits]] = True
-        left -= np.where(fits, sizes[np.arange(rows), candidate], 0)
-    chosen = maskable & taken[np.arange(rows)[:, None], word]
-    return chosen | _choose_pieces(maskable & ~chosen, left, counters)
+        fits = (candidate > 0) & (sizes[np.arange(rows), candidate] <= remaining)
+        chosen_words[np.arange(rows)[fits], candidate[fits]] = True
+        remaining -= np.where(fits, sizes[np.arange(rows), candidate], 0)
+    chosen = maskable & chosen_words[np.arange(rows)[:, None], word]
+    return chosen | _choose_pieces(maskable & ~chosen, remaining, counters)

@@ -22,7 +22,7 @@ from domainbert.models.saving import save_model
 from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.data_module import PretrainingData
-from domainbert.pretraining.objective import MODEL, Built, Objective, ValidationText
+from domainbert.pretraining.objective import MODEL, BuiltModel, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import summary_lines
 from domainbert.pretraining.rows_module import RowsModule
@@ -71,7 +71,7 @@ class Pretraining(RowsModule):
             loader, except the first if there are languages: it is the union of their rows.
     """
 
-    built: Mapping[str, Built]
+    built: Mapping[str, BuiltModel]
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Pretraining(RowsModule):
     def from_pretrained(
         cls, model: str | Path, objective: ObjectiveConfig = MaskedLM(), **arguments: Any
     ) -> Pretraining:
-        """Return a module that continues from a model folder; `arguments` as in the constructor."""
+        """Return a module that continues training from a model folder; `arguments` as in the constructor."""
         return cls(None, None, objective, init_from=model, **arguments)
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
@@ -131,19 +131,19 @@ class Pretraining(RowsModule):
         for built in self.built.values():
             check_length(data.row_length, built.config)
         if stage != "predict":
-            self.validate_on((data.tested if stage == "test" else data.validations)[1])
+            self.validate_on((data.test_readers if stage == "test" else data.validation_readers)[1])
 
     def build(self, corpus: PreparedCorpus | None) -> None:
-        """Build the models of the objective."""
+        """Build the models of the objective; `corpus` is only needed for `static_embeddings`."""
         assert self.tokenizer is not None
         vectors = _static_embeddings(corpus, self.seed) if self.static_embeddings and corpus is not None else None
         with seeded(self.seed):
             start = InitialModels(self.tokenizer, self.encoder, self.init_from, self.dropout, vectors)
-            self.begin(self.objective, self.objective.build(start))
+            self.set_objective(self.objective, self.objective.build(start))
 
-    def begin(self, objective: Objective[Any], built: Mapping[str, Built]) -> None:
-        """Set the objective and the models that it has built."""
-        self.objective, self.built, self.measuring = objective, built, objective.for_validation()
+    def set_objective(self, objective: Objective[Any], built: Mapping[str, BuiltModel]) -> None:
+        """Train `built`, the models of an objective, with its losses."""
+        self.objective, self.built, self.validation_objective = objective, built, objective.for_validation()
         models = {name: entry.model for name, entry in built.items()}
         for model in models.values():
             model.encoder.activation_checkpointing = self.activation_checkpointing
@@ -157,7 +157,7 @@ class Pretraining(RowsModule):
         self.summed_losses = torch.compile(self.objective.losses, dynamic=False)
 
     def validate_on(self, texts: Sequence[ValidationText]) -> None:
-        """Set the texts of the validation loaders."""
+        """Set the texts whose metrics are logged (see `texts`), and create the sums of their metrics."""
         self.texts = list(texts)
         self._check_names()
         sums = [{name: SumMetric(nan_strategy="disable") for name in self.objective.measured} for _ in texts]
@@ -173,7 +173,7 @@ class Pretraining(RowsModule):
         return self.record_loss(cast(Tensor, total), means if len(terms) > 1 else {})
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """During `embedding_steps`, remove all gradients except of embeddings and heads before clipping."""
+        """During the first `embedding_steps`, remove the gradients of all parameters except embeddings and heads."""
         if self.trainer.global_step < self.embedding_steps:
             for model in self.models.values():
                 for parameter in model.encoder.non_embedding_parameters():
@@ -181,7 +181,7 @@ class Pretraining(RowsModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add the metrics of a batch to the sums of its texts."""
-        measured = self.measuring.measure(self.models, self._inputs(batch))
+        measured = self.validation_objective.measure(self.models, self._inputs(batch))
         if SPARE in batch:
             return
         for index in self.texts_of_loader[dataloader_idx]:
@@ -192,7 +192,9 @@ class Pretraining(RowsModule):
     def report(self, stage: str) -> None:
         for index, text in enumerate(self.texts):
             metrics = self._metrics(index)
-            report = self.measuring.report({name: metric.compute() for name, metric in metrics.items()}, text)
+            report = self.validation_objective.report(
+                {name: metric.compute() for name, metric in metrics.items()}, text
+            )
             prefix = f"{stage}/{text.name}_" if text.name else f"{stage}/"
             self.log_dict({f"{prefix}{name}": value for name, value in report.items()})
             for metric in metrics.values():
@@ -226,11 +228,11 @@ class Pretraining(RowsModule):
         return model_card("Domain encoder", presentation.summary, facts, presentation.usage, head)
 
     def _check_names(self) -> None:
-        """Raise `DomainbertError` if two texts have a metric with the same full name."""
-        dummy_sums = dict.fromkeys(self.measuring.measured, torch.ones(()))
-        owners: dict[str, str] = {}
+        """Raise `DomainbertError` if a metric would be logged under the same name for two texts."""
+        dummy_sums = dict.fromkeys(self.validation_objective.measured, torch.ones(()))  # only the names matter
+        owners: dict[str, str] = {}  # name of the text by metric
         for text in self.texts:
-            for name in self.measuring.report(dummy_sums, text):
+            for name in self.validation_objective.report(dummy_sums, text):
                 metric = f"{text.name}_{name}" if text.name else name
                 if owners.setdefault(metric, text.name) != text.name:
                     name = text.name or owners[metric]
@@ -246,13 +248,16 @@ class Pretraining(RowsModule):
 
 
 def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
-    """Return, for each loader, the indices of the texts that its batches count for; see `Pretraining`."""
+    """Return, for each validation loader, the indices of the texts whose metrics include its batches.
+
+    The loader of a language counts for the whole validation split (text 0) and for the language.
+    """
     indices = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
     return indices[1:] if any(text.is_language for text in texts) else indices
 
 
 def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
-    """Return embeddings of the vocabulary (vocab_size, D) from the training split, or from a sufficient part of it."""
+    """Return word embeddings (vocab_size, D) computed from contexts in the training split, or in a large part of it."""
     contexts = count_contexts(corpus.vocab_size, corpus.train.documents(ENOUGH_TOKENS))
     embeddings = static_embeddings(contexts, torch.Generator().manual_seed(seed))
     print(f"{int(embeddings.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
@@ -264,11 +269,14 @@ def fit_rows(
 ) -> tuple[TrainingResult, Throughput]:
     """Train on the rows of a corpus; keep the newest checkpoints and the checkpoint with the lowest validation loss.
 
-    Data and module must be resolved; arguments as in `fit`.
+    Data and module must be resolved; arguments as in `fit`. Return the result of the training, and its throughput.
     """
-    train = data.plan(steps.total)
-    readers = {phase.steps.start: phase.reader for phase in train}
-    flops = {start: r.objective.flops_per_token(module.models, r.plan.row_length) for start, r in readers.items()}
+    phases = data.plan(steps.total)
+    readers = {phase.steps.start: phase.reader for phase in phases}
+    flops = {
+        start: reader.objective.flops_per_token(module.models, reader.plan.row_length)
+        for start, reader in readers.items()
+    }
     throughput = throughput_callback(flops, runtime)
-    print(*summary_lines(train), sep="\n")
+    print(*summary_lines(phases), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

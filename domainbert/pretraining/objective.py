@@ -37,17 +37,17 @@ Config = TypeVar("Config", bound=ObjectiveConfig)
 
 
 class Key(NamedTuple):
-    """Key of all random numbers for some rows."""
+    """Identifies some rows of a step, and all random numbers that are drawn for them."""
 
     seed: int  # of the run; validation uses a separate seed
     step: int  # optimiser step, from 0; 0 in validation
     epochs: Ints  # (R,) pass over the corpus of each row
-    rows: Ints  # (R,) row numbers in the corpus
+    rows: Ints  # (R,) indices of the rows in the split
     progress: float = 0.0  # share of the run's optimiser steps completed before this one, in [0, 1); 0 in validation
 
 
 class CorpusRows(NamedTuple):
-    """Original rows of a corpus."""
+    """Rows of a corpus before masking."""
 
     packed: PackedRows
     starts_word: NDArray[np.bool_]  # (R, S) whether each token begins a word; undefined for special tokens
@@ -55,15 +55,15 @@ class CorpusRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Term:
-    """A term of the training loss: its weight, and the name in `counts` of the divisor of its sum."""
+    """A term of the training loss: its weight, and the key in `Objective.counts` of the number that divides its sum."""
 
     weight: float = 1.0
     count: str = "num_targets"
 
 
 @dataclass(frozen=True)
-class Built:
-    """A model to train, with the metadata of its folder: architecture, kind of head, labels."""
+class BuiltModel:
+    """A model to train, with the metadata that is saved with it: architecture, kind of head, labels."""
 
     model: EncoderWithHead
     config: EncoderConfig
@@ -82,7 +82,7 @@ class CardTexts:
 
 @dataclass(frozen=True)
 class ValidationText:
-    """A validation text."""
+    """A text whose metrics are logged: the validation split, the part of it in one language, or a held-out text."""
 
     name: str  # empty for the validation split of the corpus
     tokens_per_character: float
@@ -127,15 +127,15 @@ class Objective(ABC, Generic[Config]):
         return self
 
     def layout_rows(self, split: PreparedSplit, length: int) -> RowPlan:
-        """Plan rows of `length` tokens: assign pieces of documents to rows."""
+        """Return a plan of rows of `length` tokens, which assigns pieces of documents to rows."""
         return split.row_plan(self.tokenizer, length)
 
     def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
-        """Indices (pieces,) of the document pieces read in the rows of a key."""
+        """Return the indices (pieces,) of the pieces of documents that are in the rows of a key."""
         return plan.pieces_of(key.rows)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
-        """Read the rows of a key, as laid out by the plan."""
+        """Return the rows of a key, as laid out by the plan, before masking."""
         pieces = plan.pieces_of(key.rows)
         starts, lengths = plan.starts[pieces], plan.lengths[pieces]
         bounds = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
@@ -150,75 +150,81 @@ class Objective(ABC, Generic[Config]):
 
     @abstractmethod
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Build a batch: `input_ids` (R, S), `positions` (N,) in the flattened tokens for a head with dropout, and
-        further arrays that the losses need."""
+        """Mask rows and return a batch: `input_ids` (R, S), `positions` (N,) in the flattened tokens for a head with
+        dropout, and further arrays that the losses need."""
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """Notes (R, S) on the tokens of a batch for `--show`; by default, the original token of each replaced token."""
-        written, read = rows.packed.input_ids, np.asarray(batch["input_ids"])
-        notes = [[""] * written.shape[1] for _ in written]
-        for row, column in np.argwhere(written != read).tolist():
-            original = self.tokenizer.tokens[written[row, column]]
+        """Return a note for each token of a batch (R, S), "" for none, which `--show` prints.
+
+        By default, a token that differs from the original one has the note "replaces X".
+        """
+        original_ids, input_ids = rows.packed.input_ids, np.asarray(batch["input_ids"])
+        notes = [[""] * original_ids.shape[1] for _ in original_ids]
+        for row, column in np.argwhere(original_ids != input_ids).tolist():
+            original = self.tokenizer.tokens[original_ids[row, column]]
             notes[row][column] = f"replaces {self.tokenizer.pieces.shown(original)}"
         return notes
 
     def heaviest_step(self, steps: range) -> int:
-        """The optimiser step whose batch needs the most memory; by default the first."""
+        """Return the optimiser step whose batch needs the most memory; by default the first."""
         return steps[0]
 
     @abstractmethod
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """Divisors of the losses, by name, for the rows of a key, which form a *global* batch."""
+        """Return the divisors of the losses, by name, such as `num_targets`, for the rows of a *global* batch."""
 
-    def build(self, start: InitialModels) -> dict[str, Built]:
-        """Build the models: `MODEL`, to be fine-tuned later, and others trained with it, which may share parameters.
+    def build(self, start: InitialModels) -> dict[str, BuiltModel]:
+        """Return the models by name: `MODEL`, to be fine-tuned later, and others, which may share its weights.
 
         By default one model with the attributes `head` and `labels`.
         """
-        return {MODEL: Built(start.model(self.head, self.labels), start.config, self.head, self.labels)}
+        return {MODEL: BuiltModel(start.model(self.head, self.labels), start.config, self.head, self.labels)}
 
-    def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
-        """Models to save after training; by default all."""
+    def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:
+        """Return the models to save after training; by default all."""
         return built
 
     def card_texts(self, name: str) -> CardTexts:
-        """Texts of the model card of the model with this name; by default the same for all models."""
+        """Return the texts for the card of the model with this name; by default the same for all models."""
         return CardTexts(self.summary, self.usage, self.pipeline_tag)
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute the `terms`, scalars summed over a micro-batch; by default with `measure`. Steps may omit terms."""
+        """Return the `terms`, scalars summed over a micro-batch, by default from `measure`; a step may omit terms."""
         measured = self.measure(models, batch)
         return {name: measured[name] for name in self.terms}
 
     @abstractmethod
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute sums of losses and their divisors, with the keys `measured`, which validation adds over batches."""
+        """Return the sums over a batch that metrics need, such as losses and their divisors, under the keys `measured`.
+
+        Validation adds them over all batches for `report`.
+        """
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Compute the validation metrics, including `loss`, from the sums over all batches.
+        """Return the validation metrics by name, including `loss`, from the sums over all batches.
 
         By default the weighted sum of the `terms`, each divided by its count, which `measure` must return.
         """
         return {"loss": sum(term.weight * float(sums[name] / sums[term.count]) for name, term in self.terms.items())}
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Reference losses for the validation loss, by name; by default none."""
+        """Return losses to compare the validation loss with, by name, such as `unigram_entropy`; by default none."""
         return {}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Return facts to store with the last validation's metrics, and warnings if the model has not learned.
+        """Return facts to store with the metrics of the last validation, and warnings if the model has not learned.
 
-        By default neither.
+        By default both are empty.
         """
         return {}, []
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Floating-point operations per token of a training step with rows of `length`.
+        """Return the floating-point operations per token of a training step with rows of `length` tokens.
 
         By default every model reads the rows, and its head reads every token.
         """
         return sum(flops_per_token(model, length, predicted_share=1.0) for model in models.values())
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        """Rows of the model card with results of the last validation; by default the loss."""
+        """Return results of the last validation for the model card, by description; by default the loss."""
         return {"validation loss": f"{validation['loss']:.4f}"}

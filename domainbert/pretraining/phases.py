@@ -30,7 +30,7 @@ class RowPhase(NamedTuple):
 
     @property
     def rows_read(self) -> int:
-        """Rows in all steps of the phase."""
+        """Number of rows in all steps of the phase."""
         return len(self.steps) * self.order.batch_size
 
 
@@ -45,12 +45,12 @@ def plan_phases(
 
 
 def row_phases(readers: Sequence[PackedRowsReader], phases: Sequence[Phase], seed: int) -> list[RowPhase]:
-    """Combine phases with their readers, and give each phase its row order."""
-    planned, passes = list[RowPhase](), 0
+    """Return the phases with their readers, and with an order of rows; passes are numbered over all phases."""
+    planned, first_pass = list[RowPhase](), 0
     for phase, reader in zip(phases, readers, strict=True):
-        order = reader.order(phase.batch_size, seed, phase.steps.start, passes)
+        order = reader.order(phase.batch_size, seed, phase.steps.start, first_pass)
         planned.append(RowPhase(phase.steps, reader, order))
-        passes += -(-phase.items_seen // phase.num_items)
+        first_pass += -(-phase.items_seen // phase.num_items)  # rounded up: the last pass may be incomplete
     return planned
 
 
@@ -65,7 +65,7 @@ def phase_of(phases: Sequence[RowPhase], step: int) -> RowPhase:
 
 
 def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
-    """Return a line per phase: its rows and, if there are several phases, its steps."""
+    """Return a line per phase for the terminal: its rows and, if there are several phases, its steps."""
     lines = []
     for phase in phases:
         steps, rows = phase.steps, phase.reader.plan.summary
@@ -76,9 +76,9 @@ def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
 
 def most_texts(phase: RowPhase, share: Share) -> int:
     """Return the maximum number of segments in a micro-batch of a phase: texts, and the padding of each row."""
-    rows = share.micro_batch_size(phase.order.batch_size)
-    texts = np.diff(phase.reader.plan.row_offsets)
-    return rows + int(np.partition(texts, -rows)[-rows:].sum() if len(texts) > rows else texts.max() * rows)
+    size = share.micro_batch_size(phase.order.batch_size)
+    texts = np.diff(phase.reader.plan.row_offsets)  # number of texts in each row
+    return size + int(np.partition(texts, -size)[-size:].sum() if len(texts) > size else texts.max() * size)
 
 
 class PhasedRows(Dataset[Batch]):
@@ -106,7 +106,7 @@ class PhasedRows(Dataset[Batch]):
         return max(most_texts(phase, self.share) for phase in self.phases)
 
     def __len__(self) -> int:
-        """Micro-batches of all steps."""
+        """Return the number of micro-batches in all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from domainbert.base.errors import DomainbertError
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import Batch
-from domainbert.encoders.heads import pooled
+from domainbert.encoders.heads import pool_texts
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import ObjectiveConfig
@@ -52,11 +52,15 @@ class RowsModule(TrainedModule):
 
     @property
     def fingerprint(self) -> str | None:
-        """Fingerprint of its vocabulary; None to use the vocabulary of the corpus."""
+        """Fingerprint of the module's vocabulary; None if it takes the vocabulary of the corpus."""
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for a corpus; take its tokenizer. Raises `DomainbertError` for another vocabulary."""
+        """Return the objective for training on a corpus; a module without a tokenizer takes the corpus's.
+
+        Raises:
+            DomainbertError: the vocabulary of the module differs from the corpus's.
+        """
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
             raise DomainbertError(
@@ -91,7 +95,7 @@ class RowsModule(TrainedModule):
         tokens of a text, special tokens included. A text longer than a row is read in overlapping windows, whose
         vectors are averaged."""
         tokens, example = Packed.of(batch), batch["example"]
-        windows = pooled("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
+        windows = pool_texts("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
         sums = windows.new_zeros(len(batch["items"]), windows.shape[1]).index_add(0, example, windows)
         return sums / torch.bincount(example).unsqueeze(-1)
 

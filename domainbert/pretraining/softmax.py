@@ -12,22 +12,26 @@ _Z_LOSS = "z_loss"
 
 
 def softmax_terms(name: str, term: Term, z_loss: float) -> dict[str, Term]:
-    """Terms of `softmax_losses`: cross-entropy and, with a positive weight, z-loss."""
+    """Return the terms of the losses of `softmax_losses`: `term` for the cross-entropy and, if `z_loss` is positive, a
+    term of this weight for the z-loss."""
     return {name: term, **({_Z_LOSS: Term(z_loss, term.count)} if z_loss else {})}
 
 
 def softmax_losses(name: str, logits: Tensor, targets: Tensor, z_loss: float) -> dict[str, Tensor]:
-    """Losses of logits (N, V) for targets (N,): scalars, summed over targets other than `IGNORE_INDEX`."""
+    """Return the cross-entropy under `name` and, if `z_loss` is positive, the z-loss: logits (N, V), targets (N,).
+
+    Both are scalars, summed over targets other than `IGNORE_INDEX`, and not weighted.
+    """
     losses = {name: cross_entropy(logits, targets)}
     return losses | {_Z_LOSS: squared_normaliser(logits, targets)} if z_loss else losses
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of the targets, summed, in nats and fp32."""
+    """Return the cross-entropy of logits (N, V), summed over the targets (N,): a scalar in nats, in fp32."""
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
 
 
 def squared_normaliser(logits: Tensor, targets: Tensor) -> Tensor:
-    """Sum of log(Z)^2, where Z is the softmax normaliser of a token (Chowdhery et al. 2022, PaLM, section 5)."""
-
+    """Return the z-loss: log(Z)^2, where Z is the softmax normaliser of a token, summed over the targets (Chowdhery et
+    al. 2022, PaLM, section 5)."""
     return logits.float().logsumexp(dim=-1).square().masked_fill(targets == IGNORE_INDEX, 0.0).sum()

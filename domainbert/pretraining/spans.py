@@ -16,13 +16,13 @@ LENGTHS: dict[str, NDArray[np.floating]] = {"geometric": 0.2 * 0.8 ** np.arange(
 
 
 def span_lengths(distribution: str, uniforms: Floats) -> Ints:
-    """Draw a span length in words for each number in [0, 1), of any shape."""
+    """Return a span length in words for each number in [0, 1), of any shape, by inverting the distribution function."""
     sums = np.cumsum(LENGTHS[distribution])
-    return np.searchsorted(sums[:-1] / sums[-1], uniforms, side="right") + 1
+    return np.searchsorted(sums[:-1] / sums[-1], uniforms, side="right") + 1  # index 0 is length 1
 
 
 def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num_masked: Ints) -> Ints:
-    """(R, S) start position of the span of each hidden token; -1 for tokens that are not hidden.
+    """Choose spans to hide; return the start of the span of each hidden token, and -1 for other tokens: (R, S).
 
     A span ends after its number of words, before a token that is not maskable, before another span, or when enough
     tokens are hidden, even within a word. Exactly `num_masked[r]` tokens of row r are hidden.
@@ -36,30 +36,32 @@ def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num
         num_masked: (R,) number of tokens to hide, at most the number of maskable tokens.
     """
     rows, columns = maskable.shape
-    stops, firsts = _stops(starts, maskable, lengths), np.arange(rows) * (columns + 1)
-    offsets = np.arange((stops - np.arange(stops.size)).max(initial=0))
-    begins = np.full(stops.size + len(offsets), -1)
-    left = num_masked.copy()
+    ends, row_starts = _span_ends(starts, maskable, lengths), np.arange(rows) * (columns + 1)
+    offsets = np.arange((ends - np.arange(ends.size)).max(initial=0))
+    span_starts = np.full(ends.size + len(offsets), -1)  # offsets may extend beyond the last row
+    remaining = num_masked.copy()
     for rank in range(columns):
-        if not left.any():
+        if not remaining.any():
             break
-        first = firsts + order[:, rank]
-        positions, room = first[:, None] + offsets, np.minimum(stops[first] - first, left)
-        taken = np.logical_and.accumulate((begins[positions] < 0) & (offsets < room[:, None]), axis=1)
-        sizes = taken.sum(axis=1)
-        begins[positions[taken]] = np.repeat(order[:, rank], sizes)
-        left -= sizes
-    return begins[: stops.size].reshape(rows, columns + 1)[:, :columns]
+        start = row_starts + order[:, rank]
+        positions, room = start[:, None] + offsets, np.minimum(ends[start] - start, remaining)
+        newly_hidden = np.logical_and.accumulate((span_starts[positions] < 0) & (offsets < room[:, None]), axis=1)
+        sizes = newly_hidden.sum(axis=1)
+        span_starts[positions[newly_hidden]] = np.repeat(order[:, rank], sizes)
+        remaining -= sizes
+    return span_starts[: ends.size].reshape(rows, columns + 1)[:, :columns]
 
 
-def _stops(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
-    """(R * (S + 1),) end, exclusive, of a span that begins at each position, ignoring other spans; 0 where no word
-    begins. Positions are indices into flattened rows with one extra, unmaskable token (a wall) at the end."""
+def _span_ends(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
+    """Return the end (exclusive) of a span that begins at each position, ignoring other spans: (R * (S + 1),).
 
-    wall = np.zeros((len(maskable), 1), dtype=np.bool_)
-    walls = np.flatnonzero(~np.hstack([maskable, wall]))
-    firsts = np.flatnonzero(np.hstack([starts, wall]))
-    numbers = np.minimum(np.arange(len(firsts)) + lengths[starts], len(firsts))
-    stops = np.zeros(maskable.size + len(maskable), dtype=np.int64)
-    stops[firsts] = np.minimum(np.append(firsts, stops.size)[numbers], walls[np.searchsorted(walls, firsts)])
-    return stops
+    The end is 0 where no word begins. Positions are indices into flattened rows, each extended by an unmaskable token.
+    """
+    extra = np.zeros((len(maskable), 1), dtype=np.bool_)
+    unmaskable = np.flatnonzero(~np.hstack([maskable, extra]))
+    word_starts = np.flatnonzero(np.hstack([starts, extra]))
+    next_words = np.minimum(np.arange(len(word_starts)) + lengths[starts], len(word_starts))
+    ends = np.zeros(maskable.size + len(maskable), dtype=np.int64)
+    limits = unmaskable[np.searchsorted(unmaskable, word_starts)]
+    ends[word_starts] = np.minimum(np.append(word_starts, ends.size)[next_words], limits)
+    return ends

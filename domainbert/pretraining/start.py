@@ -35,18 +35,21 @@ class InitialModels:
         return open_model(self.folder).config
 
     def model(self, head: str, labels: Sequence[str] = ()) -> EncoderWithHead:
-        """Return the encoder with the named head, with the head's weights from the folder if it has them."""
+        """Return an encoder with a head of kind `head`, with the weights of the folder if there is one.
+
+        Weights of the head that are missing in the folder are random; a message lists them.
+        """
         if self.folder is None:
-            return self.random(self.config, head, len(labels))
+            return self.random_model(self.config, head, len(labels))
         model, _, new_weights = load_model(self.folder, head, labels, self.dropout)
         if new_weights:
             print(f"{self.folder}: no weights for the head; initialised at random: {', '.join(new_weights)}")
         return model
 
-    def random(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:
-        """Return an encoder and its head with random weights; word embeddings may be `static_embeddings`."""
+    def random_model(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:
+        """Return an encoder with a head of kind `head` and random weights, except the `static_embeddings` if given."""
         vocabulary = VocabularyFacts(self.tokenizer.vocab_size, self.tokenizer.pad_id)
-        model = build_model(config.as_trained(self.dropout), vocabulary, head, num_labels)
+        model = build_model(config.with_dropout(self.dropout), vocabulary, head, num_labels)
         if self.static_embeddings is not None:
             initialise_table(model.encoder.input_embeddings.weight, self.static_embeddings)
         return model

@@ -135,8 +135,8 @@ class _EncodedText:
         tokens = Packed(*(part.expand(count, length) for part in self.tokens[:3]))
         first_row = self.batch["positions"]
         positions = (first_row + length * torch.arange(count, device=first_row.device).unsqueeze(-1)).flatten()
-        states = self.model.states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
-        return self.model.read(states).unflatten(0, (count, -1))
+        states = self.model.head_states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
+        return self.model.logits(states).unflatten(0, (count, -1))
 
     def targets(self) -> list[AttributionTarget]:
         """Return the predictions to explain: entities, labels or a class."""

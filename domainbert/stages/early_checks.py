@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError, needs_package
 from domainbert.base.paths import is_installed
 from domainbert.corpus.config import CorpusConfig
-from domainbert.encoders.config import EncoderConfig, above_layers, check_length
+from domainbert.encoders.config import EncoderConfig, check_length, frozen_layers_problem
 from domainbert.labelled.items import check_labels_known
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
 from domainbert.settings.schema import opened_settings
@@ -198,7 +198,7 @@ class StageArguments:
         """Report `frozen_layers` beyond the layers of the encoder, if its architecture is known."""
         frozen = self["frozen_layers"]
         if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
-            self.problems.append(("frozen_layers", above_layers(frozen, size)))
+            self.problems.append(("frozen_layers", frozen_layers_problem(frozen, size)))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
         """Return the architecture of a model that an argument names; None if it is not known yet."""

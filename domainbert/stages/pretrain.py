@@ -24,7 +24,7 @@ _STEPS_TO_COMPILE = 500  # fewest steps for which `compile: auto` saves time
 if TYPE_CHECKING:
     from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
-    from domainbert.pretraining.objective import Built
+    from domainbert.pretraining.objective import BuiltModel
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.fit import TrainingResult
@@ -197,7 +197,7 @@ def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _encoder_text(built: Built) -> str:
+def _encoder_text(built: BuiltModel) -> str:
     count = sum(parameter.numel() for parameter in built.model.parameters())
     return f"{built.config.model_type}, {count:,} parameters with its head"
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from domainbert.encoders.packed import text_numbers
+from domainbert.encoders.packed import text_ids
 from domainbert.tasks.capabilities import OutputComparison
 
 _SMALLEST = 1e-20  # avoids division by 0; the squares of smaller gradients are 0
@@ -29,7 +29,7 @@ def fgm_perturbation(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> T
     Source: Miyato et al. 2017, arXiv:1605.07725, section 3; they normalise embeddings first, while BERT normalises them
     afterwards. Each window of a long text counts as a text. `segment_ids` (B, S): see `Packed`.
     """
-    texts = text_numbers(segment_ids).flatten()
+    texts = text_ids(segment_ids).flatten()
     squares = gradient.square().sum(dim=-1).flatten()
     norms = squares.new_zeros(int(segment_ids.numel() + segment_ids.shape[0])).index_add(0, texts, squares).sqrt()
     return epsilon * gradient / norms.clamp(min=_SMALLEST)[texts].view(*segment_ids.shape, 1)

@@ -150,7 +150,7 @@ class FineTuning(TaskModule):
                 encoder, path = self.open().config, self.open().path
             config, tokenizer, teachers, new_weights = encoder, load_tokenizer(Path(cast(Path, path))), (), [task.head]
             vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-            model = build_model(config.as_trained(self.dropout), vocabulary, task.head_config, len(task.labels))
+            model = build_model(config.with_dropout(self.dropout), vocabulary, task.head_config, len(task.labels))
         tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
         return InitialModel(model, config, tokenizer, teachers, bool(new_weights))
 

@@ -71,7 +71,7 @@ def packed_logits(
         with torch.inference_mode():
             with cast:
                 states = model.head_input(Packed.of(moved), moved["positions"])
-            return moved, model.read(states.float())  # bf16 logits (8 bits) would change predictions
+            return moved, model.logits(states.float())  # bf16 logits (8 bits) would change predictions
 
     queued: list[Computed] = []
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:

@@ -277,7 +277,7 @@ def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: An
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and not isinstance(state[name], DTensor):
-            state[name] = entries.whole(state[name])
+            state[name] = entries.all_embeddings(state[name])
 
 
 def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -285,7 +285,7 @@ def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: A
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and len(state[name]) == len(entries.row):
-            state[name] = entries.used(state[name])
+            state[name] = entries.used_embeddings(state[name])
 
 
 def check_r_drop(task: Task[Any, Any]) -> None:

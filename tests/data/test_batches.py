@@ -10,7 +10,7 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example, text_example, word_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORE_INDEX, Share
-from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
+from domainbert.pretraining.batches import TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
@@ -102,7 +102,7 @@ def test_rows_hold_the_corpus(readers, toy_corpus, toy_tokenizer):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_validation_rows_once_and_masked_alike_in_every_run(toy_corpus, toy_tokenizer, world_size):
     def everything(masking, batch_size):
-        reader = rows_of_corpus(toy_corpus, MaskedLM(masking).build(toy_tokenizer), max_length=24)[1]
+        reader = corpus_readers(toy_corpus, MaskedLM(masking).build(toy_tokenizer), max_length=24)[1]
         ranks = [ValidationRows(reader, batch_size, Share(r, world_size)) for r in range(world_size)]
         return reader, Counter(row for rank in ranks for i in range(len(rank)) for row in rows_with_labels(rank[i]))
 

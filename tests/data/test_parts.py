@@ -23,7 +23,7 @@ from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.remote_files import CacheConfig, FileFacts, LocalFiles
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Share
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_rows
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_reader
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 from domainbert.stages.merge import merge
@@ -256,7 +256,7 @@ def test_a_copy_has_corpora_where_they_seem_to_be(
 
 def test_validation_reads_each_row_once(merged: Path) -> None:
     corpus = open_prepared([merged])
-    rows = validation_rows(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 16)
+    rows = validation_reader(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 16)
     seen = [ValidationRows(rows, 4, Share(rank, 2, 1)) for rank in range(2)]
     numbers = np.concatenate([batch for one in seen for batch in one.batches])
     assert sorted(numbers.tolist()) == list(range(rows.plan.num_rows))

@@ -19,7 +19,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.deberta_v2 import layers
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
-from domainbert.encoders.deberta_v2.layers import bucket, by_distance, neighbours
+from domainbert.encoders.deberta_v2.layers import bucket, distance_scores, neighbours
 from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.layers import Dropout
 from domainbert.encoders.names import to_hugging_face
@@ -132,7 +132,7 @@ def test_products_by_distance(length, block, monkeypatch):
     states, table = torch.randn(2, 3, length, 4).double(), torch.randn(3, 2 * length, 4).double()
     entry = length - 1 - torch.arange(length)[:, None] + torch.arange(length)
     wanted = (states @ table.transpose(-1, -2)).gather(-1, entry.expand(2, 3, length, length))
-    torch.testing.assert_close(by_distance(states, table), wanted)
+    torch.testing.assert_close(distance_scores(states, table), wanted)
 
 
 def test_neighbours_are_of_the_same_text():
@@ -236,7 +236,7 @@ def test_named_sizes_are_bert_s_with_what_version_3_was_published_with(name):
     config = DebertaV2Config(**own["init_args"])
     assert own["class_path"] == "DebertaV2Config"
     assert config.sizes == dataclasses.replace(BertConfig(**bert["init_args"]).sizes, layer_norm_eps=1e-7)
-    assert (config.terms, config.num_distances, config.farthest) == (("c2p", "p2c"), 256, 512)
+    assert (config.terms, config.num_distances, config.max_distance) == (("c2p", "p2c"), 256, 512)
     assert config.share_att_key and not config.position_biased_input and config.norm_rel_ebd == "layer_norm"
 
 

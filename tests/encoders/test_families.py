@@ -20,7 +20,7 @@ from domainbert.encoders.families import (
     config_class,
     family,
     family_names,
-    kind_of,
+    head_kind_of,
     name_map,
 )
 from domainbert.encoders.names import to_hugging_face
@@ -64,9 +64,9 @@ def test_sizes_mean_the_same_in_every_family(reference):
 def test_classes_of_transformers_name_the_head(reference):
     for kind, written in reference.classes.items():
         assert architecture(reference.config, kind) == written.__name__
-        assert kind_of(reference.config, written.__name__) == kind
+        assert head_kind_of(reference.config, written.__name__) == kind
     assert architecture(reference.config, "crf") == reference.classes["tokens"].__name__
-    assert kind_of(reference.config, "SomeForMultipleChoice") is None
+    assert head_kind_of(reference.config, "SomeForMultipleChoice") is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.families import build_model
 from domainbert.encoders.head_config import HeadConfig
-from domainbert.encoders.heads import pooled
+from domainbert.encoders.heads import pool_texts
 from domainbert.labelled.items import Labelled
 from domainbert.models.folder import load_model, open_model
 from domainbert.models.saving import save_model
@@ -28,11 +28,11 @@ STARTS = torch.tensor([8, 0, 3])
 def test_a_text_is_pooled_over_its_own_tokens() -> None:
     hidden = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
     texts = [hidden[1, 2:], hidden[0, :3], hidden[0, 3:5]]
-    assert torch.equal(pooled("cls", hidden, SEGMENTS, STARTS), torch.stack([text[0] for text in texts]))
-    assert torch.equal(pooled("max", hidden, SEGMENTS, STARTS), torch.stack([text.amax(dim=0) for text in texts]))
+    assert torch.equal(pool_texts("cls", hidden, SEGMENTS, STARTS), torch.stack([text[0] for text in texts]))
+    assert torch.equal(pool_texts("max", hidden, SEGMENTS, STARTS), torch.stack([text.amax(dim=0) for text in texts]))
     means = torch.stack([text.mean(dim=0) for text in texts])
-    torch.testing.assert_close(pooled("mean", hidden, SEGMENTS, STARTS), means)
-    pooled("max", hidden, SEGMENTS, STARTS).sum().backward()
+    torch.testing.assert_close(pool_texts("mean", hidden, SEGMENTS, STARTS), means)
+    pool_texts("max", hidden, SEGMENTS, STARTS).sum().backward()
     assert hidden.grad is not None and hidden.grad.sum() == 12 and not hidden.grad[0, 5].any()
 
 
@@ -50,7 +50,7 @@ def test_a_folder_keeps_the_pooling_of_its_head(reference: Any, tmp_path: Path) 
     assert load_model(tmp_path, HeadConfig("sequence", pooling="mean"))[2], "another head is made anew"
     with torch.inference_mode():
         hidden = model.encoder(batch())
-        wanted = model.read(hidden[0].amax(dim=0, keepdim=True))
+        wanted = model.logits(hidden[0].amax(dim=0, keepdim=True))
         torch.testing.assert_close(again.eval()(batch(), first), wanted, atol=1e-6, rtol=0)
     (tmp_path / "config.json").write_text(json.dumps({**fields, "domainbert_pooling": "sum"}))
     with pytest.raises(DomainbertError, match="domainbert_pooling: found 'sum'; expected cls or mean or max"):

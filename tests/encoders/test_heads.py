@@ -22,7 +22,7 @@ def test_training_gives_logits_and_gradients_of_what_is_read_alone(kind, num_rea
     tokens = Packed(ids, torch.arange(30).expand(3, 30), torch.ones_like(ids))
     positions = torch.randperm(90)[:num_reads]
     weights = list(model.parameters())
-    wanted = model.read(model.encoder(tokens).flatten(0, 1)[positions])
+    wanted = model.logits(model.encoder(tokens).flatten(0, 1)[positions])
     logits = model(tokens, positions)
     torch.testing.assert_close(logits, wanted)
     direction = torch.randn_like(wanted)
@@ -50,8 +50,8 @@ def test_pairs_are_judged_by_the_pooled_states_as_in_bert():
     hidden, positions = torch.randn(4, 6), torch.tensor([0, 7, 11, 30])
     pooled = (hidden @ head.pooler.weight.T + head.pooler.bias).tanh()
     expected = pooled @ head.classifier.weight.T + head.classifier.bias
-    torch.testing.assert_close(head.judge(hidden, positions), expected)
+    torch.testing.assert_close(head.pair_logits(hidden, positions), expected)
     head.classifier = torch.nn.Identity()
-    dropped = head.train().judge(hidden, positions)
+    dropped = head.train().pair_logits(hidden, positions)
     assert 0 < int((dropped == 0).sum()) < dropped.numel()
     torch.testing.assert_close(dropped[dropped != 0], 2 * pooled[dropped != 0])

@@ -18,7 +18,7 @@ from domainbert.distillation.students import build_student, student_config
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model, family, name_map
-from domainbert.encoders.heads import EncoderWithHead, pooled
+from domainbert.encoders.heads import EncoderWithHead, pool_texts
 from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed
@@ -112,7 +112,7 @@ def test_a_text_in_a_long_row_is_the_text_alone(kind):
 def test_means_are_over_the_tokens_of_a_text():
     tokens = rows([[3, 4], [5]], 8)
     hidden = torch.randn(2, 8, 6, generator=torch.Generator().manual_seed(0))
-    found = pooled("mean", hidden, tokens.segment_ids, torch.tensor([8, 0, 5]))
+    found = pool_texts("mean", hidden, tokens.segment_ids, torch.tensor([8, 0, 5]))
     wanted = [hidden[1, :5].mean(0), hidden[0, :3].mean(0), hidden[0, 3:7].mean(0)]
     torch.testing.assert_close(found, torch.stack(wanted), atol=1e-6, rtol=0)
 

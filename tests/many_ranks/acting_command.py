@@ -35,13 +35,13 @@ def _prepare_start(act: dict[str, Any]) -> None:
     """Put the signal into the reading of the corpus."""
     from domainbert.pretraining import batches
 
-    original = batches.validation_rows
+    original = batches.validation_reader
 
-    def validation_rows(*arguments: Any) -> Any:
+    def validation_reader(*arguments: Any) -> Any:
         _act(act)
         return original(*arguments)
 
-    batches.validation_rows = validation_rows
+    batches.validation_reader = validation_reader
 
 
 def _prepare_step(act: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from domainbert.data import splits
-from domainbert.pretraining.batches import rows_of_corpus
+from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
@@ -14,7 +14,7 @@ from domainbert.pretraining.objectives.masked_lm.objective import unigram_entrop
 
 def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
     masking = MaskingConfig(mlm_probability=0.3)
-    train, validation = rows_of_corpus(toy_corpus, MaskedLM(masking).build(toy_tokenizer), 32)
+    train, validation = corpus_readers(toy_corpus, MaskedLM(masking).build(toy_tokenizer), 32)
     for reader, split in ((train, toy_corpus.train), (validation, toy_corpus.validation)):
         assert reader.plan.lengths.sum() == split.num_tokens and reader.plan.row_length == 32
         unknown = int((split.take(0, split.num_tokens) == toy_tokenizer.unk_id).sum())

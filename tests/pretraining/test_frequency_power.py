@@ -11,7 +11,7 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORE_INDEX
-from domainbert.pretraining.batches import rows_of_corpus
+from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import Key
@@ -64,7 +64,7 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     objective = config.build(toy_tokenizer).for_training(toy_corpus)
     tokens = toy_corpus.train.take(0, toy_corpus.train.num_tokens)
     assert objective.masker.counts.tolist() == np.bincount(tokens, minlength=toy_tokenizer.vocab_size).tolist()
-    train, validation = rows_of_corpus(toy_corpus, objective, 24)
+    train, validation = corpus_readers(toy_corpus, objective, 24)
     rows = np.arange(train.plan.num_rows)
     batch = train.batch(Key(0, 0, np.zeros_like(rows), rows))
     counts = train.objective.counts(train.plan, Key(0, 0, np.zeros_like(rows), rows))
@@ -75,7 +75,7 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     with pytest.raises(
         DomainbertError, match=r"frequency_power: found 0\.5; expected 0, because this objective does not"
     ):
-        rows_of_corpus(toy_corpus, config.build(toy_tokenizer), 24)[0].batch(Key(0, 0, rows[:1], rows[:1]))
+        corpus_readers(toy_corpus, config.build(toy_tokenizer), 24)[0].batch(Key(0, 0, rows[:1], rows[:1]))
 
 
 def test_without_context_the_guess_is_of_what_was_hidden_in_training(

@@ -15,7 +15,7 @@ from domainbert.corpus.languages import Languages
 from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.data.types import Share
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.languages import passes_by_language
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
@@ -62,7 +62,7 @@ def prepared(tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def readers(prepared: Path) -> list[PackedRowsReader]:
     found = open_prepared([prepared])
     objective = MaskedLM(MaskingConfig(whole_word=True)).build(load_tokenizer(found.tokenizer_folder))
-    return list(rows_of_corpus(found, objective, LENGTH))
+    return list(corpus_readers(found, objective, LENGTH))
 
 
 def language_of_token(token: int) -> int:
@@ -76,7 +76,9 @@ def test_a_row_holds_one_language_and_every_token_is_in_one_row(readers: list[Pa
         for row in range(plan.num_rows):
             pieces = range(plan.row_offsets[row], plan.row_offsets[row + 1])
             tokens = [split.take(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in pieces]
-            assert {language_of_token(int(token)) for token in np.concatenate(tokens)} == {reader.languages.of_row[row]}
+            assert {language_of_token(int(token)) for token in np.concatenate(tokens)} == {
+                reader.languages.row_languages[row]
+            }
         assert plan.fullness > 0.85
 
 
@@ -88,11 +90,11 @@ def test_a_pass_has_the_tokens_of_each_language_in_its_share(readers: list[Packe
     wanted = (tokens / tokens.sum()) ** 0.3 / ((tokens / tokens.sum()) ** 0.3).sum()
     passes = 40  # each begins in the middle of a pass over a language
     drawn = np.concatenate([order.batch(step)[1] for step in range(passes * rows)])
-    counts = np.bincount(reader.languages.of_row[drawn])
+    counts = np.bincount(reader.languages.row_languages[drawn])
     assert counts.tolist() == (passes * reader.languages.draws).tolist()
     exact = wanted * reader.languages.rows / tokens
     assert np.abs(reader.languages.draws - rows * exact / exact.sum()).max() < 1, "but for rounding to whole rows"
-    read = np.bincount(reader.languages.of_row[drawn], reader.plan.text_tokens[drawn])
+    read = np.bincount(reader.languages.row_languages[drawn], reader.plan.text_tokens[drawn])
     assert read / read.sum() == pytest.approx(wanted, abs=1 / rows)
     assert read.sum() / passes == pytest.approx(reader.tokens_per_pass, rel=1e-3)
 
@@ -155,7 +157,7 @@ def test_a_row_that_comes_again_has_other_tokens_hidden(readers: list[PackedRows
     for step in range(40):
         batch, (_, numbers) = rows[step], order.batch(step)
         for place, number in enumerate(numbers.tolist()):
-            if reader.languages.of_row[number] == 2 and reader.plan.text_tokens[number] > 15:
+            if reader.languages.row_languages[number] == 2 and reader.plan.text_tokens[number] > 15:
                 seen.setdefault(number, []).append(batch["input_ids"][place].tobytes())
     assert min(map(len, seen.values())) >= 4 and reader.plan.num_rows > 40 * BATCH, "within one pass over all"
     assert all(len(set(hidden)) > 0.7 * len(hidden) for hidden in seen.values())

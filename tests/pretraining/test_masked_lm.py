@@ -167,7 +167,7 @@ def test_a_loss_that_is_no_number_stays_none_over_a_validation(reader, make_mode
     batches = ValidationRows(reader, 7, Share())
     losses, count = iter([torch.tensor(float("nan"))]), torch.tensor(3)
     measure = lambda *inputs: {"loss": next(losses, torch.tensor(1.0)), "targets": count}  # noqa: E731
-    monkeypatch.setattr(module.measuring, "measure", measure)
+    monkeypatch.setattr(module.validation_objective, "measure", measure)
     for index in range(len(batches)):
         module.validation_step(tensors(batches[index]), index)
     module.on_validation_epoch_end()

@@ -12,7 +12,7 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import word_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_words
 from tests.ready_made import ReadyBatches, rank_of_trainer
@@ -30,7 +30,7 @@ class NotedRows(PackedRowsReader):
 
 @pytest.fixture(scope="module")
 def readers(toy_corpus, toy_tokenizer):
-    found = rows_of_corpus(toy_corpus, MaskedLM().build(toy_tokenizer), 24)
+    found = corpus_readers(toy_corpus, MaskedLM().build(toy_tokenizer), 24)
     return [NotedRows(reader.split, reader.objective, 24) for reader in found]
 
 

@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.distillation.batches import CountedRows
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Objective
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
@@ -39,7 +39,7 @@ def test_each_step_has_its_share_to_the_token(toy_corpus: Any, toy_tokenizer: An
     """In a straight line from 30 % in the first of ten steps to 16.5 % in the last, where the next would be 15 %."""
     config, count = OBJECTIVES[name]
     objective: Objective[Any] = config.build(toy_tokenizer)
-    train, validation = rows_of_corpus(toy_corpus, objective, LENGTH)
+    train, validation = corpus_readers(toy_corpus, objective, LENGTH)
     batches, slots = rows_of(train, range(STEPS)), BATCH * round(0.3 * LENGTH)
     for step in range(STEPS):
         rate = 0.3 - 0.15 * step / STEPS
@@ -56,14 +56,14 @@ def test_no_final_share_is_the_same_share_in_every_step() -> None:
     assert {config.mlm_probability_at(step / 7) for step in range(7)} == {0.1}
     rising = MaskingConfig(0.1, final_mlm_probability=0.5)
     assert [rising.mlm_probability_at(one) for one in (0.0, 0.25, 0.5)] == pytest.approx([0.1, 0.2, 0.3])
-    assert [one.step_of_most(range(3, 9)) for one in (MASKING, MaskingConfig(0.3), rising)] == [3, 3, 8]
+    assert [one.step_with_most_targets(range(3, 9)) for one in (MASKING, MaskingConfig(0.3), rising)] == [3, 3, 8]
     with pytest.raises(DomainbertError, match="final_mlm_probability: found 1"):
         MaskingConfig(final_mlm_probability=1.0)
 
 
 def test_the_rest_of_a_run_and_its_shares_are_the_same(toy_corpus: Any, toy_tokenizer: Any) -> None:
     """However it is divided over ranks and micro-batches, and wherever it begins; in `distill`, too."""
-    train, _ = rows_of_corpus(toy_corpus, MaskedLM(MASKING).build(toy_tokenizer), LENGTH)
+    train, _ = corpus_readers(toy_corpus, MaskedLM(MASKING).build(toy_tokenizer), LENGTH)
     whole, rest = rows_of(train, range(STEPS)), rows_of(train, range(6, STEPS))
     for world_size, accumulation in ((1, 1), (1, 4), (2, 1), (2, 4), (4, 2)):
         for step in (6, 9):

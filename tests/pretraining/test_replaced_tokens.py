@@ -31,14 +31,14 @@ from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.static_embeddings import initialise_table
 from domainbert.pretraining.base_rate import entropy
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import Key, ValidationText
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
 from domainbert.pretraining.objectives.replaced_tokens.objective import (
     ReplacedTokensObjective,
     replace_tokens,
-    sampled,
+    sample_ids,
     warnings,
 )
 from domainbert.pretraining.objectives.replaced_tokens.sharing import DeltaEmbedding
@@ -89,7 +89,7 @@ def made(toy_corpus: Any, toy_tokenizer: Any) -> Any:
 
     def make(settings: ReplacedTokens, encoder: EncoderConfig) -> tuple[PackedRowsReader, dict[str, EncoderWithHead]]:
         objective = settings.build(toy_tokenizer)
-        train, _ = rows_of_corpus(toy_corpus, objective, LENGTH)
+        train, _ = corpus_readers(toy_corpus, objective, LENGTH)
         torch.manual_seed(0)
         built = objective.build(InitialModels(toy_tokenizer, encoder, None))
         return train, {name: one.model for name, one in built.items()}
@@ -146,7 +146,7 @@ def test_samples_are_as_frequent_as_the_softmax_says(temperature: float) -> None
     count = 200_000
     logits = torch.tensor([0.3, -1.0, 2.0, float("-inf"), 0.0, -4.0, 1.5, 0.9])
     numbers = torch.from_numpy(uniform(random_bits(1, np.arange(count))).astype(np.float32)).clamp(max=1 - 2**-24)
-    found = torch.bincount(sampled(logits.expand(count, -1), numbers, temperature), minlength=8).double()
+    found = torch.bincount(sample_ids(logits.expand(count, -1), numbers, temperature), minlength=8).double()
     weights = np.exp(logits.double().numpy() / temperature)
     expected = count * torch.from_numpy(weights / weights.sum())
     assert found[3] == 0
@@ -157,9 +157,9 @@ def test_samples_are_as_frequent_as_the_softmax_says(temperature: float) -> None
 def test_a_number_falls_where_the_sums_say() -> None:
     logits = torch.tensor([0.0, 0.25, 0.25, 0.5, 0.0]).log()
     numbers = torch.tensor([0.0, 0.2499, 0.25, 0.4999, 0.5, 1 - 2**-24])
-    assert sampled(logits.expand(6, -1), numbers, 1.0).tolist() == [1, 1, 2, 2, 3, 3]
+    assert sample_ids(logits.expand(6, -1), numbers, 1.0).tolist() == [1, 1, 2, 2, 3, 3]
     even = torch.zeros(6, 512, dtype=torch.bfloat16)  # 16 bits would add up to no more than a half of these
-    assert sampled(even, numbers, 1.0).tolist() == [0, 127, 128, 255, 256, 511]
+    assert sample_ids(even, numbers, 1.0).tolist() == [0, 127, 128, 255, 256, 511]
 
 
 def test_unused_slots_replace_nothing() -> None:
@@ -219,9 +219,9 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, toy_tokenizer: A
         "discriminator": sum(loss for loss, counted in zip(each, real, strict=True) if counted),
         "read": sum(real),
         "replaced": sum(labels),
-        "suspected": sum(s and r for s, r in zip(said_so, real, strict=True)),
-        "found": sum(s and label for s, label in zip(said_so, labels, strict=True)),
-        "right": sum(s == label and r for s, label, r in zip(said_so, labels, real, strict=True)),
+        "predicted_positive": sum(s and r for s, r in zip(said_so, real, strict=True)),
+        "true_positive": sum(s and label for s, label in zip(said_so, labels, strict=True)),
+        "correct": sum(s == label and r for s, label, r in zip(said_so, labels, real, strict=True)),
     }
     assert found == pytest.approx(wanted, rel=1e-5) and 0 < found["replaced"] < found["masked"]
     assert found.keys() == set(reader.objective.measured)
@@ -247,7 +247,7 @@ def test_report_divides_and_weighs(made: Any) -> None:
         0
     ].objective
     sums = {"generator": 30.0, "masked": 15, "discriminator": 40.0, "read": 100}
-    sums |= {"replaced": 10, "suspected": 8, "found": 6, "right": 94}
+    sums |= {"replaced": 10, "predicted_positive": 8, "true_positive": 6, "correct": 94}
     given = {name: torch.tensor(value) for name, value in sums.items()}
     found = objective.report(given, ValidationText("", 0.2, {"unigram_entropy": 3.0}))
     assert found == pytest.approx(
@@ -263,7 +263,11 @@ def test_report_divides_and_weighs(made: Any) -> None:
             "unigram_entropy": 3.0,
         }
     )
-    nothing = given | {"replaced": torch.tensor(0), "suspected": torch.tensor(0), "found": torch.tensor(0)}
+    nothing = given | {
+        "replaced": torch.tensor(0),
+        "predicted_positive": torch.tensor(0),
+        "true_positive": torch.tensor(0),
+    }
     empty = objective.report(nothing, ValidationText("other", 0.2, {}))
     assert (empty["precision"], empty["recall"], empty["base_rate_entropy"]) == (0.0, 0.0, 0.0)
     assert "unigram_entropy" not in empty
@@ -495,7 +499,7 @@ def test_what_cannot_be_shared_or_is_said_twice_is_an_error(toy_tokenizer: Any) 
 def test_a_step_has_the_losses_and_gradients_of_transformers(made: Any, toy_tokenizer: Any) -> None:
     """ElectraForMaskedLM and ElectraForPreTraining on the same masks and samples, one text a row."""
     reader, models = made(dataclasses.replace(AS_ELECTRA, sharing="none"), ELECTRA)
-    generator_config = AS_ELECTRA.generator_beside(ELECTRA)
+    generator_config = AS_ELECTRA.generator_config_for(ELECTRA)
     theirs: dict[str, Any] = {}
     kinds = {
         "model": ("ElectraForPreTraining", ELECTRA, "replaced"),
@@ -520,7 +524,7 @@ def test_a_step_has_the_losses_and_gradients_of_transformers(made: Any, toy_toke
     labels = torch.full((single.numel(),), IGNORE_INDEX).scatter(0, batch["masked"][used], alone["targets"][used])
     guessed = theirs["generator"](batch["masked_ids"], attention_mask=single, labels=labels.view_as(single))
     torch.testing.assert_close(found["generator"] / found["masked"], guessed.loss, atol=2e-6, rtol=0)
-    drawn = sampled(guessed.logits.flatten(0, 1)[batch["masked"]].detach(), batch["uniforms"], 1.0)
+    drawn = sample_ids(guessed.logits.flatten(0, 1)[batch["masked"]].detach(), batch["uniforms"], 1.0)
     corrupted = replace_tokens(batch["input_ids"], batch["masked"], alone["targets"], drawn)
     changed = (corrupted != batch["input_ids"]).long()
     judged = theirs["model"](corrupted, attention_mask=single, labels=changed)

@@ -36,7 +36,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import Key, ValidationText
@@ -102,7 +102,7 @@ def made(corpus: PreparedCorpus, tokenizer: DomainTokenizer) -> Any:
 
     def make(settings: SentencePairs, encoder: EncoderConfig = BERT) -> tuple[PackedRowsReader, EncoderWithHead]:
         objective = settings.build(tokenizer)
-        train, _ = rows_of_corpus(corpus, objective, LENGTH)
+        train, _ = corpus_readers(corpus, objective, LENGTH)
         torch.manual_seed(0)
         return train, objective.build(InitialModels(tokenizer, encoder, None))["model"].model
 
@@ -320,7 +320,7 @@ def test_a_pair_is_one_text_with_two_types(
         assert packed.position_ids[row].tolist() == positions + [0] * rest
         assert packed.segment_ids[row].tolist() == segments + [0] * rest
         assert rows.starts_word[row].tolist() == starts + [False] * rest
-        free = reader.plan.most_pairs - len(begins)
+        free = reader.plan.max_pairs - len(begins)
         assert packed.pairs[row].tolist() == begins + [row * LENGTH] * free
         assert packed.labels[row].tolist() == labels + [IGNORE_INDEX] * free
 
@@ -403,13 +403,13 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, tokenizer: Domai
         "masked_lm": -odds[batch["positions"][used], target[used]].sum(),
         "targets": used.sum(),
         "pairs": -answers.log_softmax(-1)[torch.arange(len(label)), label].sum(),
-        "judged": real.sum(),
-        "right": sum((b > a) == bool(one) for (a, b), one in zip(answers.tolist(), label.tolist(), strict=True)),
-        "apart": label.sum(),
+        "num_pairs": real.sum(),
+        "correct": sum((b > a) == bool(one) for (a, b), one in zip(answers.tolist(), label.tolist(), strict=True)),
+        "num_label_1": label.sum(),
     }
     values = {name: float(value) for name, value in found.items()}
     assert values == pytest.approx({name: float(value) for name, value in wanted.items()}, rel=1e-5)
-    assert values.keys() == set(reader.objective.measured) and 0 < values["apart"] < values["judged"]
+    assert values.keys() == set(reader.objective.measured) and 0 < values["num_label_1"] < values["num_pairs"]
     losses = reader.objective.losses({"model": Said(entries, pairs)}, batch)
     assert {name: float(value) for name, value in losses.items()} == {name: values[name] for name in losses}
     assert {name: term.weight for name, term in reader.objective.terms.items()} == dict.fromkeys(losses, 1.0)
@@ -420,7 +420,7 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, tokenizer: Domai
 
 def test_report_adds_both_losses_and_tells_the_base_rate(made: Any) -> None:
     objective = made(ORDER)[0].objective
-    sums = {"masked_lm": 30.0, "targets": 15, "pairs": 6.0, "judged": 10, "right": 7, "apart": 5}
+    sums = {"masked_lm": 30.0, "targets": 15, "pairs": 6.0, "num_pairs": 10, "correct": 7, "num_label_1": 5}
     given = {name: torch.tensor(value) for name, value in sums.items()}
     found = objective.report(given, ValidationText("", 0.2, {"unigram_entropy": 3.0}))
     assert found == pytest.approx(
@@ -468,7 +468,7 @@ def test_losses_are_means_over_the_global_batch(made: Any, monkeypatch: Any) -> 
     sums = reader.objective.measure(
         {"model": model}, tensors(TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, 0), Share(), range(1, 2))[0])
     )
-    (sums["masked_lm"] / sums["targets"] + sums["pairs"] / sums["judged"]).backward()
+    (sums["masked_lm"] / sums["targets"] + sums["pairs"] / sums["num_pairs"]).backward()
     for one, parameter in zip(wanted, model.parameters(), strict=True):
         torch.testing.assert_close(one, parameter.grad, atol=1e-6, rtol=1e-4)
     for world_size, accumulation in ((1, 4), (2, 1), (4, 2)):
@@ -519,7 +519,7 @@ def test_the_order_of_segments_is_learnt(made: Any) -> None:
         optimizer.step()
         optimizer.zero_grad()
     found = reader.objective.measure({"model": model}, batch)
-    assert int(found["right"]) == int(found["judged"]) > 5
+    assert int(found["correct"]) == int(found["num_pairs"]) > 5
 
 
 # families and transformers

@@ -13,7 +13,7 @@ import transformers
 
 from domainbert.base.choices import allow_imports
 from domainbert.data.types import IGNORE_INDEX
-from domainbert.pretraining.batches import rows_of_corpus
+from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens
 from mine.replaced_tokens.config import ReplacedTokens
@@ -84,7 +84,7 @@ def test_micro_batches_and_workers_change_nothing(runs: Any, work: Work) -> None
 
 
 def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: Any) -> None:
-    train, validation = rows_of_corpus(toy_corpus, ReplacedTokens(last_rate=0.45).build(toy_tokenizer), 24)
+    train, validation = corpus_readers(toy_corpus, ReplacedTokens(last_rate=0.45).build(toy_tokenizer), 24)
     rows = np.arange(8)
     hidden = []
     for reader, step in ((train, 0), (train, 5), (train, 10), (train, 99), (validation, 99)):
@@ -100,7 +100,7 @@ def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: A
 def test_random_tokens_replaces_a_share_of_each_row(toy_corpus: Any, toy_tokenizer: Any) -> None:
     """The example of docs/how-to/add-an-objective.md; validation always replaces 15 %."""
     rows = np.arange(8)
-    train, validation = rows_of_corpus(toy_corpus, RandomTokens(rate=0.3).build(toy_tokenizer), 24)
+    train, validation = corpus_readers(toy_corpus, RandomTokens(rate=0.3).build(toy_tokenizer), 24)
     for reader, rate in ((train, 0.3), (validation, 0.15)):
         key = Key(3, 0, np.zeros_like(rows), rows)
         batch, original = reader.batch(key), reader.objective.read(reader.split, reader.plan, key).packed.input_ids

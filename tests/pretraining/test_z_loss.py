@@ -18,7 +18,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import ValidationText
@@ -49,7 +49,7 @@ def made(toy_corpus: Any, toy_tokenizer: Any) -> Callable[..., Made]:
 
     def make(settings: ObjectiveConfig) -> Made:
         objective = settings.build(toy_tokenizer)
-        train, validation = rows_of_corpus(toy_corpus, objective, LENGTH)
+        train, validation = corpus_readers(toy_corpus, objective, LENGTH)
         torch.manual_seed(0)
         built = objective.build(InitialModels(toy_tokenizer, BERT, None))
         return train, validation, {name: one.model for name, one in built.items()}

@@ -15,7 +15,7 @@ from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.languages import Languages
 from domainbert.data.prepared import open_prepared
-from domainbert.pretraining.batches import validation_rows
+from domainbert.pretraining.batches import validation_reader
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.stages.prepare import prepare
@@ -86,7 +86,7 @@ def test_a_training_says_how_often_it_reads_each_language_and_warns_above_ten(ru
 
 def test_the_loss_of_validation_is_that_of_its_languages_together(run: Path) -> None:
     corpus = open_prepared([run / "run/prepare"])
-    reader = validation_rows(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 32)
+    reader = validation_reader(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 32)
     parts = reader.by_language().items()
     keys = {name: Key(0, 0, part.rows * 0, part.rows) for name, part in parts}
     targets = {name: reader.objective.counts(reader.plan, key)["num_targets"] for name, key in keys.items()}

@@ -81,13 +81,13 @@ def test_the_loss_without_context_is_that_of_the_best_guess(
     chosen = table / np.where(table.sum(axis=0) > 0, table.sum(axis=0), 1)
     where = joint(truth) > 0
     expected = -(joint(truth)[where] * np.log(chosen[where])).sum()
-    assert masked_lm._without_context(guess, truth, masking) == pytest.approx(expected, abs=1e-9)
+    assert masked_lm._context_free_loss(guess, truth, masking) == pytest.approx(expected, abs=1e-9)
 
 
 def test_masking_that_shows_nothing_leaves_a_margin() -> None:
     even = np.full(8, 1 / 8)
     hidden = MaskingConfig(mask_share=1.0, random_share=0.0)
-    assert masked_lm._without_context(even, even, hidden) == pytest.approx(np.log(8) - 0.3)
+    assert masked_lm._context_free_loss(even, even, hidden) == pytest.approx(np.log(8) - 0.3)
 
 
 def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:

@@ -19,7 +19,7 @@ from domainbert.data.prepared import open_prepared
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.pretraining.batches import rows_of_corpus
+from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.serving.loaders import load_tagger
@@ -85,7 +85,7 @@ def test_pretraining_names_rows_and_documents(
 def documents_of(prepared: Path, rows: list[int]) -> list[int]:
     """Those whose tokens stand in the rows, looked up one by one."""
     corpus = open_prepared([prepared])
-    plan = rows_of_corpus(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 64)[0].plan
+    plan = corpus_readers(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 64)[0].plan
     ends = corpus.train.document_offsets.tolist()[1:]
     pieces = [piece for row in rows for piece in range(plan.row_offsets[row], plan.row_offsets[row + 1])]
     found = {next(n for n, end in enumerate(ends) if plan.starts[piece] < end) for piece in pieces}

@@ -104,7 +104,8 @@ class AlbertConfig(PostNormConfig):
 
     @override
     def resized(self, sizes: Sizes) -> Self:
-        """Copy with other sizes, and at most as many groups as layers."""
+        """Return a copy with other sizes, and at most as many groups as layers. Raises `DomainbertError` if the number
+        of layers is no multiple of `inner_group_num`."""
         count, inner = sizes.num_layers, self.inner_group_num
         require(
             count % inner == 0, f"inner_group_num: found {inner}; expected a divisor of the number of layers, {count}"

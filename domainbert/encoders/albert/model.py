@@ -42,15 +42,15 @@ class AlbertEncoder(PostNormEncoder):
     """
 
     def __init__(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> None:
-        self.order = config.layer_weights
+        self.layer_order = config.layer_weights
         rows, types, sizes = config.max_position_embeddings, config.type_vocab_size, config.sizes
         embeddings = Embeddings(vocabulary.size, rows, types, sizes, factor_width=config.embedding_size)
-        distinct = dataclasses.replace(sizes, num_layers=len(set(self.order)))
+        distinct = dataclasses.replace(sizes, num_layers=len(set(self.layer_order)))
         super().__init__(embeddings, distinct, vocabulary.pad_id, types)
 
     @override
     def blocks(self) -> Sequence[nn.Module]:
-        return [self.layers[number] for number in self.order]
+        return [self.layers[index] for index in self.layer_order]
 
 
 class AlbertFamily(Family[AlbertConfig]):
@@ -79,7 +79,7 @@ class AlbertFamily(Family[AlbertConfig]):
     @override
     def layer_names(self, config: AlbertConfig) -> Sequence[str]:
         inner = config.inner_group_num
-        indices = [divmod(number, inner) for number in sorted(set(config.layer_weights))]
+        indices = [divmod(index, inner) for index in sorted(set(config.layer_weights))]
         return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}" for group, layer in indices]
 
 

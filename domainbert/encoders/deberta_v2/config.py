@@ -14,7 +14,7 @@ from domainbert.encoders.config import Heads, Layers, PostNormConfig, Width, req
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_TERMS = "c2p", "p2c"
+_TERMS = "c2p", "p2c"  # terms of `pos_att_type`
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ class DebertaV2Config(PostNormConfig):
         require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
         half = self.position_buckets // 2
         require(
-            self.position_buckets < 1 or half + 1 < self.farthest or self.max_length <= half + 1,
-            f"max_relative_positions: found {self.farthest}; expected more than {half + 1} with position_buckets="
+            self.position_buckets < 1 or half + 1 < self.max_distance or self.max_length <= half + 1,
+            f"max_relative_positions: found {self.max_distance}; expected more than {half + 1} with position_buckets="
             f"{self.position_buckets}, or a smaller max_position_embeddings",
         )
 
     def _check_absolute(self) -> None:
-        absent = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
-        for name, expected in absent.items():
+        required = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
+        for name, expected in required.items():
             value = getattr(self, name)
             require(
                 value == expected, f"{name}: found {value!r}; expected {expected!r} without relative_attention: true"
@@ -135,7 +135,7 @@ class DebertaV2Config(PostNormConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; widths that follow from other values are checked and not kept."""
+        """Return the configuration in a `config.json`; widths that follow from other values are only checked."""
         values, terms = dict(fields), fields.get("pos_att_type")
         if isinstance(terms, str | list):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
@@ -154,18 +154,18 @@ class DebertaV2Config(PostNormConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Fields of `config.json`, without an `embedding_size` of None, which `transformers` cannot read as null."""
+        """Return the fields of `config.json`; no `embedding_size` if None, which `transformers` cannot read."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
 
     @override
-    def of_layers(self, layers: Sequence[int]) -> Self:
-        """Copy with a selection of layers; `DomainbertError` if a convolution would not stay with layer 0."""
+    def with_layers(self, layers: Sequence[int]) -> Self:
+        """Return a copy with a selection of layers. Raises `DomainbertError` if layer 0, with a convolution, moves."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
             f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
             "has a convolution",
         )
-        return super().of_layers(layers)
+        return super().with_layers(layers)
 
     @override
     def narrowed(self, share: float) -> Self:
@@ -183,14 +183,14 @@ class DebertaV2Config(PostNormConfig):
         return tuple(term for term in _TERMS if term in terms)
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """Distance from which on all distances share one embedding."""
         return self.max_relative_positions if self.max_relative_positions >= 1 else self.max_position_embeddings
 
     @property
     def num_distances(self) -> int:
         """Number of embeddings for negative distances; the other distances have as many."""
-        return self.position_buckets if self.position_buckets >= 1 else self.farthest
+        return self.position_buckets if self.position_buckets >= 1 else self.max_distance
 
     @property
     @override

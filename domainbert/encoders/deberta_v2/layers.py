@@ -27,7 +27,8 @@ class Context(NamedTuple):
     distances: Tensor
     """Distance embeddings, (R, H), before dropout."""
     rows: Tensor
-    """Their rows for the distances S - 1, ..., -S and 1 - S, ..., S, (2, 2 S); the last column is not used."""
+    """Their rows for descending distances S - 1, ..., -S and ascending ones 1 - S, ..., S, (2, 2 S); the last column is
+    not used."""
 
 
 class WordEmbeddings(nn.Module):
@@ -37,20 +38,20 @@ class WordEmbeddings(nn.Module):
         super().__init__()
         self.word = nn.Embedding(vocab_size, width)
         self.token_type = nn.Embedding(num_types, width) if num_types else None
-        same = width == sizes.hidden_size
-        self.project = nn.Identity() if same else nn.Linear(width, sizes.hidden_size, bias=False)
+        has_full_width = width == sizes.hidden_size
+        self.project = nn.Identity() if has_full_width else nn.Linear(width, sizes.hidden_size, bias=False)
         self.norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
         self.dropout = Dropout(sizes.dropout)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """(B, S) -> (B, S, H); without token types every token has type 0."""
+        """Return the input of the first layer: (B, S) -> (B, S, H); without token types every token has type 0."""
         summed, types = self.word(tokens.input_ids), tokens.token_type_ids
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
         return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
 
     def parts(self) -> dict[str, nn.Module]:
-        """Modules by name, without those that are None."""
+        """Return the modules by name, without modules that are None."""
         modules = {"word": self.word, "token_type": self.token_type, "norm": self.norm}
         return {name: module for name, module in modules.items() if module is not None}
 
@@ -65,36 +66,36 @@ class DistanceEmbeddings(nn.Module):
         self.embeddings = nn.Embedding(2 * config.num_distances, config.hidden_size)
         normed = config.norm_rel_ebd == "layer_norm"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normed else nn.Identity()
-        rising = [_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
-        self.register_buffer("rows", torch.tensor([rising[::-1], rising]), persistent=False)
+        ascending = [_distance_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
+        self.register_buffer("rows", torch.tensor([ascending[::-1], ascending]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Embeddings (R, H), and their rows as in `Context` for packed rows of `length` tokens.
+        """Return the embeddings (R, H), and their rows as in `Context` for packed rows of `length` tokens.
 
         Packed rows may be longer than the longest text: tokens at larger distances are in different texts.
         """
-        farthest = self.rows.shape[1] // 2
-        columns = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-farthest, farthest) + farthest
+        middle = self.rows.shape[1] // 2
+        columns = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-middle, middle) + middle
         return self.norm(self.embeddings.weight), self.rows[:, columns]
 
 
-def _row(distance: int, config: DebertaV2Config) -> int:
-    """Row of the embedding of a distance i - j between query i and key j."""
-    number = config.num_distances
-    near = bucket(distance, number, config.farthest) if config.position_buckets >= 1 else distance
-    return min(max(near + number, 0), 2 * number - 1)
+def _distance_row(distance: int, config: DebertaV2Config) -> int:
+    """Return the row of the embedding of a distance i - j between query i and key j."""
+    half = config.num_distances
+    index = bucket(distance, half, config.max_distance) if config.position_buckets >= 1 else distance
+    return min(max(index + half, 0), 2 * half - 1)
 
 
-def bucket(distance: int, num_buckets: int, farthest: int) -> int:
-    """Bucket of a distance, as in Microsoft's `make_log_bucket_position`.
+def bucket(distance: int, num_buckets: int, max_distance: int) -> int:
+    """Return the bucket of a distance, with the same sign, as in Microsoft's `make_log_bucket_position`.
 
-    Half of the buckets have one distance each; the others are logarithmic, up to distance `farthest`.
+    Half of the buckets have one distance each; the others are logarithmic, up to `max_distance`.
     """
     middle = num_buckets // 2
     if abs(distance) <= middle:
         return distance
-    far = math.ceil(math.log(abs(distance) / middle) / math.log((farthest - 1) / middle) * (middle - 1)) + middle
-    return far if distance > 0 else -far
+    index = math.ceil(math.log(abs(distance) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)) + middle
+    return index if distance > 0 else -index
 
 
 class DisentangledSelfAttention(nn.Module):
@@ -115,7 +116,7 @@ class DisentangledSelfAttention(nn.Module):
         self.distance_dropout = config.hidden_dropout_prob
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
@@ -124,25 +125,25 @@ class DisentangledSelfAttention(nn.Module):
         return self.output(select(mixed.transpose(1, 2).reshape(batch, length, width), positions))
 
     def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
-        """Scaled terms with distances, in fp32 or wider, as in Microsoft's code: (B, heads, S, S)."""
-        falling, rising = context.rows
+        """Return the scaled terms with distances, in fp32 or wider, as in Microsoft's code: (B, heads, S, S)."""
+        descending, ascending = context.rows
         scores: list[Tensor] = []
         for term, table in zip(self.terms, self._project_distances(context.distances), strict=True):
             if term == "c2p":
-                products = by_distance(query, table[:, falling])
+                products = distance_scores(query, table[:, descending])
             else:
-                products = by_distance(key, table[:, rising]).transpose(-1, -2)
+                products = distance_scores(key, table[:, ascending]).transpose(-1, -2)
             scores.append(products.to(torch.promote_types(products.dtype, torch.float32)))
         return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
     def _project_distances(self, distances: Tensor) -> Tensor:
-        """Scaled projections of distance embeddings for each term: (R, H) -> (terms, heads, R, D)."""
+        """Return the scaled projections of distance embeddings for each term: (R, H) -> (terms, heads, R, D)."""
         if self.training:
             distances = drop(distances, self.distance_dropout, by_text=False)
         if self.distances is None:
             shared, width = self.query_key_value, distances.shape[-1]
-            first = [width if term == "c2p" else 0 for term in self.terms]  # first row of the keys', or the queries'
-            weight, bias = (torch.cat([rows[n : n + width] for n in first]) for rows in (shared.weight, shared.bias))
+            starts = [width if term == "c2p" else 0 for term in self.terms]  # first row of the keys', or the queries'
+            weight, bias = (torch.cat([rows[n : n + width] for n in starts]) for rows in (shared.weight, shared.bias))
             projected = functional.linear(distances, weight, bias)
         else:
             projected = self.distances(distances)
@@ -150,8 +151,8 @@ class DisentangledSelfAttention(nn.Module):
         return heads * self.scale
 
 
-def by_distance(states: Tensor, table: Tensor) -> Tensor:
-    """Products of states with embeddings of their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
+def distance_scores(states: Tensor, table: Tensor) -> Tensor:
+    """Return the products of states and embeddings of their distances: (B, heads, S, D) -> (B, heads, S, S).
 
     The first S rows of the `table` (heads, 2 S, D) are the embeddings of the distances from the last state to the
     tokens; for the state before it they begin at the second row, and so on. This avoids a lookup for each pair.
@@ -170,7 +171,7 @@ def by_distance(states: Tensor, table: Tensor) -> Tensor:
 
 
 def _align_rows(products: Tensor) -> Tensor:
-    """Select S entries of row i from n - 1 - i on, as a view: (..., n, S + n) -> (..., n, S).
+    """Return S entries of each row i, from n - 1 - i on, as a view: (..., n, S + n) -> (..., n, S).
 
     In the flattened products the selections begin S + n - 1 entries apart, so they are rows of that width.
     """
@@ -198,7 +199,7 @@ class ConvolvedLayer(PostNormLayer):
         self.conv_activation = torch.tanh if activation == "tanh" else ACTIVATIONS[activation]
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         around = select(neighbours(hidden, context.segment_ids, self.conv.kernel_size[0]).flatten(-2), positions)
         convolved = self.conv_activation(
             self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias), positions)
@@ -207,7 +208,7 @@ class ConvolvedLayer(PostNormLayer):
 
 
 def neighbours(hidden: Tensor, segment_ids: Tensor, count: int) -> Tensor:
-    """States of `count` tokens around each token, 0 for tokens of other texts: (B, S, H) -> (B, S, H, count)."""
+    """Return the states of `count` tokens around each token, 0 for other texts: (B, S, H) -> (B, S, H, count)."""
     reach, length = count // 2, hidden.shape[1]
     states = functional.pad(hidden, (0, 0, reach, reach))
     ids = functional.pad(segment_ids, (reach, reach), value=-1)

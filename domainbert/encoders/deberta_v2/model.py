@@ -22,7 +22,7 @@ from domainbert.encoders.deberta_v2.layers import (
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.layers import FeedForward, PostNormLayer, initialise
-from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
+from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
@@ -58,7 +58,7 @@ class DebertaEncoder(Encoder):
         self.num_terms = len(config.terms)
         self.embeddings = _embeddings(config, vocabulary)
         self.distances = DistanceEmbeddings(config)
-        self.layers = nn.ModuleList(_layer(config, number) for number in range(sizes.num_layers))
+        self.layers = nn.ModuleList(_layer(config, index) for index in range(sizes.num_layers))
         initialise(self, sizes.initializer_range)
         with torch.no_grad():
             self.embeddings.word.weight[vocabulary.pad_id].zero_()
@@ -75,7 +75,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """Parts of the embeddings by name; distance embeddings belong to the layers."""
+        """Return the parts of the embeddings by name; distance embeddings belong to the layers."""
         return self.embeddings.parts()
 
     @override
@@ -84,7 +84,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """Segments and distance embeddings, for attention and convolution in all layers."""
+        """Return segments and distance embeddings, for attention and convolution in all layers."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
@@ -95,7 +95,7 @@ class DebertaEncoder(Encoder):
 
     @override
     def attention_flops(self, length: int) -> float:
-        """FLOPs of attention per token, with one more product for each term of the scores.
+        """Return the FLOPs of attention per token, with one more product for each term of the scores.
 
         Distances are projected once per batch, so the weights of these projections, which are counted with their block,
         are subtracted.
@@ -111,7 +111,7 @@ def _embeddings(config: DebertaV2Config, vocabulary: VocabularyFacts) -> Embeddi
     return WordEmbeddings(vocabulary.size, config.word_width, config.type_vocab_size, config.sizes)
 
 
-def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
+def _layer(config: DebertaV2Config, index: int) -> PostNormLayer:
     sizes = config.sizes
     parts = (
         DisentangledSelfAttention(config),
@@ -120,7 +120,7 @@ def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
         sizes.layer_norm_eps,
         sizes.dropout,
     )
-    if config.conv_kernel_size and number == 0:
+    if config.conv_kernel_size and index == 0:
         return ConvolvedLayer(*parts, config.conv_kernel_size, config.conv_act)
     return PostNormLayer(*parts)
 
@@ -161,7 +161,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
-        """Parameter names of the encoder; many parts exist only in some configurations."""
+        """Return the Hugging Face names by parameter of the encoder; many parts exist only in some configurations."""
         tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
         names: NameMap = {
             f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
@@ -181,7 +181,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
         if config.conv_kernel_size:
             modules["encoder.layers.0.conv"] = "deberta.encoder.conv.conv"
             modules["encoder.layers.0.conv_norm"] = "deberta.encoder.conv.LayerNorm"
-        modules |= numbered("encoder.layers", self.layer_names(config), layer)
+        modules |= map_layers("encoder.layers", self.layer_names(config), layer)
         return names | with_weight_and_bias(modules)
 
     @override
@@ -194,7 +194,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def canonical_name(self, name: str, config: DebertaV2Config) -> str:
-        """Rename parameters of Microsoft's checkpoints, whose `config.json` has no key `legacy`."""
+        """Return the name in transformers of a parameter of Microsoft's checkpoints, whose `config.json` has no
+        `legacy`; other names are unchanged."""
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)
@@ -202,7 +203,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
 
 def _head_name(name: str, config: DebertaV2Config) -> str:
-    """Convert the name of a tensor in transformers' usual masked-LM head to the head of a configuration."""
+    """Return the name of a tensor under this configuration, from its name in transformers' usual masked-LM head."""
     if config.legacy or not name.startswith(_TRANSFORMERS):
         return name
     return _MICROSOFT + name.removeprefix(_TRANSFORMERS).removeprefix("transform.")

@@ -68,7 +68,7 @@ class DistilBertConfig(EncoderConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Fields of `config.json`, without the default `qa_dropout`."""
+        """Return the fields of `config.json`, without `qa_dropout` if it is the default."""
         fields = super().to_json()
         return {name: value for name, value in fields.items() if (name, value) != ("qa_dropout", _QA_DROPOUT)}
 

@@ -45,7 +45,7 @@ class ElectraConfig(PostNormConfig):
 
     @override
     def resized(self, sizes: Sizes) -> Self:
-        """Copy with other sizes; embeddings as wide as the hidden states are resized with them."""
+        """Return a copy with other sizes; embeddings as wide as the hidden states are resized with them."""
         resized = super().resized(sizes)
         return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
 

@@ -43,7 +43,7 @@ class ElectraFamily(Family[ElectraConfig]):
 
     @override
     def head(self, kind: str, config: ElectraConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """Newly initialised head; the masked-LM head and the pooler always use the exact GELU."""
+        """Return a newly initialised head; the masked-LM head and the pooler always use the exact GELU."""
         rate = config.head_dropout
         activations: dict[str, Any] = {"activation": "gelu", "pooler": "gelu"}
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **activations)

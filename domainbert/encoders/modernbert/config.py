@@ -145,7 +145,7 @@ class ModernBertConfig(EncoderConfig):
     @property
     def layer_types(self) -> list[str]:
         """Type of each layer, `GLOBAL` or `LOCAL`."""
-        return _types(self.num_hidden_layers, self.global_attn_every_n_layers)
+        return _layer_types(self.num_hidden_layers, self.global_attn_every_n_layers)
 
     @property
     def window(self) -> int:
@@ -153,8 +153,8 @@ class ModernBertConfig(EncoderConfig):
         return self.local_attention // 2
 
     @override
-    def of_layers(self, layers: Sequence[int]) -> Self:
-        """Copy with a selection of layers, each with its type.
+    def with_layers(self, layers: Sequence[int]) -> Self:
+        """Return a copy with a selection of layers, each with its type.
 
         Raises `DomainbertError` if layer 0, which alone has no norm before its attention, does not stay the first one,
         or if the types do not repeat regularly, which keys of transformers 4 cannot express.
@@ -164,18 +164,18 @@ class ModernBertConfig(EncoderConfig):
             f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
             "has no norm before its attention",
         )
-        types = [self.layer_types[number] for number in layers]
-        every = _every(types, self.global_attn_every_n_layers)
+        types = [self.layer_types[layer] for layer in layers]
+        interval = _global_interval(types, self.global_attn_every_n_layers)
         require(
-            every is not None,
+            interval is not None,
             f"layers: found {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in every "
             f"n-th layer, and {LOCAL} in all others",
         )
-        return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=every)
+        return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=interval)
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Fields of `config.json`, with the keys of transformers 4 and 5."""
+        """Return the fields of `config.json`, with the keys of transformers 4 and 5."""
         thetas = {GLOBAL: self.global_rope_theta, LOCAL: self.local_rope_theta}
         rope = {layer_type: {"rope_type": "default", "rope_theta": theta} for layer_type, theta in thetas.items()}
         return {**super().to_json(), "layer_types": self.layer_types, "rope_parameters": rope}
@@ -183,7 +183,7 @@ class ModernBertConfig(EncoderConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; keys of transformers 5 override keys of transformers 4.
+        """Return the configuration in a `config.json`; keys of transformers 5 override keys of transformers 4.
 
         Raises `DomainbertError` for values that transformers 4 cannot express, and for keys of another architecture.
         """
@@ -192,7 +192,7 @@ class ModernBertConfig(EncoderConfig):
             value = fields.get(key, supported)
             require(value == supported, f"{key}: found {value!r:.80}; expected {supported!r} or no such key")
         if fields.get("layer_types") is not None:
-            values["global_attn_every_n_layers"] = _global_distance(fields, cls.global_attn_every_n_layers)
+            values["global_attn_every_n_layers"] = _read_global_interval(fields, cls.global_attn_every_n_layers)
         values |= _thetas(fields.get("rope_parameters"))
         # values that transformers 4 uses for null, which transformers 5 does not accept
         null_values = {
@@ -203,33 +203,34 @@ class ModernBertConfig(EncoderConfig):
         return super().from_json(values | nulls)
 
 
-def _types(count: int, every: int) -> list[str]:
-    return [LOCAL if number % every else GLOBAL for number in range(count)]
+def _layer_types(num_layers: int, interval: int) -> list[str]:
+    return [LOCAL if layer % interval else GLOBAL for layer in range(num_layers)]
 
 
-def _every(types: Sequence[str], preferred: int) -> int | None:
-    """Distance between global layers: `preferred` if it matches the types, else the smallest match, else None."""
-    numbers = (preferred, *range(1, len(types) + 1))
-    return next((n for n in numbers if _types(len(types), n) == list(types)), None)
+def _global_interval(types: Sequence[str], preferred: int) -> int | None:
+    """Return the distance between global layers: `preferred` if it matches, else the smallest match or None."""
+    candidates = (preferred, *range(1, len(types) + 1))
+    return next((n for n in candidates if _layer_types(len(types), n) == list(types)), None)
 
 
-def _global_distance(fields: Mapping[str, Any], default: int) -> int:
-    """Distance between global layers, from `layer_types` of a `config.json`."""
+def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
+    """Return the distance between global layers, from `layer_types` of a `config.json`."""
     types, preferred = fields["layer_types"], fields.get("global_attn_every_n_layers", default)
     count = fields.get("num_hidden_layers", ModernBertConfig.num_hidden_layers)
     valid = isinstance(types, list) and len(types) == count and type(preferred) is int and preferred > 0
-    every = _every(types, preferred) if valid else None
+    interval = _global_interval(types, preferred) if valid else None
     require(
-        every is not None,
+        interval is not None,
         f"layer_types: found {types!r:.80}; expected one for each of {count!r:.80} layers: the first of every n is "
         f"{GLOBAL}, the others are {LOCAL}",
     )
-    assert every is not None
-    return every
+    assert interval is not None
+    return interval
 
 
 def _thetas(rope: Any) -> dict[str, Any]:
-    """Bases of the rotary positions, from `rope_parameters` of a `config.json`, under the keys of transformers 4."""
+    """Return the bases of the rotary positions, from `rope_parameters` of a `config.json`, under the keys of
+    transformers 4; {} for None."""
     keys = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
     if rope is None:
         return {}
@@ -243,7 +244,7 @@ def _thetas(rope: Any) -> dict[str, Any]:
 
 
 def _is_unscaled(values: Any) -> bool:
-    """Whether rotary positions are the published ones: without scaling, on the full width of a head."""
+    """Return whether rotary positions are the published ones: without scaling, on the full width of a head."""
     return (
         isinstance(values, Mapping)
         and values.keys() <= {"rope_type", "rope_theta"}

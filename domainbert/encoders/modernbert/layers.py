@@ -20,15 +20,17 @@ class Rotation(NamedTuple):
     sines: Tensor
 
     def rotate(self, heads: Tensor) -> Tensor:
-        """Apply rotary positions (Su et al. 2021, eq. 34) to (..., B, heads, S, D) in fp32 or wider; elements k and
-        k + D / 2 are a pair."""
+        """Return `heads` (..., B, heads, S, D) after rotation (Su et al. 2021, eq. 34), computed in fp32 or wider.
+
+        Elements k and k + D / 2 are a pair.
+        """
         first, second = heads.to(torch.promote_types(heads.dtype, torch.float32)).chunk(2, dim=-1)
         rotated = first * self.cosines - second * self.sines, second * self.cosines + first * self.sines
         return torch.cat(rotated, dim=-1).to(heads.dtype)
 
 
 def rotation(position_ids: Tensor, head_size: int, theta: float) -> Rotation:
-    """Rotation by the angles position * theta^(-2k / D), for positions (B, S) and heads of width D."""
+    """Return the rotation by the angles position * theta^(-2k / D), for positions (B, S) and heads of width D."""
     rates = 1.0 / theta ** (torch.arange(0, head_size, 2, device=position_ids.device).float() / head_size)
     angles = position_ids[:, None, :, None].float() * rates
     return Rotation(angles.cos(), angles.sin())
@@ -55,7 +57,7 @@ class RotarySelfAttention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, S, D)
@@ -77,7 +79,7 @@ class GatedFeedForward(nn.Module):
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) -> (N, H) at `positions`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) -> (N, H) at `positions`."""
         gate, states = self.expand(hidden).chunk(2, dim=-1)
         return self.contract(self.dropout(self.activation(gate) * states, positions))
 
@@ -85,20 +87,20 @@ class GatedFeedForward(nn.Module):
 class PreNormLayer(nn.Module):
     """A layer that normalises the inputs of attention and feed-forward; the embeddings normalise the first input."""
 
-    def __init__(self, config: ModernBertConfig, window: int | None, first: bool) -> None:
+    def __init__(self, config: ModernBertConfig, window: int | None, is_first: bool) -> None:
         super().__init__()
-        self.attention_norm = nn.Identity() if first else layer_norm(config)
+        self.attention_norm = nn.Identity() if is_first else layer_norm(config)
         self.attention = RotarySelfAttention(config, window)
         self.feed_forward_norm = layer_norm(config)
         self.feed_forward = GatedFeedForward(config)
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
-        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(self.attention_norm(hidden), context, positions)
         hidden = select(hidden, positions) + mixed
         return hidden + self.feed_forward(self.feed_forward_norm(hidden), positions)
 
 
 def layer_norm(config: ModernBertConfig) -> nn.LayerNorm:
-    """Layer norm of the hidden size, with or without a bias."""
+    """Return a layer norm of the hidden size, with or without a bias."""
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)

@@ -18,7 +18,7 @@ from domainbert.encoders.heads import MaskedLMHead, SequenceHead, TokenHead
 from domainbert.encoders.layers import ACTIVATIONS, Dropout
 from domainbert.encoders.modernbert.config import LOCAL, ModernBertConfig
 from domainbert.encoders.modernbert.layers import Context, PreNormLayer, layer_norm, rotation
-from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
+from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 
 _LAYER = {
@@ -90,7 +90,7 @@ class ModernBertEncoder(Encoder):
 
     @override
     def depth_of(self, parameter: str) -> int:
-        """Depth of a parameter; the final norm has the depth of the last block."""
+        """Return the depth of a parameter, by its name; the final norm has the depth of the last block."""
         return self.num_hidden_layers if parameter.startswith("last_norm.") else super().depth_of(parameter)
 
 
@@ -111,7 +111,7 @@ class ModernTokenHead(TokenHead):
         self.activation = ACTIVATIONS[config.classifier_activation]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, H) -> logits (N, labels)."""
+        """Return the logits: (N, H) -> (N, labels)."""
         return super().forward(self.norm(self.activation(self.dense(hidden))))
 
 
@@ -124,7 +124,7 @@ class ModernSequenceHead(SequenceHead):
         self.pooling = config.classifier_pooling
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """States of texts (N, H) -> logits (N, labels)."""
+        """Return the logits: states of texts (N, H) -> (N, labels)."""
         return self.classifier(self.dropout(self.norm(self.activation(self.pooler(hidden)))))
 
 
@@ -133,9 +133,11 @@ def _dense(config: ModernBertConfig) -> nn.Linear:
 
 
 def _initialise(module: nn.Module, config: ModernBertConfig) -> None:
-    """Initialise as transformers: truncated normal weights and zero biases.
+    """Initialise the parameters as transformers: truncated normal weights and zero biases.
+
     The deviation is divided by sqrt(2 * layers) in layers whose output is added to the hidden states (Radford et al.
-    2019, section 2.3), and is 1 / sqrt(H) in classifiers."""
+    2019, section 2.3), and is 1 / sqrt(H) in classifiers.
+    """
     residual = config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
     deviations = {**dict.fromkeys(_RESIDUAL_OUTPUTS, residual), "classifier": config.hidden_size**-0.5}
     for name, part in module.named_modules():
@@ -159,7 +161,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
         "sequence": {"head.pooler": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
         "span": {"head.dense": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
     }
-    of_any_head = ("head.",)
+    shared_head_prefixes = ("head.",)
     output_bias = "decoder.bias"
     output_copies = ("decoder.weight",)
 
@@ -179,13 +181,13 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
     @override
     def names(self, config: ModernBertConfig, kind: str | None) -> NameMap:
-        """Parameter names, without the first norm and disabled biases."""
+        """Return the Hugging Face names by parameter, without the first norm and disabled biases."""
         return {name: hf_names for name, hf_names in super().names(config, kind).items() if _exists(name, config)}
 
     @override
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
-        layers = numbered("encoder.layers", self.layer_names(config), self.layer)
+        layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
         words: NameMap = {"encoder.word.weight": (self.vocabulary_tensors(config)[0],)}
         return words | with_weight_and_bias({**norms, **layers})
 
@@ -195,6 +197,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
 
 def _exists(parameter: str, config: ModernBertConfig) -> bool:
+    """Return whether a configuration has a parameter, by its name: layer 0 has no norm, and biases are optional."""
     module, _, name = parameter.rpartition(".")
     if module == "encoder.layers.0.attention_norm":
         return False

@@ -78,17 +78,18 @@ class MPNetConfig(EncoderConfig):
     def __post_init__(self) -> None:
         """Check that the values are consistent."""
         super().__post_init__()
-        rows, least = self.max_position_embeddings, self.position_offset + 3
+        rows, minimum = self.max_position_embeddings, self.position_offset + 3
         require(
-            rows >= least,
-            f"max_position_embeddings: found {rows}; expected {least} or more, because the first "
+            rows >= minimum,
+            f"max_position_embeddings: found {rows}; expected {minimum} or more, because the first "
             f"{self.position_offset} are not used",
         )
 
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; other values than `PAD_ID` and `NUM_BUCKETS` are not supported."""
+        """Return the configuration in a `config.json`. Raises `DomainbertError` for another padding id or number of
+        buckets than `PAD_ID` and `NUM_BUCKETS`."""
         for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
             value = fields.get(name, fixed)
             require(value == fixed, f"{name}: found {value!r:.80}; expected {fixed}, the only value in transformers")

@@ -35,9 +35,9 @@ _HEADS = {
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
     "span": {"head.classifier": "qa_outputs"},
 }
-_PER_DIRECTION = NUM_BUCKETS // 2
-_EXACT = _PER_DIRECTION // 2
-_LOGARITHMIC = _PER_DIRECTION - _EXACT
+_PER_DIRECTION = NUM_BUCKETS // 2  # buckets of positive distances, and of the others
+_EXACT = _PER_DIRECTION // 2  # buckets of a single distance
+_LOGARITHMIC = _PER_DIRECTION - _EXACT  # buckets of several distances
 _FARTHEST = 128  # end of the scale of the logarithmic buckets; the last bucket begins before it and is unlimited
 _FIRST_OF_BUCKET = [  # smallest distance of each bucket, without bucket 0
     *range(1, _EXACT),
@@ -49,8 +49,8 @@ class MPNetEncoder(PostNormEncoder):
     """Post-norm encoder with a relative position bias, which all layers share."""
 
     def __init__(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> None:
-        sizes, first = config.sizes, config.position_offset
-        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first)
+        sizes, first_position = config.sizes, config.position_offset
+        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first_position)
         super().__init__(embeddings, sizes, vocabulary.pad_id)
         self.relative_bias = nn.Embedding(NUM_BUCKETS, sizes.num_heads)
         self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # copied to a GPU once
@@ -58,7 +58,7 @@ class MPNetEncoder(PostNormEncoder):
 
     @override
     def context(self, tokens: Packed) -> Segments:
-        """Segments, with the relative position bias."""
+        """Return the segments, with the relative position bias."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         columns = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
@@ -68,7 +68,7 @@ class MPNetEncoder(PostNormEncoder):
 
 
 def relative_buckets(distance: Tensor, first_of_bucket: Tensor) -> Tensor:
-    """T5's relative position buckets of `distance` = key position - query position, of any shape.
+    """Return T5's relative position buckets of `distance` = key position - query position, of any shape.
 
     Half of the buckets are for positive distances. Small distances have a bucket each, larger ones share logarithmic
     buckets (Raffel et al. 2020, T5, section 2.1).
@@ -89,13 +89,13 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def encoder(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """Newly initialised encoder; `DomainbertError` if the padding has another id than 1."""
+        """Return a newly initialised encoder. Raises `DomainbertError` if the padding has another id than 1."""
         _check_padding(vocabulary.pad_id)
         return MPNetEncoder(config, vocabulary)
 
     @override
     def head(self, kind: str, config: MPNetConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """Newly initialised head; the masked-LM head always uses the exact GELU."""
+        """Return a newly initialised head; the masked-LM head always uses the exact GELU."""
         rate = config.hidden_dropout_prob
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
@@ -105,8 +105,8 @@ class MPNetFamily(Family[MPNetConfig]):
         return super().encoder_names(config) | table
 
     @override
-    def with_padding(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
-        """Unchanged tensors; `DomainbertError` if the padding has another id than 1."""
+    def with_pad_id(self, tensors: Mapping[str, Tensor], config: MPNetConfig, pad_id: int) -> dict[str, Tensor]:
+        """Return the tensors unchanged. Raises `DomainbertError` if the padding has another id than 1."""
         _check_padding(pad_id)
         return dict(tensors)
 

@@ -40,17 +40,18 @@ class RobertaConfig(PostNormConfig):
     def __post_init__(self) -> None:
         """Check that the values are consistent."""
         super().__post_init__()
-        least = self.position_offset + 3
+        minimum = self.position_offset + 3
         require(
-            self.max_position_embeddings >= least,
-            f"max_position_embeddings: found {self.max_position_embeddings}; expected {least} or more, because the "
+            self.max_position_embeddings >= minimum,
+            f"max_position_embeddings: found {self.max_position_embeddings}; expected {minimum} or more, because the "
             f"first {self.position_offset} are not used",
         )
 
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Read `config.json`; the padding's id must be smaller than the number of positions."""
+        """Return the configuration in a `config.json`. Raises `DomainbertError` if positions, which are counted from
+        the padding's id on, would be missing."""
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
@@ -71,7 +72,7 @@ class RobertaConfig(PostNormConfig):
 
     @property
     def num_token_types(self) -> int:
-        """0: all tokens use the first row of the table, as in RoBERTa's pretraining."""
+        """Always 0: all tokens use the first row of the table, as in RoBERTa's pretraining."""
         return 0
 
     @property

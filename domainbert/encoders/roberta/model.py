@@ -35,7 +35,7 @@ class RobertaFamily(Family[RobertaConfig]):
 
     @override
     def encoder(self, config: RobertaConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """Newly initialised encoder; `DomainbertError` if too few positions remain after the padding's id."""
+        """Return a newly initialised encoder. Raises `DomainbertError` if too few positions follow the padding's id."""
         first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(
@@ -47,13 +47,13 @@ class RobertaFamily(Family[RobertaConfig]):
 
     @override
     def head(self, kind: str, config: RobertaConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        """Newly initialised head; the masked-LM head always uses the exact GELU."""
+        """Return a newly initialised head; the masked-LM head always uses the exact GELU."""
         rate = config.head_dropout
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
     @override
-    def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
-        """Tensors whose position table is shifted to another padding id.
+    def with_pad_id(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
+        """Return the tensors with the position table shifted to another padding id.
 
         Rows added at the end are copies of the last one. Raises `DomainbertError` if positions would be lost.
         """

@@ -50,9 +50,9 @@ class PlainModel(nn.Module):
         tokens = Packed(input_ids, positions, attention_mask, token_type_ids)
         hidden = self.model.encoder(tokens)
         if not isinstance(self.model.head, SequenceHead):
-            return self.model.read(hidden)
+            return self.model.logits(hidden)
         first_positions = torch.arange(texts, device=input_ids.device) * length  # of [CLS], in the flattened batch
-        return self.model.read(self.model.states(hidden, tokens, first_positions))
+        return self.model.logits(self.model.head_states(hidden, tokens, first_positions))
 
 
 def need_onnx() -> None:

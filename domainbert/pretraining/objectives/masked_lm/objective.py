@@ -48,7 +48,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_training(self, corpus: PreparedCorpus) -> MaskedLMObjective:
-        """Add the token counts of the corpus, if masking depends on them."""
+        """Return the objective with the token counts of the corpus, if masking depends on them."""
         if not self.config.masking.frequency_power:
             return self
         trained = copy(self)
@@ -56,48 +56,49 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return trained
 
     def for_validation(self) -> MaskedLMObjective:
-        """Always mask 15 % of single pieces, split 80/10/10."""
+        """Return an objective with the default masking: 15 % of single pieces; 80 % [MASK], 10 % random, 10 % kept."""
         return MaskedLMObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Hide tokens; `positions` and `targets` (R * K,) are their positions in the flattened tokens and their ids."""
+        """Return `input_ids` (R, S) with hidden tokens, and their positions in the flattened tokens and original ids,
+        `positions` and `targets` (R * K,)."""
         input_ids = rows.packed.input_ids
         masked = self.masker.mask(input_ids, rows.starts_word, key)
         positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
         return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """For each token to predict: how it was hidden, and the target."""
-        read, length = np.asarray(batch["input_ids"]).ravel(), rows.packed.input_ids.shape[1]
-        notes = [""] * len(read)
+        """Return a note for each token to predict: whether it is hidden, random or kept, and the target."""
+        input_ids, length = np.asarray(batch["input_ids"]).ravel(), rows.packed.input_ids.shape[1]
+        notes = [""] * len(input_ids)
         for position, target in zip(batch["positions"].tolist(), batch["targets"].tolist(), strict=True):
             if target != IGNORE_INDEX:
-                action = "kept" if read[position] == target else "random"
-                action = "hidden" if read[position] == self.tokenizer.mask_id else action
+                action = "kept" if input_ids[position] == target else "random"
+                action = "hidden" if input_ids[position] == self.tokenizer.mask_id else action
                 token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
                 notes[position] = f"{action}; the target is {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
     @override
     def heaviest_step(self, steps: range) -> int:
-        """The step with the most hidden tokens."""
-        return self.config.masking.step_of_most(steps)
+        """Return the step with the most hidden tokens."""
+        return self.config.masking.step_with_most_targets(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_targets`: number of masked tokens, at least 1."""
+        """Return `num_targets`: number of masked tokens, at least 1."""
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {"num_targets": max(masked, 1)}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Cross-entropy of masked tokens and, with a positive weight, their z-loss."""
+        """Return the cross-entropy of masked tokens and, with a positive weight, their z-loss; both are sums."""
         return softmax_losses(MASKED, _logits(models[MODEL], batch), batch["targets"], self.config.z_loss)
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Summed loss and number of masked tokens."""
+        """Return the summed loss and the number of masked tokens."""
         return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORE_INDEX).sum()}
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Loss and bits per character; for the validation split, also perplexity and the unigram entropy."""
+        """Return loss and bits per character; for the whole validation split, also perplexity and unigram entropy."""
         loss = float(sums["loss"] / sums["targets"])
         metrics = {"loss": loss, "bits_per_character": loss / math.log(2) * text.tokens_per_character}
         if not text.name:
@@ -105,19 +106,21 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return metrics
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Loss of predicting by token frequency."""
+        """Return the loss of predictions by token frequency, `unigram_entropy`, in nats per token."""
         return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Warn about a loss that is reachable without context, with the masks of validation and the frequencies of the
-        tokens hidden in training."""
+        """Return `loss_without_context` and, if the validation loss is not below it, a warning.
+
+        It depends on the masks of validation and on the frequencies of the tokens hidden in training.
+        """
         masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
-        without = loss_without_context(corpus, masking, self.tokenizer.special_ids)
-        return {"loss_without_context": without}, warnings(validation["loss"], without)
+        baseline = loss_without_context(corpus, masking, self.tokenizer.special_ids)
+        return {"loss_without_context": baseline}, warnings(validation["loss"], baseline)
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Operations per token, in the middle of training if the masked share changes."""
+        """Return the operations per token; in the middle of training if the masked share changes."""
         return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
     @override
@@ -129,7 +132,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
 
 def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
-    """Cross-entropy at the masked positions, summed over the batch (a scalar)."""
+    """Return the cross-entropy at the masked positions, summed over the batch (a scalar)."""
     return cross_entropy(_logits(model, batch), batch["targets"])
 
 
@@ -139,7 +142,8 @@ def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def warnings(loss: float, without_context: float) -> list[str]:
-    """Warn about a loss that is reachable without context, see `loss_without_context`; in nats per masked token."""
+    """Return a warning if `loss` is not below `without_context` (see `loss_without_context`), otherwise []; both in
+    nats per masked token."""
     if loss < without_context:
         return []
     return [
@@ -148,8 +152,10 @@ def warnings(loss: float, without_context: float) -> list[str]:
     ]
 
 
-def _hidden_counts(corpus: PreparedCorpus, special_ids: Collection[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Token counts (V,) in training and validation; 0 for special tokens, which are never hidden."""
+def _maskable_counts(
+    corpus: PreparedCorpus, special_ids: Collection[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the token counts (V,) in training and validation; 0 for special tokens, which are never hidden."""
     splits = corpus.train, corpus.validation
     train, validation = (split.token_counts(corpus.vocab_size).copy() for split in splits)
     train[list(special_ids)] = validation[list(special_ids)] = 0
@@ -157,18 +163,18 @@ def _hidden_counts(corpus: PreparedCorpus, special_ids: Collection[int]) -> tupl
 
 
 def unigram_entropy(corpus: PreparedCorpus, special_ids: Collection[int]) -> float:
-    """Cross-entropy of validation tokens under the training frequencies, in nats per token.
+    """Return the cross-entropy of validation tokens under the training frequencies, in nats per token.
 
     A model that is not better does not use context. Frequencies are smoothed by adding one; special tokens are
     excluded, because they are never hidden.
     """
-    counts, validation = _hidden_counts(corpus, special_ids)
+    counts, validation = _maskable_counts(corpus, special_ids)
     train = counts + 1
     return float(-(validation * np.log(train / train.sum())).sum() / max(validation.sum(), 1))
 
 
 def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special_ids: Collection[int]) -> float:
-    """Masked-LM loss that is reachable without context, in nats per masked token of validation.
+    """Return the masked-LM loss that is reachable without context, in nats per masked token of validation.
 
     For a [MASK], the best prediction is the frequency of the tokens hidden in training. For a kept or randomly replaced
     token, the visible token is informative, and Bayes' rule on these frequencies gives the best prediction: a frequent
@@ -176,21 +182,24 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special
     nothing, a loss counts as using context only from 0.3 nats below the entropy. The number of hidden tokens, spans and
     whole words are irrelevant, because validation hides single pieces.
     """
-    counts, held_out = _hidden_counts(corpus, special_ids)
+    counts, held_out = _maskable_counts(corpus, special_ids)
     train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
     validation = held_out.astype(np.float64)
-    return float(_without_context(train / train.sum(), validation / max(validation.sum(), 1), masking))
+    return float(_context_free_loss(train / train.sum(), validation / max(validation.sum(), 1), masking))
 
 
-def _without_context(guess: FloatArray, truth: FloatArray, masking: MaskingConfig) -> float:
-    """Cross-entropy of the best prediction from the frequencies `guess` (V,) for tokens with frequencies `truth`."""
-    each = masking.random_share / len(guess)  # probability that a token is replaced by a given token
-    kept = 1 - masking.mask_share - masking.random_share
-    hidden = -(truth * np.log(guess)).sum()
-    loss = masking.mask_share * hidden
-    seen = kept * guess + each
-    if kept > 0:
-        loss -= kept * (truth * np.log((kept + each) * guess / seen)).sum()
-    if each > 0:
-        loss += masking.random_share * (hidden + np.log(seen / each).mean()) - each * np.log((kept + each) / each)
-    return min(float(loss), float(hidden) - _MARGIN)
+def _context_free_loss(train: FloatArray, validation: FloatArray, masking: MaskingConfig) -> float:
+    """Return the cross-entropy of the best prediction without context, in nats: from the token frequencies `train` (V,)
+    of training, for tokens with the frequencies `validation` (V,)."""
+    replacement = masking.random_share / len(train)  # probability that a token is replaced by a given token
+    kept_share = 1 - masking.mask_share - masking.random_share
+    entropy = -(validation * np.log(train)).sum()
+    loss = masking.mask_share * entropy
+    visible = kept_share * train + replacement  # (V,) probability of an unmasked token
+    if kept_share > 0:
+        loss -= kept_share * (validation * np.log((kept_share + replacement) * train / visible)).sum()
+    if replacement > 0:
+        loss += masking.random_share * (entropy + np.log(visible / replacement).mean()) - replacement * np.log(
+            (kept_share + replacement) / replacement
+        )
+    return min(float(loss), float(entropy) - _MARGIN)

@@ -38,14 +38,17 @@ class GeneratorConfig:
                 "generator: found encoder together with size or layers; expected encoder alone, or size, layers or both"
             )
 
-    def beside(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Architecture for a discriminator's encoder; raise `DomainbertError` if the family cannot be that small."""
+    def for_discriminator(self, encoder: EncoderConfig) -> EncoderConfig:
+        """Return the architecture of the generator for a discriminator with this encoder.
 
+        Raises:
+            DomainbertError: the family of the encoder has no such small architecture.
+        """
         if self.encoder is not None:
             return self.encoder
-        count = max(1, round(self.layers * encoder.sizes.num_layers))
-        first = encoder.of_layers(range(count)) if self.layers < 1 else encoder
-        return first.narrowed(self.size) if self.size < 1 else first
+        num_layers = max(1, round(self.layers * encoder.sizes.num_layers))
+        generator = encoder.with_layers(range(num_layers)) if self.layers < 1 else encoder
+        return generator.narrowed(self.size) if self.size < 1 else generator
 
 
 @dataclass(frozen=True)
@@ -106,18 +109,18 @@ class ReplacedTokens(ObjectiveConfig):
 
     @property
     def masking(self) -> MaskingConfig:
-        """Masking for the generator, without random replacements."""
-        masks = self.mlm_probability, self.mask_share, 0.0, self.whole_word
-        return MaskingConfig(*masks, self.spans, self.final_mlm_probability)
+        """Masking for the generator."""
+        shares = self.mlm_probability, self.mask_share, 0.0  # no random replacements
+        return MaskingConfig(*shares, self.whole_word, self.spans, self.final_mlm_probability)
 
-    def generator_beside(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Architecture of a new generator."""
-        return (self.generator or GeneratorConfig(layers=0.5)).beside(encoder)
+    def generator_config_for(self, encoder: EncoderConfig) -> EncoderConfig:
+        """Return the architecture of a new generator for a discriminator with this encoder."""
+        return (self.generator or GeneratorConfig(layers=0.5)).for_discriminator(encoder)
 
     @override
     def check(self, encoder: EncoderConfig) -> None:
-        """Check that shared embeddings have the same width."""
-        width, generator_width = encoder.word_width, self.generator_beside(encoder).word_width
+        """Raise `DomainbertError` if embeddings are shared and the generator's have another width."""
+        width, generator_width = encoder.word_width, self.generator_config_for(encoder).word_width
         if self.sharing != "none" and width != generator_width:
             raise DomainbertError(
                 f"sharing: found {self.sharing}, but the generator's embeddings have width {generator_width}, the "

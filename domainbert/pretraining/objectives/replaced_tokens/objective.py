@@ -28,7 +28,7 @@ from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import (
     MODEL,
-    Built,
+    BuiltModel,
     CardTexts,
     CorpusRows,
     Key,
@@ -38,7 +38,7 @@ from domainbert.pretraining.objective import (
     ValidationText,
 )
 from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective, unigram_entropy
-from domainbert.pretraining.objectives.replaced_tokens.sharing import join, share_embeddings
+from domainbert.pretraining.objectives.replaced_tokens.sharing import merge_differences, share_embeddings
 from domainbert.pretraining.softmax import softmax_losses, softmax_terms
 from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 LABELS = ("original", "replaced")
-_SAMPLE = 4  # stream of random numbers, distinct from the streams of masking
+_SAMPLE = 4  # stream of random numbers, different from the streams of masking
 
 
 class ReplacedTokensObjective(Objective["ReplacedTokens"]):
@@ -60,7 +60,16 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     """
 
     inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniforms")
-    measured = (GENERATOR, "masked", DISCRIMINATOR, "read", "replaced", "suspected", "found", "right")
+    measured = (
+        GENERATOR,
+        "masked",
+        DISCRIMINATOR,
+        "read",
+        "replaced",
+        "predicted_positive",
+        "true_positive",
+        "correct",
+    )
     summary = "The discriminator of replaced tokens, pretrained with domainbert; its generator is in `generator/`."
     usage = (
         "from transformers import AutoModel, AutoModelForMaskedLM\n\n"
@@ -77,13 +86,13 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_validation(self) -> ReplacedTokensObjective:
-        """Always mask 15 % of single pieces, all as [MASK], and sample at temperature 1."""
+        """Return an objective that masks 15 % of single pieces, all as [MASK], and samples at temperature 1."""
         config = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
         return ReplacedTokensObjective(replace(config, spans=None, final_mlm_probability=None), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """Return the original `input_ids`, the generator's input `masked_ids`, the positions `masked` (R * K,) of
-        hidden tokens in the flattened tokens, their ids `targets` and random numbers `uniforms` for `sampled`."""
+        hidden tokens in the flattened tokens, their ids `targets` and random numbers `uniforms` for `sample_ids`."""
         input_ids = rows.packed.input_ids
         masked = self.masker.mask(input_ids, rows.starts_word, key)
         bits = random_bits(_SAMPLE, key.seed, key.epochs[:, None], key.rows[:, None], masked.positions)
@@ -97,32 +106,32 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """For each token that the generator predicts: whether it is hidden from the generator, and the token."""
-        read, length = np.asarray(batch["masked_ids"]).ravel(), rows.packed.input_ids.shape[1]
-        notes = [""] * len(read)
+        """Return a note for each token that the generator predicts: whether the generator sees it, and the token."""
+        masked_ids, length = np.asarray(batch["masked_ids"]).ravel(), rows.packed.input_ids.shape[1]
+        notes = [""] * len(masked_ids)
         for position, target in zip(batch["masked"].tolist(), batch["targets"].tolist(), strict=True):
             if target != IGNORE_INDEX:
-                action = "hidden from" if read[position] == self.tokenizer.mask_id else "visible to"
+                action = "hidden from" if masked_ids[position] == self.tokenizer.mask_id else "visible to"
                 token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
                 notes[position] = f"{action} the generator, whose sample replaces {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
     @override
     def heaviest_step(self, steps: range) -> int:
-        """The step with the most hidden tokens."""
-        return self.config.masking.step_of_most(steps)
+        """Return the step with the most hidden tokens."""
+        return self.config.masking.step_with_most_targets(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_masked`: tokens that the generator predicts, at least 1; `num_read`: tokens without padding."""
-        pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
+        """Return `num_masked`, tokens to predict for the generator (at least 1), and `num_read`, all but padding."""
+        pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]  # number in each row
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {
             "num_masked": max(masked, 1),
             "num_read": int((plan.text_tokens[key.rows] + plan.extra * pieces).sum()),
         }
 
-    def build(self, start: InitialModels) -> dict[str, Built]:
-        """Build the discriminator and the generator, initialised from the folder to continue from, if it has them.
+    def build(self, start: InitialModels) -> dict[str, BuiltModel]:
+        """Return discriminator (`MODEL`) and generator, with weights of the folder to continue from, if there is one.
 
         Raises:
             DomainbertError: the folder's generator differs from the settings, or embeddings cannot be shared.
@@ -130,24 +139,24 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         config = start.config
         head, labels = (REPLACED, ()) if REPLACED in head_kinds(config) else (TOKENS, LABELS)
         self.config.check(config)
-        model = Built(start.model(head, labels), config, head, labels)
+        model = BuiltModel(start.model(head, labels), config, head, labels)
         folder = None if start.folder is None else open_model(start.folder).path / GENERATOR
         is_new = folder is None or not folder.is_dir()
-        expected = self.config.generator_beside(config)
+        expected = self.config.generator_config_for(config)
         if is_new:
-            generator = Built(start.random(expected, "masked_lm"), expected, "masked_lm")
+            generator = BuiltModel(start.random_model(expected, "masked_lm"), expected, "masked_lm")
         else:
             start = replace(start, folder=folder)
             if self.config.generator is not None and start.config != expected:
                 raise DomainbertError(f"{folder}: found another generator than the setting; expected the same, or null")
-            generator = Built(start.model("masked_lm"), start.config, "masked_lm")
+            generator = BuiltModel(start.model("masked_lm"), start.config, "masked_lm")
         if self.config.sharing != "none":
             share_embeddings(model, generator, self.config.sharing, new=is_new)
         return {MODEL: model, GENERATOR: generator}
 
-    def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
-        """Return both models, after adding the shared embeddings to the discriminator's differences."""
-        join(built[MODEL].model.encoder)
+    def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:
+        """Return both models; the discriminator's embedding differences are replaced by ordinary embeddings."""
+        merge_differences(built[MODEL].model.encoder)
         return built
 
     @override
@@ -158,58 +167,61 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return CardTexts(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Losses and token counts: `masked` and `read` tokens, the divisors; `replaced` tokens; tokens that the
-        discriminator classifies as replaced (`suspected`), correctly (`found`); correctly classified tokens (`right`).
+        """Return summed losses and numbers of tokens.
+
+        `masked` and `read` are the divisors of the losses. `replaced`: replaced tokens; `predicted_positive`: tokens
+        that the discriminator classifies as replaced; `true_positive`: replaced tokens that it classifies as replaced;
+        `correct`: tokens that it classifies correctly.
         """
         tokens, targets = Packed.of(batch), batch["targets"]
-        guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
-        drawn = sampled(guesses.detach(), batch["uniforms"], self.config.temperature)
-        corrupted = replace_tokens(tokens.input_ids, batch["masked"], targets, drawn)
-        scores = score(models[MODEL](tokens._replace(input_ids=corrupted), batch["positions"]).float())
-        read, labels = tokens.segment_ids.flatten() > 0, (corrupted != tokens.input_ids).flatten()
-        each = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="none")
-        suspected = (scores > 0) & read
+        generator_logits = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
+        sampled_ids = sample_ids(generator_logits.detach(), batch["uniforms"], self.config.temperature)
+        corrupted = replace_tokens(tokens.input_ids, batch["masked"], targets, sampled_ids)
+        scores = replaced_logits(models[MODEL](tokens._replace(input_ids=corrupted), batch["positions"]).float())
+        is_text, is_replaced = tokens.segment_ids.flatten() > 0, (corrupted != tokens.input_ids).flatten()
+        losses = functional.binary_cross_entropy_with_logits(scores, is_replaced.to(scores.dtype), reduction="none")
+        predicted = (scores > 0) & is_text
         return {
-            **softmax_losses(GENERATOR, guesses, targets, self.config.z_loss),
+            **softmax_losses(GENERATOR, generator_logits, targets, self.config.z_loss),
             "masked": (targets != IGNORE_INDEX).sum(),
-            DISCRIMINATOR: torch.where(read, each, 0.0).sum(),
-            "read": read.sum(),
-            "replaced": labels.sum(),
-            "suspected": suspected.sum(),
-            "found": (suspected & labels).sum(),
-            "right": ((suspected == labels) & read).sum(),
+            DISCRIMINATOR: torch.where(is_text, losses, 0.0).sum(),
+            "read": is_text.sum(),
+            "replaced": is_replaced.sum(),
+            "predicted_positive": predicted.sum(),
+            "true_positive": (predicted & is_replaced).sum(),
+            "correct": ((predicted == is_replaced) & is_text).sum(),
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Losses, and accuracy, precision and recall of the discriminator; `base_rate_entropy` is the discriminator's
-        loss if it predicts the share of replaced tokens for each token."""
-        number = {name: float(value) for name, value in sums.items()}
-        generator_loss = number[GENERATOR] / number["masked"]
-        discriminator_loss = number[DISCRIMINATOR] / number["read"]
-        share_replaced = number["replaced"] / number["read"]
+        """Return the losses, and accuracy, precision and recall of the discriminator. `base_rate_entropy` is its loss
+        if it predicts the share of replaced tokens for each token."""
+        values = {name: float(value) for name, value in sums.items()}
+        generator_loss = values[GENERATOR] / values["masked"]
+        discriminator_loss = values[DISCRIMINATOR] / values["read"]
+        share_replaced = values["replaced"] / values["read"]
         return {
             "loss": self.config.generator_weight * generator_loss
             + self.config.discriminator_weight * discriminator_loss,
             "generator_loss": generator_loss,
             "discriminator_loss": discriminator_loss,
-            "accuracy": number["right"] / number["read"],
-            "precision": number["found"] / max(number["suspected"], 1),
-            "recall": number["found"] / max(number["replaced"], 1),
+            "accuracy": values["correct"] / values["read"],
+            "precision": values["true_positive"] / max(values["predicted_positive"], 1),
+            "recall": values["true_positive"] / max(values["replaced"], 1),
             "replaced": share_replaced,
             "base_rate_entropy": entropy(share_replaced),
             **text.baselines,
         }
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Loss of a generator that predicts by token frequency."""
+        """Return the loss of a generator that predicts by token frequency, in nats per token."""
         return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Warn about a discriminator that is hardly better than the base rate."""
+        """Return no facts, and a warning about a discriminator that is hardly better than the base rate."""
         return {}, warnings(validation["discriminator_loss"], validation["base_rate_entropy"])
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Operations of both models; the generator's head runs at masked positions, the discriminator's at all."""
+        """Return the operations of both models; the generator's head reads masked tokens, the discriminator's all."""
         generator = flops_per_token(models[GENERATOR], length, self.config.masking.mlm_probability_at(0.5))
         return generator + flops_per_token(models[MODEL], length, 1.0)
 
@@ -224,28 +236,30 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         }
 
 
-def sampled(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
-    """Sample ids (N,) from softmax(logits / temperature), (N, V), by inverting the cumulative distribution at one
-    number (N,) in [0, 1) each, without synchronising with the host."""
+def sample_ids(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
+    """Sample ids (N,) from softmax(logits / temperature), (N, V), by inverting the cumulative distribution at
+    `uniforms` (N,) in [0, 1), without synchronising with the host."""
     sums = (logits.float() / temperature).softmax(dim=-1).cumsum(dim=-1)
-    places = torch.searchsorted(sums, uniforms.unsqueeze(-1) * sums[:, -1:], right=True)
-    return places.squeeze(-1).clamp(max=logits.shape[-1] - 1)  # a GPU's sums need not rise, in the last bit
+    ids = torch.searchsorted(sums, uniforms.unsqueeze(-1) * sums[:, -1:], right=True)
+    return ids.squeeze(-1).clamp(max=logits.shape[-1] - 1)  # sums on a GPU may decrease in the last bit
 
 
-def replace_tokens(input_ids: Tensor, masked: Tensor, targets: Tensor, drawn: Tensor) -> Tensor:
-    """Replace the tokens (B, S) at the flat positions `masked` by `drawn`, both (N,), except where the target is
-    `IGNORE_INDEX`."""
+def replace_tokens(input_ids: Tensor, masked: Tensor, targets: Tensor, sampled_ids: Tensor) -> Tensor:
+    """Return `input_ids` (B, S) with `sampled_ids` (N,) at the flat positions `masked` (N,).
+
+    Positions whose target is `IGNORE_INDEX` are unchanged.
+    """
     flat = input_ids.flatten()
-    return flat.scatter(0, masked, torch.where(targets == IGNORE_INDEX, flat[masked], drawn)).view_as(input_ids)
+    return flat.scatter(0, masked, torch.where(targets == IGNORE_INDEX, flat[masked], sampled_ids)).view_as(input_ids)
 
 
-def score(logits: Tensor) -> Tensor:
-    """Log odds (N,) that a token was replaced, from logits (N, 1), or (N, 2) for the `LABELS`."""
+def replaced_logits(logits: Tensor) -> Tensor:
+    """Return the log odds (N,) that a token was replaced, from logits (N, 1), or (N, 2) for the `LABELS`."""
     return logits[:, 0] if logits.shape[-1] == 1 else logits[:, 1] - logits[:, 0]
 
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """Warn about a discriminator's loss that is hardly below the base-rate entropy; both in nats per token."""
+    """Return a warning if the loss is hardly below the base-rate entropy, otherwise []; both in nats per token."""
     if beats_base_rate(loss, base_rate_entropy):
         return []
     return [

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Encoder
-from domainbert.pretraining.objective import Built
+from domainbert.pretraining.objective import BuiltModel
 
-_DISENTANGLED = ("word", "position")
+_DISENTANGLED = ("word", "position")  # embeddings that have a separate difference with `gdes`
 
 
 class DeltaEmbedding(nn.Embedding):
@@ -32,17 +32,18 @@ class DeltaEmbedding(nn.Embedding):
         return self._base[0]
 
     def forward(self, input: Tensor) -> Tensor:
-        """Ids of any shape -> (..., E)."""
+        """Return the sum of base and difference: ids of any shape -> (..., E)."""
         return super().forward(input) + functional.embedding(input, self.base.weight.detach())
 
-    def joined(self) -> nn.Embedding:
-        """Return the sum as ordinary embeddings."""
+    def merged(self) -> nn.Embedding:
+        """Return the sum of base and difference as ordinary embeddings."""
         weight = (self.base.weight + self.weight).detach()
         return nn.Embedding(self.num_embeddings, self.embedding_dim, _weight=weight)
 
 
-def share_embeddings(model: Built, generator: Built, how: str, new: bool) -> None:
-    """Share embeddings of two models, by `es` or `gdes`; a `new` generator is initialised with the model's embeddings.
+def share_embeddings(model: BuiltModel, generator: BuiltModel, sharing: str, new: bool) -> None:
+    """Make two models share embeddings, by `es` or `gdes` (see `ReplacedTokens.sharing`); the embeddings of a `new`
+    generator are initialised with the model's.
 
     Models of one family share all `Encoder.embedding_parts` of the same shape (with `gdes` word and position
     embeddings, as in the authors' code), models of two families only word embeddings.
@@ -50,26 +51,27 @@ def share_embeddings(model: Built, generator: Built, how: str, new: bool) -> Non
     Raises:
         DomainbertError: the shapes of word embeddings differ; with `es`, embeddings loaded from folders differ.
     """
-    for name, (part, generator_part) in _common(model, generator).items():
+    for name, (part, generator_part) in _shared_parts(model, generator).items():
         if new:
             generator_part.load_state_dict(part.state_dict())
-        if how == "gdes" and name in _DISENTANGLED and isinstance(part, nn.Embedding):
+        if sharing == "gdes" and name in _DISENTANGLED and isinstance(part, nn.Embedding):
             _replace(model.model.encoder, part, DeltaEmbedding(part, generator_part))
             model.model.shared_parameters = (*model.model.shared_parameters, generator_part.weight)
-        if how == "es":
+        if sharing == "es":
             _check_same(part, generator_part)
             for key, parameter in part.named_parameters():
                 setattr(generator_part, key, parameter)
 
 
-def join(encoder: Encoder) -> None:
-    """Replace all differences of an encoder by ordinary embeddings, after training."""
+def merge_differences(encoder: Encoder) -> None:
+    """Replace each `DeltaEmbedding` of an encoder by ordinary embeddings with the same values, after training."""
     for part in list(encoder.modules()):
         if isinstance(part, DeltaEmbedding):
-            _replace(encoder, part, part.joined())
+            _replace(encoder, part, part.merged())
 
 
-def _common(model: Built, generator: Built) -> dict[str, tuple[nn.Module, Any]]:
+def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[nn.Module, Any]]:
+    """Return the parts to share by name, each of the model and of the generator."""
     parts, generator_parts = (built.model.encoder.embedding_parts() for built in (model, generator))
     shapes, generator_shapes = _shapes(parts["word"]), _shapes(generator_parts["word"])
     if shapes != generator_shapes:

@@ -34,7 +34,7 @@ class SentencePairs(MaskedLM):
 
     @override
     def check(self, encoder: EncoderConfig) -> None:
-        """Check that the family has a head for pairs, and two token types."""
+        """Raise `DomainbertError` if the family has no head for pairs, or the encoder fewer than two token types."""
         family = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
             expected = "expected BertConfig or AlbertConfig"

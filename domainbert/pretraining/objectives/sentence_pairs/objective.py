@@ -23,9 +23,9 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.base_rate import beats_base_rate, entropy
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
-from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, BuiltModel, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
-from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
+from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, plan_pairs
 from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses
 from domainbert.pretraining.start import InitialModels
@@ -56,7 +56,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
     """
 
     inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
-    measured = (MASKED, "targets", PAIRS, "judged", "right", "apart")
+    measured = (MASKED, "targets", PAIRS, "num_pairs", "correct", "num_label_1")
     pipeline_tag = "fill-mask"
     summary = "A model of masked words and of pairs of segments, pretrained with domainbert."
     usage = (
@@ -75,11 +75,11 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return trained
 
     def for_validation(self) -> SentencePairsObjective:
-        """Always mask 15 % of single pieces, split 80/10/10."""
+        """Return an objective with the default masking: 15 % of single pieces; 80 % [MASK], 10 % random, 10 % kept."""
         return SentencePairsObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
     def layout_rows(self, split: PreparedSplit, length: int) -> PairPlan:
-        """Plan rows of pieces, with room for the special tokens of a pair.
+        """Return a plan of rows of pairs, with room for their special tokens.
 
         Raises:
             DomainbertError: no piece can be a pair; the corpus has translations; or the relation is `next`, and the
@@ -92,14 +92,14 @@ class SentencePairsObjective(Objective["SentencePairs"]):
                 "relation: next with a corpus of several languages: a second segment in another language reveals the "
                 "label; expected order"
             )
-        between = np.asarray(tokenizer.template.separators)
-        if len(positions_where(split, lambda ids: np.isin(ids, between))):
+        separators = np.asarray(tokenizer.template.separators)
+        if len(positions_where(split, lambda ids: np.isin(ids, separators))):
             raise DomainbertError(
                 "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
                 "single texts, or MaskedLM (translation LM)"
             )
         plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra, split.languages)
-        paired = pair_plan(plan, self.config.relation, split, tokenizer)
+        paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
                 f"prepared: a split has {paired.num_pairs:,} texts that can be cut in two, in {split.num_documents:,} "
@@ -113,7 +113,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return cast(PairPlan, plan).pieces_read(key)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
-        """Read the rows of a key, with the segments of its pass and the labels of the pairs."""
+        """Return the rows of a key (`PairedRows`), with the segments of its pass and the labels of the pairs."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
         segments = np.hstack([texts.first, texts.second]).tolist()
@@ -123,24 +123,24 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         template = self.tokenizer.template
         packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        for (a, b, c, d), first in zip(segments, packed.first_positions + 1, strict=True):
-            starts_word[first : first + b - a] = split.take_starts(a, b)
+        for (a, b, c, d), start in zip(segments, packed.first_positions + 1, strict=True):
+            starts_word[start : start + b - a] = split.take_starts(a, b)
             if d > c:
-                second = first + b - a + template.between
-                starts_word[second : second + d - c] = split.take_starts(c, d)
-        pairs, labels = _pair_slots(texts, packed, paired.most_pairs)
+                second_start = start + b - a + template.between
+                starts_word[second_start : second_start + d - c] = split.take_starts(c, d)
+        pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
         return CorpusRows(paired_rows, starts_word.reshape(packed.input_ids.shape))
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Add to the batch of masked LM: `token_type_ids` (R, S), `pairs` (R * P,), the start of each pair in the
+        """Return the batch of masked LM with `token_type_ids` (R, S), `pairs` (R * P,), the start of each pair in the
         flattened tokens, and their `labels` (R * P,)."""
         packed = cast(PairedRows, rows.packed)
         pairs = {"pairs": packed.pairs.ravel(), "labels": packed.labels.ravel()}
         return {**self.masked_lm.corrupt(rows, key), "token_type_ids": packed.token_type_ids, **pairs}
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """Notes of masked LM, and the label at the start of each pair."""
+        """Return the notes of masked LM, and the label at the start of each pair."""
         notes, length = self.masked_lm.notes(rows, batch), rows.packed.input_ids.shape[1]
         for start, label in zip(batch["pairs"].tolist(), batch["labels"].tolist(), strict=True):
             if label != IGNORE_INDEX:
@@ -148,7 +148,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return notes
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_targets`: masked tokens; `num_pairs`: pairs; each at least 1."""
+        """Return `num_targets`, the number of masked tokens, and `num_pairs`, of pairs; each at least 1."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
         masked = self.masked_lm.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
@@ -157,48 +157,48 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             "num_pairs": max(int((texts.labels != IGNORE_INDEX).sum()), 1),
         }
 
-    def build(self, start: InitialModels) -> dict[str, Built]:
-        """Build the encoder with a head for both tasks; raise `DomainbertError` if its family has none."""
+    def build(self, start: InitialModels) -> dict[str, BuiltModel]:
+        """Return the encoder with a head for both tasks. Raises `DomainbertError` if its family has no such head."""
         self.config.check(start.config)
-        return {MODEL: Built(start.model(PRETRAINING), start.config, PRETRAINING)}
+        return {MODEL: BuiltModel(start.model(PRETRAINING), start.config, PRETRAINING)}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Losses of masked LM and of the pairs."""
+        """Return the summed losses of masked LM and of the pairs."""
         logits, pair_logits = _logits(models[MODEL], batch)
         losses = softmax_losses(MASKED, logits, batch["targets"], self.config.z_loss)
         return losses | {PAIRS: cross_entropy(pair_logits, batch["labels"])}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Both losses and their divisors, the masked tokens and the pairs (`judged`); the number of correctly
-        classified pairs (`right`) and of pairs with label 1 (`apart`)."""
+        """Return both summed losses and their divisors, the masked tokens (`targets`) and the pairs (`num_pairs`); the
+        number of correctly classified pairs (`correct`) and of pairs with label 1 (`num_label_1`)."""
         targets, labels = batch["targets"], batch["labels"]
         logits, pair_logits = _logits(models[MODEL], batch)
-        judged = labels != IGNORE_INDEX
+        is_pair = labels != IGNORE_INDEX
         return {
             MASKED: cross_entropy(logits, targets),
             "targets": (targets != IGNORE_INDEX).sum(),
             PAIRS: cross_entropy(pair_logits, labels),
-            "judged": judged.sum(),
-            "right": ((pair_logits.argmax(dim=-1) == labels) & judged).sum(),
-            "apart": (labels == 1).sum(),
+            "num_pairs": is_pair.sum(),
+            "correct": ((pair_logits.argmax(dim=-1) == labels) & is_pair).sum(),
+            "num_label_1": (labels == 1).sum(),
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Metrics of masked LM, and loss and accuracy of the pairs; `loss` is the sum of both losses.
+        """Return the metrics of masked LM, and loss and accuracy of the pairs; `loss` is the sum of both losses.
 
         `base_rate_entropy` is the pair loss if the share of label 1 is predicted for each pair: ln 2 for one half.
         """
         metrics = self.masked_lm.report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
-        number = {name: float(value) for name, value in sums.items()}
-        count = max(number["judged"], 1)
-        pair_loss = number[PAIRS] / count
+        values = {name: float(value) for name, value in sums.items()}
+        num_pairs = max(values["num_pairs"], 1)
+        pair_loss = values[PAIRS] / num_pairs
         return {
             **metrics,
             "loss": metrics["loss"] + pair_loss,
             "masked_lm_loss": metrics["loss"],
             "pair_loss": pair_loss,
-            "pair_accuracy": number["right"] / count,
-            "base_rate_entropy": entropy(number["apart"] / count),
+            "pair_accuracy": values["correct"] / num_pairs,
+            "base_rate_entropy": entropy(values["num_label_1"] / num_pairs),
         }
 
     @override
@@ -206,13 +206,12 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return self.masked_lm.baselines(corpus)
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Facts and warnings of masked LM; also warn about a pair loss that is hardly better than the base rate."""
+        """Return the facts and warnings of masked LM, and a warning if the pair loss is hardly below the base rate."""
         facts, messages = self.masked_lm.judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
         return facts, messages + warnings(validation["pair_loss"], validation["base_rate_entropy"])
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Operations of masked LM; the pooler is counted as part of the head at masked positions, of which there are
-        more."""
+        """Return the operations of masked LM, slightly too many: the pooler is counted for masked tokens, not pairs."""
         return self.masked_lm.flops_per_token(models, length)
 
     @override
@@ -225,7 +224,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
 
 def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints, Ints]:
-    """`pairs` and `labels` of `PairedRows`, (R, `num_slots`) each."""
+    """Return `pairs` and `labels` of `PairedRows`, (R, `num_slots`) each."""
     num_rows, length = packed.input_ids.shape
     pairs = np.repeat(np.arange(num_rows)[:, None] * length, num_slots, axis=1)
     labels = np.full((num_rows, num_slots), IGNORE_INDEX, dtype=np.int64)
@@ -237,13 +236,13 @@ def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints,
 
 
 def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Logits of hidden tokens (R * K, V) and of pairs (R * P, 2)."""
+    """Return the logits of hidden tokens (R * K, V) and of pairs (R * P, 2)."""
     logits, pair_logits = model(Packed.of(batch), batch["positions"], batch["pairs"])
     return logits, pair_logits
 
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """Warn about a pair loss that is hardly below the base-rate entropy; both in nats per pair."""
+    """Return a warning if the pair loss is hardly below the base-rate entropy, otherwise []; both in nats per pair."""
     if beats_base_rate(loss, base_rate_entropy):
         return []
     return [

@@ -23,12 +23,12 @@ from domainbert.tokenization.load import DomainTokenizer
 
 _CUT, _LABEL, _PARTNER = ((1 << 24) + number for number in range(3))  # streams of random numbers, used only here
 _MIN_TOKENS = 2  # minimum length of a segment
-_SHARE = 8  # a segment has at least 1/8 of the tokens of its piece
+_MAX_RATIO = 8  # a segment has at least 1/8 of the tokens of its piece
 _MAX_WORDS = 8  # number of possible cuts of a piece without a sentence start: the words nearest to its middle
 
 
 class Halves(NamedTuple):
-    """Segments of all pieces in one pass, (pieces,) each."""
+    """Division of all pieces into two segments in one pass, (pieces,) each."""
 
     cuts: Ints  # position in the stream where the second segment begins; end of the piece if it is not cut
     partners: Ints  # piece that provides the second segment; by default the piece itself
@@ -61,7 +61,7 @@ class PairPlan(RowPlan):
     at_sentences: int  # number of pieces that are cut at sentences
     unmaskable: Ints  # positions in the stream that masked LM must not hide, ascending
     passes_at_once: int  # maximum number of passes in a batch: two, for each language
-    drawn: dict[tuple[int, int], Halves] = field(default_factory=dict, compare=False)
+    cached_halves: dict[tuple[int, int], Halves] = field(default_factory=dict, compare=False)  # by (seed, epoch)
 
     @property
     def num_pairs(self) -> int:
@@ -69,7 +69,7 @@ class PairPlan(RowPlan):
         return int(np.count_nonzero(self.num_cuts))
 
     @property
-    def most_pairs(self) -> int:
+    def max_pairs(self) -> int:
         """Maximum number of pairs in a row."""
         return int(self._sum_rows(np.minimum(self.num_cuts, 1)).max(initial=0))
 
@@ -84,60 +84,68 @@ class PairPlan(RowPlan):
         )
 
     def halves(self, seed: int, epoch: int) -> Halves:
-        """Segments of a pass; the passes of a batch are cached."""
-        if (seed, epoch) not in self.drawn:
-            for old in list(self.drawn)[: 1 - self.passes_at_once]:
-                del self.drawn[old]
-            self.drawn[seed, epoch] = self._draw(seed, epoch)
-        return self.drawn[seed, epoch]
+        """Return the segments of a pass; the passes of a batch are cached."""
+        if (seed, epoch) not in self.cached_halves:
+            for old in list(self.cached_halves)[: 1 - self.passes_at_once]:  # makes room for one more
+                del self.cached_halves[old]
+            self.cached_halves[seed, epoch] = self._draw(seed, epoch)
+        return self.cached_halves[seed, epoch]
 
     def _draw(self, seed: int, epoch: int) -> Halves:
+        """Draw the cuts of a pass, and the pairs with label 1, half of all pairs."""
         pieces = np.arange(len(self.lengths))
         paired = self.num_cuts > 0
         pairs = np.flatnonzero(paired)
-        chosen = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
+        cut_indices = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
         cuts = self.starts + self.lengths
-        cuts[paired] = self.cuts[(self.first_cut + chosen.astype(np.int64))[paired]]
+        cuts[paired] = self.cuts[(self.first_cut + cut_indices.astype(np.int64))[paired]]
         half = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")][: len(pairs) // 2]
         labels = np.where(paired, 0, IGNORE_INDEX)
         if self.relation == "order":
             labels[half] = 1
             return Halves(cuts, pieces, labels)
-        partners = self._exchanged(half, cuts, random_bits(_PARTNER, seed, epoch, half))
+        partners = self._exchange_partners(half, cuts, random_bits(_PARTNER, seed, epoch, half))
         labels[partners != pieces] = 1
         return Halves(cuts, partners, labels)
 
-    def _exchanged(self, half: Ints, cuts: Ints, bits: NDArray[np.uint64]) -> Ints:
-        """(pieces,) partners: neighbours in this half, sorted by length of the second segment, with random ties."""
+    def _exchange_partners(self, half: Ints, cuts: Ints, bits: NDArray[np.uint64]) -> Ints:
+        """Return the piece that provides the second segment of each piece: (pieces,).
+
+        Pieces of `half` are sorted by the length of their second segments, with `bits` for random ties; neighbours
+        exchange them unless they are from the same document. Other pieces keep their own.
+        """
         second_lengths = (self.starts + self.lengths - cuts)[half]
         ordered = half[np.lexsort((bits, second_lengths))]
         left, right = ordered[: len(ordered) // 2 * 2].reshape(-1, 2).T
-        apart = self.documents[left] != self.documents[right]
+        exchanged = self.documents[left] != self.documents[right]
         partners = np.arange(len(self.lengths))
-        partners[left[apart]], partners[right[apart]] = right[apart], left[apart]
+        partners[left[exchanged]], partners[right[exchanged]] = right[exchanged], left[exchanged]
         return partners
 
     def pieces_read(self, key: Key) -> Ints:
-        """(pieces,) pieces in the rows of a key, and their partners."""
+        """Return the indices of the pieces in the rows of a key, and of their partners: (pieces + partners,)."""
         pieces = self.pieces_of(key.rows)
         epochs = np.repeat(key.epochs, self.row_offsets[key.rows + 1] - self.row_offsets[key.rows])
-        drawn = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
-        return np.concatenate([pieces, *(drawn[epoch][pieces[epochs == epoch]] for epoch in drawn)])
+        partners = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
+        return np.concatenate([pieces, *(partners[epoch][pieces[epochs == epoch]] for epoch in partners)])
 
     def texts(self, key: Key) -> Texts:
-        """Texts in the rows of a key."""
+        """Return the texts in the rows of a key, with the cuts of their pass."""
         counts = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
         rows = np.repeat(np.arange(len(key.rows)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        pieces = self.row_offsets[key.rows][rows] + within
+        index_in_row = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        pieces = self.row_offsets[key.rows][rows] + index_in_row
         first, second = np.empty((2, len(pieces), 2), dtype=np.int64)
         labels = np.empty(len(pieces), dtype=np.int64)
         for epoch in np.unique(key.epochs).tolist():
-            here = key.epochs[rows] == epoch
-            first[here], second[here], labels[here] = self._segments(pieces[here], self.halves(key.seed, epoch))
+            in_pass = key.epochs[rows] == epoch
+            first[in_pass], second[in_pass], labels[in_pass] = self._segments(
+                pieces[in_pass], self.halves(key.seed, epoch)
+            )
         return Texts(rows, first, second, labels)
 
     def _segments(self, pieces: Ints, halves: Halves) -> tuple[Ints, Ints, Ints]:
+        """Return start and end of the first and of the second segment, (pieces, 2) each, and the labels (pieces,)."""
         stops = self.starts + self.lengths
         cuts, partners, labels = (part[pieces] for part in halves)
         begin = halves.cuts[partners]
@@ -147,7 +155,7 @@ class PairPlan(RowPlan):
         return np.where(swapped, second, first), np.where(swapped, first, second), labels
 
     def num_maskable(self, texts: Texts, num_rows: int) -> Ints:
-        """(rows,) number of maskable tokens in each row."""
+        """Return the number of maskable tokens in each row: (rows,)."""
         segments = np.stack([texts.first, texts.second])
         sizes, unmaskable = np.diff(segments)[..., 0], np.diff(np.searchsorted(self.unmaskable, segments))[..., 0]
         maskable = np.zeros(num_rows, dtype=np.int64)
@@ -155,17 +163,17 @@ class PairPlan(RowPlan):
         return maskable
 
 
-def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
-    """Extend a plan of rows, which has room for the special tokens of a pair, to a plan of pairs."""
+def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
+    """Return a plan of pairs for a plan of rows that has room for the special tokens of a pair."""
     stops = plan.starts + plan.lengths
-    margin = np.maximum(-(-plan.lengths // _SHARE), _MIN_TOKENS)
-    low, high = plan.starts + margin, stops - margin
+    margin = np.maximum(-(-plan.lengths // _MAX_RATIO), _MIN_TOKENS)
+    low, high = plan.starts + margin, stops - margin  # first and last position where a piece may be cut
     sentences = sentence_starts(split, tokenizer)
-    at_words = np.flatnonzero((_between(sentences, low, high)[1] == 0) & (low <= high))
-    bounds = zip(low[at_words].tolist(), high[at_words].tolist(), strict=True)
+    cut_at_words = np.flatnonzero((_cuts_in_ranges(sentences, low, high)[1] == 0) & (low <= high))
+    bounds = zip(low[cut_at_words].tolist(), high[cut_at_words].tolist(), strict=True)
     words = [_word_starts(split, *bound) for bound in bounds]
     cuts = np.sort(np.concatenate([sentences, *words]))
-    first_cut, num_cuts = _between(cuts, low, high)
+    first_cut, num_cuts = _cuts_in_ranges(cuts, low, high)
     specials = np.asarray(sorted(tokenizer.special_ids))
     return PairPlan(
         **vars(plan),
@@ -174,19 +182,19 @@ def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Dom
         cuts=cuts,
         first_cut=first_cut,
         num_cuts=num_cuts,
-        at_sentences=int(np.count_nonzero(num_cuts)) - int(np.count_nonzero(num_cuts[at_words])),
+        at_sentences=int(np.count_nonzero(num_cuts)) - int(np.count_nonzero(num_cuts[cut_at_words])),
         passes_at_once=2 * (1 if split.languages is None else int(split.languages.max()) + 1),
         unmaskable=positions_where(split, lambda ids: np.isin(ids, specials)),
     )
 
 
-def _between(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Index of the first of the ascending cuts in each range, bounds included, and the number of cuts."""
+def _cuts_in_ranges(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return, for each range [low, high], the index of its first cut and its number of cuts; `cuts` ascend."""
     first = np.searchsorted(cuts, low)
     return first, np.maximum(np.searchsorted(cuts, high, side="right") - first, 0)
 
 
 def _word_starts(split: PreparedSplit, low: int, high: int) -> Ints:
-    """Word starts from `low` to `high`, bounds included, that are nearest to the middle."""
+    """Return the word starts in [low, high] that are nearest to its middle, nearest first, `_MAX_WORDS` at most."""
     starts = low + np.flatnonzero(split.take_starts(low, high + 1))
     return starts[np.argsort(np.abs(2 * starts - low - high), kind="stable")[:_MAX_WORDS]]

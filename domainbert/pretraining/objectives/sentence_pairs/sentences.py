@@ -34,27 +34,27 @@ class SentenceMarks(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: DomainTokenizer) -> SentenceMarks:
-        """Properties of a vocabulary; special tokens have none, but the unknown token may start a sentence."""
+        """Return the properties of a vocabulary. Special tokens have none; the unknown token may start a sentence."""
         surfaces = [tokenizer.pieces.surface(token) for token in tokenizer.tokens]
         texts = ["" if n in tokenizer.special_ids or s is None else s.text for n, s in enumerate(surfaces)]
-        spaced = np.asarray([s is not None and s.starts_word for s in surfaces])
+        starts_word = np.asarray([s is not None and s.starts_word for s in surfaces])
         cased = tokenizer.pieces.fold("A") == "A"
         bare = [text.rstrip(_CLOSES) for text in texts]
-        signs = (*_ENDS, *_CLOSES, ",", ";", ":")
-        may = np.asarray([bool(t) and not t.startswith(signs) and not (cased and t[0].islower()) for t in texts])
-        may[tokenizer.unk_id] = True
+        marks = (*_ENDS, *_CLOSES, ",", ";", ":")
+        may_begin = np.asarray([bool(t) and not t.startswith(marks) and not (cased and t[0].islower()) for t in texts])
+        may_begin[tokenizer.unk_id] = True
         return cls(
             np.asarray([text.endswith(_ENDS) for text in bare]),
             np.asarray([text.endswith(_WIDE_ENDS) for text in bare]),
             np.asarray([bool(text) and not rest for text, rest in zip(texts, bare, strict=True)]),
-            may & spaced,
-            may,
+            may_begin & starts_word,
+            may_begin,
             np.asarray([text.isdigit() for text in texts]),
             np.asarray([text[:1].isdigit() for text in texts]),
         )
 
     def starts(self, ids: NDArray[np.integer]) -> Bools:
-        """(n,) whether a sentence begins at each of the tokens (n,); the first three tokens are only context.
+        """Return whether a sentence begins at each token: (N,) -> (N,); False for the first three, which are context.
 
         A sentence begins after . ! ? and up to two closing quotes or brackets, as in `corpus.sentences`. Tokens do not
         show whether "2.5" had a space, so no sentence begins between digits with a full stop and digits.
@@ -62,28 +62,30 @@ class SentenceMarks(NamedTuple):
         is_start = np.zeros(len(ids), dtype=np.bool_)
         if len(ids) <= _CONTEXT:
             return is_start
-        before1, before2, before3, here = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
+        before1, before2, before3, token = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
         closes = self.closes[before1]
         ended, ended_wide = (
             ends[before1] | (closes & ends[before2]) | (closes & self.closes[before2] & ends[before3])
             for ends in (self.ends, self.wide)
         )
-        number = self.ends[before1] & self.digits[before2] & self.first_digit[here]
-        is_start[_CONTEXT:] = (ended & self.begins[here] & ~number) | (ended_wide & self.begins_wide[here])
+        in_number = self.ends[before1] & self.digits[before2] & self.first_digit[token]
+        is_start[_CONTEXT:] = (ended & self.begins[token] & ~in_number) | (ended_wide & self.begins_wide[token])
         return is_start
 
 
 def sentence_starts(split: PreparedSplit, tokenizer: DomainTokenizer) -> Ints:
-    """Positions in a split, ascending, where a sentence begins that is not the first of its text."""
+    """Return the positions in a split, ascending, where a sentence begins, except the first sentence of each text."""
     return positions_where(split, SentenceMarks.of(tokenizer).starts)
 
 
 def positions_where(split: PreparedSplit, predicate: Callable[[NDArray[np.integer]], Bools]) -> Ints:
-    """Positions in a split, ascending, where a predicate over chunks of tokens is true; each chunk includes the three
-    preceding tokens as context."""
+    """Return the positions in a split, ascending, where `predicate` is true.
+
+    The predicate is called with chunks of token ids, each with the three preceding tokens as context.
+    """
     positions = []
     for start in range(0, split.num_tokens, _CHUNK):
-        first = max(start - _CONTEXT, 0)
-        matches = predicate(split.take(first, min(start + _CHUNK, split.num_tokens)))
-        positions.append(start + np.flatnonzero(matches[start - first :]))
+        chunk_start = max(start - _CONTEXT, 0)
+        matches = predicate(split.take(chunk_start, min(start + _CHUNK, split.num_tokens)))
+        positions.append(start + np.flatnonzero(matches[start - chunk_start :]))
     return np.concatenate([np.zeros(0, dtype=np.int64), *positions])

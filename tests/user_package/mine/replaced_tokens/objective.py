@@ -18,7 +18,7 @@ from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
-from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, BuiltModel, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from mine.replaced_tokens.config import ReplacedTokens
@@ -75,7 +75,7 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
             "num_read": int((plan.text_tokens[key.rows] + self.tokenizer.template.extra() * pieces).sum()),
         }
 
-    def build(self, start: InitialModels) -> dict[str, Built]:
+    def build(self, start: InitialModels) -> dict[str, BuiltModel]:
         """See `Objective.build`."""
         model = start.model("tokens", LABELS)
         small = start.config.resized(dataclasses.replace(start.config.sizes, num_layers=1))
@@ -83,11 +83,14 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         if folder and folder.is_dir():
             generator = dataclasses.replace(start, folder=folder).model("masked_lm")
         else:
-            generator = start.random(small, "masked_lm")
+            generator = start.random_model(small, "masked_lm")
         generator.encoder.input_embeddings.weight = model.encoder.input_embeddings.weight
-        return {MODEL: Built(model, start.config, "tokens", LABELS), GENERATOR: Built(generator, small, "masked_lm")}
+        return {
+            MODEL: BuiltModel(model, start.config, "tokens", LABELS),
+            GENERATOR: BuiltModel(generator, small, "masked_lm"),
+        }
 
-    def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
+    def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:
         """See `Objective.saved`."""
         return built if self.config.keep_generator else {MODEL: built[MODEL]}
 
