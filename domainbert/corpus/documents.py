@@ -214,10 +214,10 @@ def _excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
         tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     )
     paths = [source.path for source in sources]
-    if not excluded.looked_for:
-        found = f"{', '.join(paths)}: all {excluded.too_short:,} texts are too short"
+    if not excluded.num_indexed:
+        found = f"{', '.join(paths)}: all {excluded.num_skipped:,} texts are too short"
         raise DomainbertError(f"exclude: found {found}; expected texts of 8 words or more")
-    report.exclusion = {"texts": paths, "looked_for": excluded.looked_for, "too_short": excluded.too_short}
+    report.exclusion = {"texts": paths, "looked_for": excluded.num_indexed, "too_short": excluded.num_skipped}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored
     return excluded
@@ -236,13 +236,14 @@ def _read_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) ->
 def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
     """Remove the sentences that overlap with excluded texts; a pair is kept or removed as a whole."""
     text = cleaned.text
-    while numbers := excluded.touched(parts := cut_sentences(text)):  # a removal can join parts of an excluded text
-        counts.excluded_sentences += len(numbers)
+    # repeated, because a removal can join parts of an excluded text
+    while indices := excluded.overlapping_parts(parts := cut_sentences(text)):
+        counts.excluded_sentences += len(indices)
         if cleaned.boundary is not None:
             return ""
         text = ""
-        for number, part in enumerate(parts):
-            if number not in numbers:
+        for index, part in enumerate(parts):
+            if index not in indices:
                 text += part
             elif part.endswith("\n") and text and not text.endswith("\n"):
                 text += "\n"  # keep the sentences before and after it on separate lines
