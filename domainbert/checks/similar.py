@@ -21,9 +21,8 @@ Runs = frozenset[str]
 def similar_pairs(
     first: Sequence[Sequence[str]], second: Sequence[Sequence[str]], threshold: float
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield `(index in first, index in second, similarity)` for each text in `second` and its most similar text in `first`.
-
-    Texts are lists of words. Pairs below the threshold and texts of fewer than ten words are skipped.
+    """Yield `(index in first, index in second, similarity)` of each text in `second` and its most similar text in
+    `first`. Texts are lists of words. Pairs below the threshold and texts of fewer than ten words are skipped.
     """
     first_runs, second_runs = list(map(_runs, first)), list(map(_runs, second))
     counts = Counter(chain.from_iterable(chain(first_runs, second_runs)))

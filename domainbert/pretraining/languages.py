@@ -63,7 +63,7 @@ class RowLanguages:
     @property
     def row_shares(self) -> NDArray[np.float64]:
         """(languages,) unnormalised shares of the rows to draw."""
-        return np.array(list(self.shares.read.values())) * self.rows / self.tokens
+        return np.array(list(self.shares.sampled.values())) * self.rows / self.tokens
 
     @property
     def draws(self) -> Ints:

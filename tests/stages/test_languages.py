@@ -66,7 +66,7 @@ def test_prepare_records_the_shares(run: Path) -> None:
     found = metrics(run, "prepare")["languages"]
     sizes = {name: one["tokens"] for name, one in found.items()}
     assert sum(sizes.values()) == metrics(run, "prepare")["splits"]["train"]["tokens"]
-    assert {name: one["share_read"] for name, one in found.items()} == Languages(0.3).shares(sizes).read
+    assert {name: one["share_read"] for name, one in found.items()} == Languages(0.3).shares(sizes).sampled
     written = json.loads((run / "run/prepare/prepared.json").read_text())
     assert written["languages"] == {"alpha": 0.3, "tokens": sizes}
 
