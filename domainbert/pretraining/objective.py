@@ -159,7 +159,7 @@ class Objective(ABC, Generic[Config]):
         notes = [[""] * written.shape[1] for _ in written]
         for row, column in np.argwhere(written != read).tolist():
             original = self.tokenizer.tokens[written[row, column]]
-            notes[row][column] = f"replaces {self.tokenizer.pieces.shown(original)}"
+            notes[row][column] = f"replaces {self.tokenizer.pieces.readable(original)}"
         return notes
 
     def heaviest_step(self, steps: range) -> int:

@@ -26,14 +26,14 @@ def test_shares_are_those_of_the_formula() -> None:
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30), st.floats(0, 1))
 def test_alpha_lies_between_the_text_and_equality(sizes: list[int], alpha: float) -> None:
     named = {f"l{number}": size for number, size in enumerate(sizes)}
-    found = list(Languages(alpha).shares(named).read.values())
+    found = list(Languages(alpha).shares(named).sampled.values())
     assert math.fsum(found) == pytest.approx(1)
     assert [round(share / found[0], 6) for share in found] == pytest.approx(
         [round((size / sizes[0]) ** alpha, 6) for size in sizes], rel=1e-5
     )
-    whole = list(Languages(1.0).shares(named).read.values())
+    whole = list(Languages(1.0).shares(named).sampled.values())
     assert whole == pytest.approx([size / sum(sizes) for size in sizes])
-    assert list(Languages(0.0).shares(named).read.values()) == pytest.approx([1 / len(sizes)] * len(sizes))
+    assert list(Languages(0.0).shares(named).sampled.values()) == pytest.approx([1 / len(sizes)] * len(sizes))
 
 
 def test_a_language_without_text_and_an_alpha_out_of_range_are_refused() -> None:

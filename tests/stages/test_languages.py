@@ -138,7 +138,7 @@ def test_the_sample_of_a_vocabulary_has_each_language_in_its_share(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("language ")]
     assert len(lines) == 3 and " bytes, " in lines[0]
     there = {line.split(":")[0].split()[1]: int(line.split()[2].replace(",", "")) for line in lines}
-    wanted = Languages(alpha).shares(there).read
+    wanted = Languages(alpha).shares(there).sampled
     found = {name: size / sum(sizes.values()) for name, size in sizes.items()}
     assert found == pytest.approx(wanted, abs=0.015)
     assert counters["train"].bytes <= sample_bytes
