@@ -217,7 +217,7 @@ def test_lines_are_counted_in_bounded_memory() -> None:
             f"a line that all of them have\nline number {number} of its own\n\na line that all of them have",
         )
     (one,) = lines.lines_in_more_than(10)
-    assert (one.text, one.first, one.documents) == ("a line that all of them have", "0:0", 1_000)
+    assert (one.text, one.first_document, one.documents) == ("a line that all of them have", "0:0", 1_000)
 
 
 def test_every_rule_is_told_apart_and_explained() -> None:
