@@ -28,7 +28,7 @@ def compare_corpora(
     most_words: int = WORDS,
     most_characters: int | None = None,
 ) -> dict[str, Any]:
-    """Measure how well each corpus predicts the texts of a task, for `check.json`; the best corpus comes first.
+    """Return how well each corpus predicts the texts of a task, for `check.json`; the best corpus comes first.
 
     The same number of words is taken from each corpus: `most_words`, or the size of the smallest corpus. The sample
     is the training documents with the lowest hashes, so it does not depend on the order of the files, and memory is

@@ -111,6 +111,7 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
 
 
 def _examples(suspicious: Mapping[str, list[Stretch]], num_tagged: Counter[str]) -> str:
+    """Format the three texts with the most untagged places, with their numbers of tagged and untagged places."""
     most = sorted(suspicious, key=lambda surface: (-len(suspicious[surface]), surface))[:3]
     return ", ".join(f"{text!r} {num_tagged[text]:,} times tagged, {len(suspicious[text]):,} not" for text in most)
 

@@ -33,7 +33,7 @@ _GROUPS = ("error", "warning", "ignored")
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a problem in a file."""
+    """Place of a problem: a file, a line, and the text there."""
 
     path: str
     line: int | None
@@ -60,7 +60,7 @@ def problem_place(path: Path | str, line: int | None, problem: str) -> Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of a rule."""
+    """A problem that a rule found in a subject, with its places."""
 
     rule: str
     severity: Severity

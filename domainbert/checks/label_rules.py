@@ -53,10 +53,10 @@ def imbalanced_labels(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Find
     Set `class_weights` of the task, and read macro F1 as well as accuracy.
     """
     if data.one_label_each and len(data.label_counts) > 1:
-        (most, often), *_, (least, seldom) = data.label_counts.most_common()
-        if often > rule.limit * seldom:
-            message = f"{most!r} is {often / seldom:.0f} times as frequent in {data.name} as {least!r}"
-            yield rule.finding(f"{message} ({often:,} and {seldom:,} times)", count=1)
+        (most, most_count), *_, (least, least_count) = data.label_counts.most_common()
+        if most_count > rule.limit * least_count:
+            message = f"{most!r} is {most_count / least_count:.0f} times as frequent in {data.name} as {least!r}"
+            yield rule.finding(f"{message} ({most_count:,} and {least_count:,} times)", count=1)
 
 
 @rule("warning")

@@ -31,9 +31,9 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     labelled = f", {relabelled:,} of them with other labels" if relabelled else ""
     share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
     message = f"{share} are also in {sets.first.name}{labelled}"
-    few = len(pairs) <= rule.limit * len(sets.second.items)
+    is_small_share = len(pairs) <= rule.limit * len(sets.second.items)
     finding = rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs), len(pairs))
-    yield replace(finding, severity="warning") if few else finding
+    yield replace(finding, severity="warning") if is_small_share else finding
 
 
 def _place_of_pair(sets: TwoSets, first: int, second: int) -> Place:
@@ -115,9 +115,9 @@ def with_pair_name(rule: Rule[TwoSets], first: SetName, second: SetName) -> Rule
 
     `same_text` in validation and test only warns: the model has not learned from these texts.
     """
-    named = replace(rule, name=f"{rule.name}-in-{first}-and-{second}")
+    renamed = replace(rule, name=f"{rule.name}-in-{first}-and-{second}")
     affects_only_model_selection = rule is same_text and first == "validation"
-    return replace(named, severity="warning") if affects_only_model_selection else named
+    return replace(renamed, severity="warning") if affects_only_model_selection else renamed
 
 
 LABEL_RULES = [unknown_label, unseen_label]

@@ -52,8 +52,8 @@ class ExactDuplicates(_SpillingTable):
 
 
 class NearDuplicates(_SpillingTable):
-    """Texts without near duplicates: MinHash signatures and locality-sensitive hashing (Leskovec et al., Mining of
-    Massive Datasets, section 3.4).
+    """Set of texts without near duplicates, by MinHash signatures and locality-sensitive hashing (Leskovec et al.,
+    Mining of Massive Datasets, section 3.4).
 
     A text is a near duplicate if its Jaccard similarity of five-word runs with an earlier text reaches the threshold.
     datasketch computes the signatures and chooses the bands; its own index would keep all signatures in memory.

@@ -28,7 +28,7 @@ class SourceReport:
     excluded_sentences: int = 0  # sentences removed by `exclude`
 
     def lines(self) -> list[str]:
-        """Return lines to print."""
+        """Return the counts as lines to print."""
         kept = " and ".join(f"{self.documents[split]:,} {split}" for split in ("train", "validation"))
         copies = f", {self.copies:,} of them copies by weight" if self.copies else ""
         files = f" from {self.files:,} {'file' if self.files == 1 else 'files'}" if self.files else ""
@@ -103,7 +103,7 @@ class CorpusReport:
         return sum((source.dropped for source in self.sources), Counter())
 
     def lines(self) -> list[str]:
-        """Return lines to print."""
+        """Return the counts as lines to print."""
         lines = [line for source in self.sources for line in source.lines()]
         return lines + self._exclusion_lines() + self._selection_lines()
 

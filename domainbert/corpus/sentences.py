@@ -25,7 +25,8 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 
 
 def cut_sentences(text: str) -> list[str]:
-    """Split a text like `split_sentences`, but without `max_words`; the parts, joined, are the text."""
+    """Return the sentences of a text as in `split_sentences`, but of any length and with their trailing white space:
+    joined, they are the text."""
     ends = {match.end() for pattern in (_SENTENCE_END, _NEW_LINE) for match in pattern.finditer(text)}
     return [text[start:end] for start, end in pairwise(sorted({0, *ends, len(text)}))]
 

@@ -28,7 +28,7 @@ def train_tokenizer(
     >>> from domainbert import train_tokenizer
     >>> texts = ["the court of appeal", "courts of law", "the high court and the lower courts"]
     >>> tokenizer = train_tokenizer(texts, vocab_size=128, min_frequency=1)
-    >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The court"])[0]]
+    >>> [tokenizer.tokens[token_id] for token_id in tokenizer.encode(["The court"])[0]]
     ['the', 'court']
 
     Args:

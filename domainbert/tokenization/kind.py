@@ -46,12 +46,12 @@ class Pieces(ABC):
 
     @cached_property
     def begins_word(self) -> Bools | None:
-        """(vocab_size,) Whether each entry begins a word of `align.basic_words`; None if this depends on the text:
+        """Whether each entry begins a word of `align.basic_words`, (vocab_size,); None if this depends on the text:
         then use `word_starts`."""
         return None
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """(pieces,) Whether each piece of a text begins a word. Default: words are pre-tokens."""
+        """Return whether each piece of a text begins a word, (pieces,). Default: words are pre-tokens."""
         import numpy as np  # imported here because checks of recipes do not need it
 
         return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
@@ -120,7 +120,7 @@ class TokenizerKind(ABC):
 
     @abstractmethod
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Return a function that cuts a string without spaces into words, as `select` does."""
+        """Return a function that splits a string without spaces into words, as `select` does."""
 
     @abstractmethod
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class TokenizerKind(ABC):
         """Return the decoder of `tokenizer.json`, from pieces to text."""
 
     def entry(self, word: str) -> str:
-        """Return the entry whose text is a whole word of `word_splitter`."""
+        """Return the entry for a whole word of `word_splitter`, such as "▁bank" for " bank"."""
         return word
 
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:

@@ -37,7 +37,7 @@ class DomainTokenizer:
     >>> from domainbert import DomainTokenizer
     >>> from tokenizers import Tokenizer
     >>> tokenizer = DomainTokenizer(Tokenizer.from_file("model/tokenizer.json"))
-    >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The high court"])[0]]
+    >>> [tokenizer.tokens[token_id] for token_id in tokenizer.encode(["The high court"])[0]]
     ['the', 'high', 'court']
 
     Args:
@@ -74,8 +74,8 @@ class DomainTokenizer:
         # special tokens without a role are matched in texts, as in transformers
         self._tokens_without_role = {
             token.content
-            for number, token in backend.get_added_tokens_decoder().items()
-            if token.special and token.content not in role_tokens and number not in self.template.special_ids
+            for token_id, token in backend.get_added_tokens_decoder().items()
+            if token.special and token.content not in role_tokens and token_id not in self.template.special_ids
         }
         self.backend = _with_special_flag(backend, self._tokens_without_role, False)
         self.special_tokens = dict(special_tokens)
@@ -247,19 +247,19 @@ def _add_tokens(
         extra = tokens_map.get("additional_special_tokens") or []
         special = {*named.values(), *(token.get("content") if isinstance(token, dict) else token for token in extra)}
         listed = {
-            number: {"content": token, "special": token in special, "normalized": token not in special}
-            for token, number in read_json(path, "an object").items()
+            token_id: {"content": token, "special": token in special, "normalized": token not in special}
+            for token, token_id in read_json(path, "an object").items()
         }
     try:
-        tokens = {int(number): AddedToken(**fields) for number, fields in (listed or {}).items()}
+        tokens = {int(token_id): AddedToken(**fields) for token_id, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
         raise DomainbertError(f"{folder}: added tokens: {error}; expected ids and tokens") from error
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
-    for number, token in sorted(tokens.items()):
+    for token_id, token in sorted(tokens.items()):
         if token.content not in existing:
             backend.add_tokens([token])
-        if (new_id := backend.token_to_id(token.content)) != number:
-            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {number}; expected {new_id}")
+        if (new_id := backend.token_to_id(token.content)) != token_id:
+            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {token_id}; expected {new_id}")
 
 
 def _max_length(folder: Path, value: Any) -> int | None:

@@ -148,7 +148,8 @@ def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]
     words = [index for index, string in enumerate(strings) if any(map(str.isalnum, string))]
     first, last = (words[0], words[-1]) if words else (-1, -1)
 
-    def place(index: int, inside: str) -> list[tuple[str, str]]:  # `inside` is the place of a mark between words
+    def place_and_mark(index: int, inside: str) -> list[tuple[str, str]]:
+        # [] for a word; `inside` is the place of a mark between words
         if index in words:
             return []
         return [("begin" if index < first else "end" if index > last else inside, strings[index])]
@@ -157,4 +158,4 @@ def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]
         if index not in words and string == before:
             yield [("repeated", string)]
         else:
-            yield [*place(index - 1, "inside_right"), *place(index, "inside_left")]
+            yield [*place_and_mark(index - 1, "inside_right"), *place_and_mark(index, "inside_left")]

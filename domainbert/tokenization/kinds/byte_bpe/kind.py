@@ -78,7 +78,7 @@ class _BytePieces(Pieces):
 
     @cached_property
     def _begins_inside_character(self) -> Bools:
-        """(vocab_size,) Whether each entry begins with a continuation byte of UTF-8."""
+        """Whether each entry begins with a continuation byte of UTF-8, (vocab_size,)."""
         import numpy as np
 
         first_bytes = (_BYTE_OF_CHARACTER.get(token[:1], 0) for token in tokens_by_id(self.backend))
@@ -134,7 +134,7 @@ class ByteBPEKind(TokenizerKind):
             Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency
         )
         entries = ids_in_order(self._order, tokens_by_id(tokenizer)[len(special) :])
-        vocab = {entry: number for number, entry in enumerate(entries)}
+        vocab = {entry: token_id for token_id, entry in enumerate(entries)}
         merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
         backend = byte_bpe_backend(vocab, merges, self.special_tokens, lowercase)
         backend.post_processor = self.post_processor(usual_template(self.special_tokens, vocab), entries)
@@ -203,8 +203,8 @@ def _continues_word(text: str, position: int) -> bool:
     """Whether a combining mark connects the character at `position` with the previous character."""
     if not 0 < position < len(text) or text[position - 1].isspace():
         return False
-    before, here = (unicodedata.category(text[at])[0] for at in (position - 1, position))
-    return here == "M" or (before == "M" and here == "L")
+    previous, current = (unicodedata.category(text[index])[0] for index in (position - 1, position))
+    return current == "M" or (previous == "M" and current == "L")  # combining mark, letter
 
 
 @cache

@@ -112,7 +112,7 @@ class UnigramKind(TokenizerKind):
         scores = {**dict.fromkeys(special, _SPECIAL_SCORE), **dict(pieces)}
         entries = ids_in_order(self._order, [piece for piece, _ in pieces])
         backend = self._backend([(entry, scores[entry]) for entry in entries], lowercase)
-        ids = {entry: number for number, entry in enumerate(entries)}
+        ids = {entry: token_id for token_id, entry in enumerate(entries)}
         backend.post_processor = self.post_processor(usual_template(self.special_tokens, ids), entries)
         return backend
 

@@ -84,7 +84,7 @@ class _PieceTable:
 
     @property
     def single(self) -> Bools:
-        """(pieces,) Whether a piece is one character."""
+        """Whether each piece is one character, (pieces,)."""
         return self.sizes == 1
 
     def piece(self, index: int) -> str:

@@ -61,11 +61,11 @@ class _WordPieces(Pieces):
         """WordPiece model of only the continuing pieces, without prefix: it cuts text inside words."""
         prefix, unknown = self._prefix, self.backend.model.unk_token
         ids = self.backend.get_vocab(with_added_tokens=False)
-        inner = {token.removeprefix(prefix): number for token, number in ids.items() if token.startswith(prefix)}
-        inner = {token: number for token, number in inner.items() if token and token != unknown}
+        inside = {token.removeprefix(prefix): token_id for token, token_id in ids.items() if token.startswith(prefix)}
+        inside = {token: token_id for token, token_id in inside.items() if token and token != unknown}
         if unknown in ids:
-            inner[unknown] = ids[unknown]
-        return WordPiece(inner, unk_token=unknown, continuing_subword_prefix="")
+            inside[unknown] = ids[unknown]
+        return WordPiece(inside, unk_token=unknown, continuing_subword_prefix="")
 
 
 class WordPieceKind(TokenizerKind):
@@ -106,7 +106,7 @@ class WordPieceKind(TokenizerKind):
         tokenizer = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
         trainer = partial(WordPieceTrainer, continuing_subword_prefix=PREFIX)
         pieces = tokens_by_id(train_backend(tokenizer, trainer, words, seeds, vocab_size, min_frequency))
-        return self._backend({piece: number for number, piece in enumerate(pieces)}, lowercase)
+        return self._backend({piece: token_id for token_id, piece in enumerate(pieces)}, lowercase)
 
     def _backend(self, vocab: Mapping[str, int], lowercase: bool) -> Tokenizer:
         return bert_backend(vocab, {"do_lower_case": lowercase, "strip_accents": False if self._keep_accents else None})
@@ -190,9 +190,9 @@ def _read_vocab(path: Path) -> dict[str, int]:
     except UnicodeDecodeError as error:
         raise DomainbertError(f"{path}: not UTF-8: {error}") from error
     vocab: dict[str, int] = {}
-    for number, token in enumerate(lines, 1):
+    for line, token in enumerate(lines, 1):
         if token in vocab:
             first = f"{token!r} is also in line {vocab[token] + 1}"
-            raise DomainbertError(f"{path}:{number}: {first}; expected each piece once")
-        vocab[token] = number - 1
+            raise DomainbertError(f"{path}:{line}: {first}; expected each piece once")
+        vocab[token] = line - 1
     return vocab
