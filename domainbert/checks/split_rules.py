@@ -67,7 +67,7 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Split by documents: parts of a document are far more similar to each other than to new text.
     """
     names = {item.document_name for item in sets.first.items if item.document_name}
-    # reversed, so that the index is that of the first item of a document
+    # reversed, so that a document gets the index of its first item
     first_items = {item.document_name: index for index, item in reversed(list(enumerate(sets.second.items)))}
     shared = sorted(index for name, index in first_items.items() if name in names)
     if shared and not _are_documents_numbered(sets):

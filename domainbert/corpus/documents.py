@@ -183,7 +183,7 @@ def _selection_flags(
     """Yield for each training document, before weights, whether `select` keeps it; adds the counts to the report.
 
     Raises:
-        DomainbertError: more documents are asked for than were scored, because files have changed.
+        DomainbertError: there are more documents than were scored, because files have changed.
     """
     from domainbert.corpus.selection import select
 

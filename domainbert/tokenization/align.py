@@ -75,7 +75,7 @@ def _align_by_pretokens(tokenizer: DomainTokenizer, words: Sequence[Sequence[str
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:
-    """Encode texts, and return the pieces of each text with its words, which are those of `basic_words`.
+    """Encode texts, and return the pieces of each text with the words of `basic_words`.
 
     Characters that BERT drops (spaces, control characters, a mark after a space) do not belong to a word. Pieces of
     such characters belong to the previous word, or are dropped before the first word. Words that share a piece are
@@ -124,7 +124,7 @@ def _align_text(
     word_of = [max(word, lowest) for word in word_of[first:]]
     starts = _is_first_of_run(word_of)
     first_piece = [piece for piece, start in enumerate(starts) if start]
-    # a word without a piece of its own is merged with the word before it
+    # a word is merged with the word before it if they share a piece
     present = [word_of[piece] for piece in first_piece]
     stops = [*(words[following - 1][1] for following in present[1:]), words[-1][1]] if present else []
     offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]

@@ -88,7 +88,8 @@ class Pieces(ABC):
         return token
 
     def inside_text(self, word: str) -> str:
-        """Return the string whose encoding is that of the word in the middle of a text, such as " word"."""
+        """Return the string to encode so that a word gets the pieces it has in the middle of a text, such as "
+        word"."""
         return word
 
 
