@@ -92,7 +92,7 @@ def _plan(settings: Settings) -> None:
 
     corpus, tokenizer = open_prepared([settings.out]), load_tokenizer(settings.tokenizer)
     for split in (corpus.train, corpus.validation):
-        sizes = (tokenizer.vocab_size, tokenizer.special_ids, _LENGTH, tokenizer.template.extra())
+        sizes = (tokenizer.vocab_size, tokenizer.special_ids, _LENGTH, tokenizer.template.num_special_tokens())
         plan_rows(split.document_offsets, split.take, split.take_starts, *sizes)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import Progress
-from domainbert.checks.word_model import Predicted, WordModel
+from domainbert.checks.word_model import TextPrediction, WordModel
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import clean, read_documents
 from domainbert.corpus.ngrams import words_of_text
@@ -19,7 +19,7 @@ from domainbert.corpus.ngrams import words_of_text
 WORDS = 5_000_000
 """Maximum number of words read from each corpus."""
 
-_NORMAL = 1.959964  # standard deviations on each side of the mean that cover 95 % of a normal distribution
+_Z_95 = 1.959964  # a normal distribution has 95 % of its mass within this number of standard deviations
 
 
 def compare_corpora(
@@ -28,7 +28,7 @@ def compare_corpora(
     most_words: int = WORDS,
     most_characters: int | None = None,
 ) -> dict[str, Any]:
-    """Measure how well each corpus predicts the texts of a task, for `check.json`; the best corpus comes first.
+    """Return how well each corpus predicts the texts of a task, for `check.json`; the best corpus comes first.
 
     The same number of words is taken from each corpus: `most_words`, or the size of the smallest corpus. The sample
     is the training documents with the lowest hashes, so it does not depend on the order of the files, and memory is
@@ -47,28 +47,29 @@ def compare_corpora(
     if not task:
         raise DomainbertError("fit: the text of the task has no words; expected at least one")
     samples = {name: sample_documents(config, most_words, name, most_characters) for name, config in corpora.items()}
-    size = min(most_words, *(_size(name, sample) for name, sample in samples.items()))
-    predictions = {name: _predict(sample, size, task) for name, sample in samples.items()}
+    size = min(most_words, *(_count_words(name, sample) for name, sample in samples.items()))
+    predictions = {name: _predict_texts(sample, size, task) for name, sample in samples.items()}
     order = sorted(predictions, key=lambda name: sum(text.bits for text in predictions[name]))
     return {
         "words": size,
         "task_words": sum(map(len, task)),
         "task_texts": len(task),
-        "corpora": {name: _facts(predictions[name], predictions[order[0]]) for name in order},
+        "corpora": {name: _prediction_statistics(predictions[name], predictions[order[0]]) for name in order},
     }
 
 
 def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_characters: int | None = None) -> list[str]:
-    """Training documents with the lowest hashes, in that order, until they have `most_words` words in total.
+    """Return the training documents with the lowest hashes, in that order, until they have `most_words` words in total.
 
-    A smaller corpus is returned whole. Only documents that can still enter the sample are split into words.
+    All training documents of a smaller corpus are returned. `name` is the name of the corpus, for the
+    progress line. Only documents that can still enter the sample are split into words.
     """
     heap: list[tuple[int, str, int]] = []  # the document with the highest hash comes first
     total = 0
     with Progress(f"fit: read {name}") as progress:
         for document in read_documents(corpus, most_characters=most_characters):
             progress.advance()
-            rank = -_hash(document.text)
+            rank = -_sample_hash(document.text)
             if document.split != "train" or (total >= most_words and rank <= heap[0][0]):
                 continue
             count = len(words_of_text(document.text))
@@ -90,50 +91,55 @@ def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
 
 
 def fit_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Lines of the result of `fit` for a terminal."""
+    """Format the result of `compare_corpora` as lines for a terminal: a heading, then one line per corpus."""
     lines = [
         f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:",
         "bits a word  unknown  pairs seen  corpus",
     ]
     for name, corpus in facts["corpora"].items():
         shares = f"{100 * corpus['unknown_share']:>6.2f} % {100 * corpus['seen_pairs_share']:>9.2f} %"
-        above = corpus["above_nearest"]
-        more = "" if above is None else "  {:+.2f} [{:.2f}, {:.2f}]".format(above["bits_per_word"], *above["interval"])
-        lines.append(f"{corpus['bits_per_word']:>11.2f} {shares}  {name}{more}")
+        excess = corpus["above_nearest"]
+        suffix = ""  # of the best corpus
+        if excess is not None:
+            suffix = "  {:+.2f} [{:.2f}, {:.2f}]".format(excess["bits_per_word"], *excess["interval"])
+        lines.append(f"{corpus['bits_per_word']:>11.2f} {shares}  {name}{suffix}")
     return lines
 
 
-def _hash(text: str) -> int:
+def _sample_hash(text: str) -> int:
     # the person string makes this hash independent of the hash that splits train from validation
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"fit sample").digest(), "big")
 
 
-def _size(name: str, sample: Iterable[str]) -> int:
-    size = sum(len(words_of_text(text)) for text in sample)
-    if not size:
+def _count_words(name: str, sample: Iterable[str]) -> int:
+    num_words = sum(len(words_of_text(text)) for text in sample)
+    if not num_words:
         raise DomainbertError(f"{name}: the training documents contain no words; expected at least one word")
-    return size
+    return num_words
 
 
-def _predict(sample: Iterable[str], size: int, task: Sequence[Sequence[str]]) -> list[Predicted]:
-    model = WordModel(first_words(sample, size))
+def _predict_texts(sample: Iterable[str], num_words: int, task: Sequence[Sequence[str]]) -> list[TextPrediction]:
+    model = WordModel(first_words(sample, num_words))
     return [model.predict(words) for words in task]
 
 
-def _facts(texts: Sequence[Predicted], nearest: Sequence[Predicted]) -> dict[str, Any]:
-    words = sum(text.words for text in texts)
+def _prediction_statistics(predictions: Sequence[TextPrediction], best: Sequence[TextPrediction]) -> dict[str, Any]:
+    """Return the values of a corpus in `compare_corpora`; `best` are the predictions from the best corpus."""
+    num_words = sum(text.words for text in predictions)
+    num_pairs = num_words - len(predictions)  # a text of n words has n - 1 bigrams
     return {
-        "bits_per_word": sum(text.bits for text in texts) / words,
-        "unknown_share": sum(text.unknown for text in texts) / words,
-        "seen_pairs_share": sum(text.seen_pairs for text in texts) / max(words - len(texts), 1),
-        "above_nearest": None if texts is nearest else _above(texts, nearest),
+        "bits_per_word": sum(text.bits for text in predictions) / num_words,
+        "unknown_share": sum(text.unknown for text in predictions) / num_words,
+        "seen_pairs_share": sum(text.seen_pairs for text in predictions) / max(num_pairs, 1),
+        "above_nearest": None if predictions is best else _excess_bits(predictions, best),
     }
 
 
-def _above(texts: Sequence[Predicted], nearest: Sequence[Predicted]) -> dict[str, Any]:
-    """Difference in bits per word with its interval, by the variance of a ratio (Cochran 1977, section 6.4)."""
-    bits = np.array([text.bits - other.bits for text, other in zip(texts, nearest, strict=True)])
-    words = np.array([text.words for text in texts])
+def _excess_bits(predictions: Sequence[TextPrediction], best: Sequence[TextPrediction]) -> dict[str, Any]:
+    """Return the difference in bits per word to `best`, and its 95 % interval by the variance of a ratio (Cochran 1977,
+    section 6.4)."""
+    bits = np.array([text.bits - best_text.bits for text, best_text in zip(predictions, best, strict=True)])
+    words = np.array([text.words for text in predictions])
     mean = float(bits.sum() / words.sum())
     error = float(np.sqrt(((bits - mean * words) ** 2).sum()) / words.sum())
-    return {"bits_per_word": mean, "interval": [mean - _NORMAL * error, mean + _NORMAL * error]}
+    return {"bits_per_word": mean, "interval": [mean - _Z_95 * error, mean + _Z_95 * error]}

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from domainbert.checks.checked_corpus import CheckedCorpus
 from domainbert.checks.finding import MOST_PLACES, Finding, Rule, rule, with_thresholds
-from domainbert.corpus.known_texts import LEAST, RUN
+from domainbert.corpus.known_texts import MIN_WORDS, RUN_WORDS
 
-_LEAST_DOCUMENTS = 10  # with the same line, before the line counts as repeated
+_MIN_DOCUMENTS = 10  # with the same line, before the line counts as repeated
 
 
 def corpus_findings(corpus: CheckedCorpus, thresholds: Mapping[str, float] | None = None) -> Iterator[Finding]:
-    """Findings of all rules in a corpus; `thresholds`, by the name of a rule, override the defaults."""
+    """Yield the findings of all rules in a corpus; `thresholds`, by the name of a rule, override the defaults."""
     for corpus_rule in with_thresholds(RULES, thresholds or {}):
         yield from corpus_rule(corpus)
 
@@ -25,10 +25,12 @@ def labelled_text_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) ->
     which may be higher than on text that the model has never seen.
     """
     for overlap in corpus.overlaps:
-        if overlap.met:
-            share = f"{len(overlap.met):,} of {overlap.looked_for:,} texts of {overlap.of.name}"
-            message = f"{share} with {LEAST} words or more occur in the corpus (compared by runs of {RUN} words)"
-            yield rule.finding(message, overlap.of.places(sorted(overlap.met)))
+        if overlap.matches:
+            share = f"{len(overlap.matches):,} of {overlap.num_searched:,} texts of {overlap.data.name}"
+            message = (
+                f"{share} with {MIN_WORDS} words or more occur in the corpus (compared by runs of {RUN_WORDS} words)"
+            )
+            yield rule.finding(message, overlap.data.places(sorted(overlap.matches)))
 
 
 @rule("warning", threshold=0.01)
@@ -37,9 +39,9 @@ def repeated_lines(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator
 
     Remove these lines; the model memorizes them.
     """
-    repeated = list(corpus.lines.over(max(_LEAST_DOCUMENTS - 1, rule.limit * corpus.documents)))
+    repeated = list(corpus.lines.lines_in_more_than(max(_MIN_DOCUMENTS - 1, rule.limit * corpus.documents)))
     if repeated:
-        excerpts = [(line.first, f"in {line.documents:,} documents: {line.text}") for line in repeated]
+        excerpts = [(line.first_document, f"in {line.documents:,} documents: {line.text}") for line in repeated]
         first = f"{repeated[0].text[:60]!r} in {repeated[0].documents:,} of {corpus.documents:,}"
         message = f"{len(repeated):,} lines are repeated in many documents, {first}"
         yield rule.finding(message, corpus.places(excerpts[:MOST_PLACES]), len(repeated))
@@ -53,7 +55,7 @@ def broken_characters_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]
     """
     if corpus.broken.documents > rule.limit * corpus.documents:
         message = f"{corpus.broken.documents:,} of {corpus.documents:,} documents have broken characters"
-        yield rule.finding(message, corpus.places(corpus.broken.shown), corpus.broken.documents)
+        yield rule.finding(message, corpus.places(corpus.broken.excerpts), corpus.broken.documents)
 
 
 @rule("warning", threshold=0.01)
@@ -62,10 +64,10 @@ def unknown_words_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) ->
 
     Train a vocabulary on this corpus (`vocab`), or add the words (`transfer`).
     """
-    pieces = corpus.pieces
-    if pieces is not None and (share := pieces.share_unknown) > rule.limit:
-        count = round(share * pieces.words)
-        message = f"{100 * share:.1f} % of {pieces.words:,} words are unknown to the vocabulary"
+    statistics = corpus.word_statistics
+    if statistics is not None and (share := statistics.share_unknown) > rule.limit:
+        count = round(share * statistics.words)
+        message = f"{100 * share:.1f} % of {statistics.words:,} words are unknown to the vocabulary"
         yield rule.finding(message, count=count)
 
 
@@ -76,11 +78,11 @@ def words_in_many_pieces(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> It
     Train a vocabulary on this corpus (`vocab`), or add words (`transfer`): with many pieces per word, fewer words fit
     into a window.
     """
-    pieces = corpus.pieces
-    if pieces is not None and pieces.pieces_per_word > rule.limit:
-        example = " ".join(pieces.longest_split[0].pieces) if pieces.longest_split else ""
-        message = f"the vocabulary splits words into {pieces.pieces_per_word:.2f} pieces on average, such as {example}"
-        yield rule.finding(message, count=pieces.words)
+    statistics = corpus.word_statistics
+    if statistics is not None and (average := statistics.pieces_per_word) > rule.limit:
+        example = " ".join(statistics.longest_split[0].pieces) if statistics.longest_split else ""
+        message = f"the vocabulary splits words into {average:.2f} pieces on average, such as {example}"
+        yield rule.finding(message, count=statistics.words)
 
 
 RULES = [

@@ -1,8 +1,9 @@
 """Rules of a check, their findings with places in files, and `check.json`. Imports no heavy library.
 
 A rule is a function with the decorator `@rule(...)`; its argument is the subject (a labelled set, a pair of sets, a
-corpus, ...). It is in the list of rules for its subject. The name comes from the function; the docstring has the
-meaning and, after a blank line, what to do.
+corpus, ...). It is in the list of rules for its subject. The name comes from the function. The docstring does not say
+what the function does, but what a finding means ("More than this share ...": than the threshold) and, after a blank
+line, what to do.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ REPORT = "check.json"
 MOST_PLACES = 20
 """Maximum number of places kept per finding; `count` covers all of them."""
 
-_MOST_CHARACTERS = 200  # of the text at a place
-_SHOWN_PLACES = 3
+_MAX_CHARACTERS = 200  # of the text at a place
+_SHOWN_PLACES = 3  # of a finding, in a terminal
 _WIDTH = 160  # characters of a place in a terminal
 _GROUPS = ("error", "warning", "ignored")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a problem in a file."""
+    """Place of a problem: a file, a line, and the text there."""
 
     path: str
     line: int | None
@@ -46,32 +47,33 @@ class Place:
 
 
 def place(path: Path | str, line: int | None, text: str) -> Place:
-    """Make a place with at most 200 characters of its text, in one line; white space becomes single blanks."""
-    return problem_place(path, line, " ".join(text[: 4 * _MOST_CHARACTERS].split()))
+    """Return a place with at most 200 characters of its text, in one line; white space becomes single spaces."""
+    return problem_place(path, line, " ".join(text[: 4 * _MAX_CHARACTERS].split()))
 
 
 def problem_place(path: Path | str, line: int | None, problem: str) -> Place:
-    """Make a place with a message as its text. White space stays: the message may quote a value with wrong blanks."""
-    short = printable(problem[: 4 * _MOST_CHARACTERS])
-    return Place(str(path), line, short if len(short) <= _MOST_CHARACTERS else f"{short[: _MOST_CHARACTERS - 3]}...")
+    """Return a place with at most 200 characters of a message as its text. Keeps white space: the message may quote a
+    value with wrong spaces."""
+    short = printable(problem[: 4 * _MAX_CHARACTERS])
+    return Place(str(path), line, short if len(short) <= _MAX_CHARACTERS else f"{short[: _MAX_CHARACTERS - 3]}...")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of a rule."""
+    """A problem that a rule found in a subject, with its places."""
 
     rule: str
     severity: Severity
     message: str
     """One sentence."""
     count: int
-    """Number of cases, in the unit of the message."""
+    """Number of cases, such as texts or entities; see the message."""
     threshold: float | None
     """Limit that was exceeded; None when a single case is a finding."""
     places: Sequence[Place]
     """The first places, at most `MOST_PLACES`."""
     ignored: str | None = None
-    """Reason of the user for ignoring the finding; None: not ignored."""
+    """Why the user ignores the finding, from the setting `ignore`; None: not ignored."""
 
     @property
     def is_error(self) -> bool:
@@ -81,55 +83,55 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """A rule: its name, the severity of its findings, its texts, and the function that looks for findings."""
+    """A rule: its name, the severity of its findings, its texts, and the function that searches for findings."""
 
     name: str
     severity: Severity
     threshold: float | None
     meaning: str
     advice: str
-    look: Callable[[Subject, Rule[Subject]], Iterable[Finding]]
+    search: Callable[[Subject, Rule[Subject]], Iterable[Finding]]
 
     def __call__(self, subject: Subject) -> Iterator[Finding]:
         """Yield the findings in a subject."""
-        yield from self.look(subject, self)
+        yield from self.search(subject, self)
 
     @property
     def limit(self) -> float:
-        """Threshold of the rule; only for rules with a threshold."""
+        """Threshold of the rule; `AssertionError` if the rule has none."""
         assert self.threshold is not None
         return self.threshold
 
     def finding(self, message: str, places: Iterable[Place] = (), count: int | None = None) -> Finding:
-        """Make a finding of this rule; `count` defaults to the number of places."""
+        """Return a finding of this rule; `count` defaults to the number of places."""
         listed = list(places)
-        number = len(listed) if count is None else count
-        return Finding(self.name, self.severity, printable(message), number, self.threshold, listed[:MOST_PLACES])
+        count = len(listed) if count is None else count
+        return Finding(self.name, self.severity, printable(message), count, self.threshold, listed[:MOST_PLACES])
 
 
-Look = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
+Search = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
 
 
-def rule(severity: Severity, threshold: float | None = None) -> Callable[[Look[Subject]], Rule[Subject]]:
-    """Decorator: turn a function `look(subject, rule)` that yields findings into a `Rule`."""
+def rule(severity: Severity, threshold: float | None = None) -> Callable[[Search[Subject]], Rule[Subject]]:
+    """Return a decorator that turns a function `search(subject, rule)`, which yields findings, into a `Rule`."""
 
-    def decorate(look: Look[Subject]) -> Rule[Subject]:
-        meaning, _, advice = inspect.cleandoc(look.__doc__ or "").partition("\n\n")
-        name = look.__name__.replace("_", "-")
-        return Rule(name, severity, threshold, " ".join(meaning.split()), " ".join(advice.split()), look)
+    def decorate(search: Search[Subject]) -> Rule[Subject]:
+        meaning, _, advice = inspect.cleandoc(search.__doc__ or "").partition("\n\n")
+        name = search.__name__.replace("_", "-")
+        return Rule(name, severity, threshold, " ".join(meaning.split()), " ".join(advice.split()), search)
 
     return decorate
 
 
 def with_thresholds(rules: Iterable[Rule[Subject]], thresholds: Mapping[str, float]) -> list[Rule[Subject]]:
-    """Rules with the default thresholds overridden by `thresholds`, by rule name."""
+    """Return the rules with the default thresholds overridden by `thresholds`, by rule name."""
     return [replace(rule, threshold=thresholds.get(rule.name, rule.threshold)) for rule in rules]
 
 
 def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list[Finding]:
-    """Set `ignored` of each finding to its reason in `ignore`, by rule name; sort errors first, ignored last."""
-    marked = [replace(finding, ignored=ignore.get(finding.rule)) for finding in findings]
-    return sorted(marked, key=lambda finding: (finding.ignored is not None, finding.severity))
+    """Return the findings, errors first, ignored last; `ignore` maps the rules to ignore to the reasons of the user."""
+    with_ignored = [replace(finding, ignored=ignore.get(finding.rule)) for finding in findings]
+    return sorted(with_ignored, key=lambda finding: (finding.ignored is not None, finding.severity))
 
 
 def format_findings(findings: Sequence[Finding], title: str) -> str:
@@ -141,7 +143,7 @@ def format_findings(findings: Sequence[Finding], title: str) -> str:
     for finding in findings:
         ignored = "" if finding.ignored is None else f" (ignored: {printable(finding.ignored)})"
         lines += ["", f"{finding.severity}  {finding.rule}{ignored}", f"  {finding.message}"]
-        lines += [f"    {str(spot)[:_WIDTH]}" for spot in finding.places[:_SHOWN_PLACES] if finding.ignored is None]
+        lines += [f"    {str(place)[:_WIDTH]}" for place in finding.places[:_SHOWN_PLACES] if finding.ignored is None]
         more = finding.count - min(_SHOWN_PLACES, len(finding.places))
         if finding.places and more > 0 and finding.ignored is None:
             lines.append(f"    ... and {more:,} more")

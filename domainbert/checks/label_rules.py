@@ -20,9 +20,9 @@ def only_one_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
         yield rule.finding(f"the {len(data.items):,} sentences of {data.name} have no entities")
     if data.one_label_each and len(data.label_counts) == 1:
         yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the label {data.items[0].labels[0]!r}")
-    numbers = {item.target for item in data.items}
-    if len(numbers) == 1 and isinstance(number := numbers.pop(), float):
-        yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the number {number:g}")
+    targets = {item.target for item in data.items}
+    if len(targets) == 1 and isinstance(target := targets.pop(), float):
+        yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the number {target:g}")
 
 
 @rule("warning", threshold=50)
@@ -33,18 +33,17 @@ def rare_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     """
     rare = sorted((count, label) for label, count in data.label_counts.items() if count < rule.limit)
     if rare:
-        names = {label for _, label in rare}
-        first = [_first_with(data, label) for _, label in rare]
+        first = [_first_item_with(data, label) for _, label in rare]
         listing = ", ".join(f"{label} {count:,}" for count, label in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
         message = (
-            f"{len(names):,} of {len(data.label_counts):,} labels of {data.name} occur less than {rule.limit:g} times"
+            f"{len(rare):,} of {len(data.label_counts):,} labels of {data.name} occur less than {rule.limit:g} times"
         )
         yield rule.finding(f"{message}: {listing}{more}", data.places(first), len(rare))
 
 
-def _first_with(data: CheckedSet, label: str) -> int:
-    return next(number for number, item in enumerate(data.items) if label in item.labels)
+def _first_item_with(data: CheckedSet, label: str) -> int:
+    return next(index for index, item in enumerate(data.items) if label in item.labels)
 
 
 @rule("warning", threshold=20)
@@ -54,10 +53,10 @@ def imbalanced_labels(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Find
     Set `class_weights` of the task, and read macro F1 as well as accuracy.
     """
     if data.one_label_each and len(data.label_counts) > 1:
-        (most, often), *_, (least, seldom) = data.label_counts.most_common()
-        if often > rule.limit * seldom:
-            message = f"{most!r} is {often / seldom:.0f} times as frequent in {data.name} as {least!r}"
-            yield rule.finding(f"{message} ({often:,} and {seldom:,} times)", count=1)
+        (most, most_count), *_, (least, least_count) = data.label_counts.most_common()
+        if most_count > rule.limit * least_count:
+            message = f"{most!r} is {most_count / least_count:.0f} times as frequent in {data.name} as {least!r}"
+            yield rule.finding(f"{message} ({most_count:,} and {least_count:,} times)", count=1)
 
 
 @rule("warning")
@@ -66,13 +65,14 @@ def same_text_other_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[
 
     Decide which label is right and correct the others: contradictory labels cannot be learned.
     """
-    by_text: dict[object, dict[object, int]] = {}
-    for number, (text, item) in enumerate(zip(data.texts, data.items, strict=True)):
-        by_text.setdefault((" ".join(text.split()), item.marks), {}).setdefault(item.target, number)
-    items = sorted(number for numbers in by_text.values() if len(numbers) > 1 for number in numbers.values())
-    texts = sum(len(numbers) > 1 for numbers in by_text.values())
-    if items:
-        yield rule.finding(f"{texts:,} texts of {data.name} are labelled in several ways", data.places(items), texts)
+    by_text: dict[object, dict[object, int]] = {}  # text and marks -> annotation -> index of the first item
+    for index, (text, item) in enumerate(zip(data.texts, data.items, strict=True)):
+        by_text.setdefault((" ".join(text.split()), item.marks), {}).setdefault(item.target, index)
+    contradictory = [items for items in by_text.values() if len(items) > 1]
+    if contradictory:
+        indices = sorted(index for items in contradictory for index in items.values())
+        message = f"{len(contradictory):,} texts of {data.name} are labelled in several ways"
+        yield rule.finding(message, data.places(indices), len(contradictory))
 
 
 TRAINING_RULES = [
@@ -80,5 +80,7 @@ TRAINING_RULES = [
     rare_label,
     imbalanced_labels,
 ]
+"""Rules for training sets."""
+
 RULES = [same_text_other_label]
 """Rules for training and validation sets."""

@@ -18,11 +18,11 @@ from domainbert.labelled.plain_items import PlainItem
 SetName = Literal["train", "validation", "test"]
 
 _WORD = re.compile(r"\w+")
-_CONTEXT = 60  # characters shown on each side of a stretch
+_CONTEXT = 60  # characters shown on each side of a span
 
 
 def normal_words(text: str) -> list[str]:
-    """Words of a text, normalized so that copies are equal: without case, punctuation, white space, Unicode variants.
+    """Return the words of a text, so that copies of it have equal words: without case, punctuation, Unicode variants.
 
     >>> normal_words("A Naïve\u00a0copy, (2019)!")
     ['a', 'naïve', 'copy', '2019']
@@ -32,14 +32,17 @@ def normal_words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class CheckedSet:
-    """A labelled set as the rules see it."""
+    """A labelled set (one labelled file, or several) as plain texts and labels, with the places of its items.
+
+    `index` is the position of an item in `items`.
+    """
 
     name: SetName
     labelled: Labelled[Any]
 
     @cached_property
     def items(self) -> list[PlainItem]:
-        """Items in file order."""
+        """All items, in file order."""
         return self.labelled.plain_items()
 
     @cached_property
@@ -54,7 +57,7 @@ class CheckedSet:
 
     @cached_property
     def identities(self) -> list[Hashable]:
-        """A key of each item that is equal for copies: its normalized words and its marks."""
+        """Key of each item, which is equal for copies: its normalized words, and its marks (such as marked spans)."""
         return [(" ".join(words), item.marks) for words, item in zip(self.words, self.items, strict=True)]
 
     @cached_property
@@ -69,28 +72,28 @@ class CheckedSet:
 
     @property
     def has_span_labels(self) -> bool:
-        """Whether labels belong to stretches of the text, as in NER."""
+        """Whether the labels belong to spans of the text, as in NER; False for an empty set."""
         return bool(self.items) and all(item.stretches is not None for item in self.items)
 
     @cached_property
-    def _starts(self) -> list[tuple[Path, int]]:
+    def _item_lines(self) -> list[tuple[Path, int]]:  # file and first line of each item
         parts = self.labelled.parts or [self.labelled]
         return [(part.path, item.line) for part in parts for item in part.items]
 
-    def place(self, number: int, text: str | None = None) -> Place:
-        """Place where item `number` begins, with its text by default."""
-        path, line = self._starts[number]
-        return place(path, line, self.texts[number] if text is None else text)
+    def place(self, index: int, text: str | None = None) -> Place:
+        """Return the file and line where item `index` begins, with `text`; default: the text of the item."""
+        path, line = self._item_lines[index]
+        return place(path, line, self.texts[index] if text is None else text)
 
-    def places(self, numbers: Iterable[int]) -> list[Place]:
-        """Places of the items with these numbers."""
-        return [self.place(number) for number in numbers]
+    def places(self, indices: Iterable[int]) -> list[Place]:
+        """Return the places of the items at `indices`."""
+        return [self.place(index) for index in indices]
 
-    def place_of_span(self, number: int, start: int, end: int) -> Place:
-        """Place of item `number`, with characters `start` to `end` of its text and some context."""
-        text = self.texts[number]
+    def place_of_span(self, index: int, start: int, end: int) -> Place:
+        """Return the place of item `index`, with characters `start` to `end` of its text and 60 characters around."""
+        text = self.texts[index]
         context = text[max(0, start - _CONTEXT) : end + _CONTEXT]
-        return self.place(number, f"{text[start:end]!r} in: {context}")
+        return self.place(index, f"{text[start:end]!r} in: {context}")
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,8 @@ class TwoSets:
         return self.first.name, self.second.name
 
 
-def facts(data: CheckedSet) -> dict[str, Any]:
-    """Counts of a labelled set, for `check.json`."""
+def labelled_set_facts(data: CheckedSet) -> dict[str, Any]:
+    """Return counts of items, words and labels as JSON values, for `check.json`."""
     lengths = sorted(len(text.split()) for text in data.texts)
     return {
         "items": len(lengths),

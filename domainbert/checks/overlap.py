@@ -1,4 +1,4 @@
-"""Texts of a labelled set that occur in a corpus, found while the corpus is read."""
+"""Search a corpus for the texts of a labelled set, document by document."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from domainbert.corpus.known_texts import KnownTexts
 
 @dataclass
 class Overlap:
-    """Search for the texts of a labelled set in a corpus, and the matches so far."""
+    """Search for the texts of a labelled set in the documents of a corpus; collects the matches."""
 
-    of: CheckedSet
-    met: dict[int, str] = field(default_factory=dict)
-    """By item number: the first document that contains the text."""
+    data: CheckedSet
+    matches: dict[int, str] = field(default_factory=dict)
+    """Item index to the name of the first document with a run of 13 words of its text, or the whole text."""
 
     def __post_init__(self) -> None:
-        self._texts = KnownTexts(clean(text).text for text in self.of.texts)
+        self._texts = KnownTexts(clean(text).text for text in self.data.texts)
 
     @property
-    def looked_for(self) -> int:
+    def num_searched(self) -> int:
         """Number of texts that are long enough to search for."""
-        return self._texts.looked_for
+        return self._texts.num_indexed
 
-    def look(self, name: str, words: UInts) -> None:
-        """Search a document for the texts; `words` are the hashes of its words."""
-        for _, _, numbers in self._texts.runs_in(words):
-            for number in numbers:
-                self.met.setdefault(number, name)
+    def search(self, document_name: str, word_hashes: UInts) -> None:
+        """Add the texts that occur in a document to `matches`; `word_hashes` as in `hash_words`."""
+        for _, _, text_indices in self._texts.shared_runs(word_hashes):
+            for index in text_indices:
+                self.matches.setdefault(index, document_name)

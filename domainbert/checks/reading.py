@@ -14,26 +14,26 @@ from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import LabelledSet, Single, files_of, read_set
 from domainbert.tasks.config import TaskConfig
 
-_PLACED = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)
+_LOCATED_PROBLEM = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)  # path:line: problem
 
 
 @dataclass(frozen=True)
-class UnreadFile:
-    """A file that cannot be read, with the problems."""
+class UnreadableFile:
+    """A labelled file that cannot be read."""
 
-    name: SetName
+    name: SetName  # of the set with the file
     file: Single
-    problems: Sequence[str]
+    problems: Sequence[str]  # messages of the errors
 
 
 @rule("error")
-def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
+def unreadable(file: UnreadableFile, rule: Rule[UnreadableFile]) -> Iterator[Finding]:
     """A labelled file cannot be read: wrong columns, tags that the scheme forbids, invalid labels or characters,
     stretches outside of the text, ...
 
     Correct the lines; the other rules skip this file.
     """
-    matches = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
+    matches = [(_LOCATED_PROBLEM.fullmatch(problem), problem) for problem in file.problems]
     path, prefix = str(file.file), f"{file.file}: "
     places = [
         problem_place(match[1], int(match[2]), match[3])
@@ -53,15 +53,19 @@ def read_checked(
     name: SetName,
     labelled_set: LabelledSet,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
-) -> tuple[CheckedSet | None, list[UnreadFile]]:
-    """Read the files of a set; return the set of all readable files (None without any) and the unreadable files."""
+) -> tuple[CheckedSet | None, list[UnreadableFile]]:
+    """Read the files of a labelled set, one at a time.
+
+    Returns:
+        The set of all readable files, or None if there are none; and the unreadable files.
+    """
     unreadable_files, readable = [], []
     for file in files_of(labelled_set):
         try:
             labelled = read(task, file)
             readable.append(file)
         except DomainbertError as error:
-            unreadable_files.append(UnreadFile(name, file, error.problems))
+            unreadable_files.append(UnreadableFile(name, file, error.problems))
     if not readable:
         return None, unreadable_files
     return CheckedSet(name, labelled if len(readable) == 1 else read(task, readable)), unreadable_files

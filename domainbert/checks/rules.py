@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from domainbert.checks import entity_rules, label_rules, pieces_rules, reading, split_rules, text_rules
 from domainbert.checks.finding import Finding, Rule, with_thresholds
 from domainbert.checks.labelled_set import CheckedSet, TwoSets
-from domainbert.checks.pieces_rules import SetInPieces
-from domainbert.checks.split_rules import PAIRS, for_pair
+from domainbert.checks.pieces_rules import TokenizedSet
+from domainbert.checks.split_rules import PAIRS, with_pair_name
 
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
 LABELLED_SET_RULES: list[Rule[Any]] = [
     *reading.RULES,
-    *(for_pair(rule, *pair) for rule in split_rules.SHARED for pair in PAIRS),
-    *split_rules.FROM_TRAINING,
+    *(with_pair_name(rule, *pair) for rule in split_rules.OVERLAP_RULES for pair in PAIRS),
+    *split_rules.LABEL_RULES,
     *label_rules.TRAINING_RULES,
     *label_rules.RULES,
     *entity_rules.RULES,
@@ -34,7 +34,8 @@ class LabelledCheck:
 
     sets: Sequence[CheckedSet]
     """At most one per name, in the order training, validation, test."""
-    unread: Sequence[reading.UnreadFile] = ()
+    unreadable: Sequence[reading.UnreadableFile] = ()
+    """Files that cannot be read, which `sets` does not contain."""
     tokenizer: DomainTokenizer | None = None
     max_length: int | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class LabelledCheck:
 
         The rules on labels skip the test set; the rules on texts and on overlap include it.
         """
-        for file in self.unread:
+        for file in self.unreadable:
             yield from self._apply(reading.RULES, file)
         for pair in combinations(self.sets, 2):
             yield from self._check_pair(TwoSets(*pair))
@@ -53,9 +54,9 @@ class LabelledCheck:
             yield from self._check_set(data)
 
     def _check_pair(self, sets: TwoSets) -> Iterator[Finding]:
-        yield from self._apply([for_pair(rule, *sets.names) for rule in split_rules.SHARED], sets)
+        yield from self._apply([with_pair_name(rule, *sets.names) for rule in split_rules.OVERLAP_RULES], sets)
         if sets.first.name == "train":
-            yield from self._apply(split_rules.FROM_TRAINING, sets)
+            yield from self._apply(split_rules.LABEL_RULES, sets)
 
     def _check_set(self, data: CheckedSet) -> Iterator[Finding]:
         yield from self._apply(text_rules.RULES, data)
@@ -66,7 +67,7 @@ class LabelledCheck:
             if data.has_span_labels:
                 yield from self._apply(entity_rules.RULES, data)
             if self.tokenizer is not None:
-                yield from self._apply(pieces_rules.RULES, SetInPieces(data, self.tokenizer, self.max_length))
+                yield from self._apply(pieces_rules.RULES, TokenizedSet(data, self.tokenizer, self.max_length))
 
     def _apply(self, rules: Sequence[Rule[Any]], subject: object) -> Iterator[Finding]:
         for rule in with_thresholds(rules, self.thresholds):

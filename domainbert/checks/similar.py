@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import ceil
 
-_RUN = 3  # words
-_LEAST_RUNS = 8
+_RUN_WORDS = 3
+_MIN_RUNS = 8  # of a text of ten words; shorter texts are skipped
 
 Runs = frozenset[str]
 
@@ -21,31 +21,32 @@ Runs = frozenset[str]
 def similar_pairs(
     first: Sequence[Sequence[str]], second: Sequence[Sequence[str]], threshold: float
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield `(number in first, number in second, similarity)` of the most similar text in `first` for each text in
-    `second`, if the similarity is at least `threshold`. Texts are lists of words; texts under ten words are skipped.
+    """Yield `(index in first, index in second, similarity)` of each text in `second` and its most similar text in
+    `first`. Texts are lists of words. Pairs below the threshold and texts of fewer than ten words are skipped.
     """
     first_runs, second_runs = list(map(_runs, first)), list(map(_runs, second))
     counts = Counter(chain.from_iterable(chain(first_runs, second_runs)))
-    index: dict[str, list[int]] = defaultdict(list)
-    for number, runs in enumerate(first_runs):
+    texts_with_run: dict[str, list[int]] = defaultdict(list)  # indices in `first`
+    for index, runs in enumerate(first_runs):
         for run in _rarest(runs, counts, threshold):
-            index[run].append(number)
-    for number, runs in enumerate(second_runs):
-        candidates = {at for run in _rarest(runs, counts, threshold) for at in index.get(run, ())}
-        best = max(((_jaccard(first_runs[at], runs), -at) for at in candidates), default=(0.0, 0))
-        if best[0] >= threshold:
-            yield -best[1], number, best[0]
+            texts_with_run[run].append(index)
+    for index, runs in enumerate(second_runs):
+        candidates = {text for run in _rarest(runs, counts, threshold) for text in texts_with_run.get(run, ())}
+        # ties: the first text
+        similarity, negated = max(((_jaccard(first_runs[text], runs), -text) for text in candidates), default=(0.0, 0))
+        if similarity >= threshold:
+            yield -negated, index, similarity
 
 
 def _runs(words: Sequence[str]) -> Runs:
-    runs = frozenset(" ".join(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1))
-    return runs if len(runs) >= _LEAST_RUNS else frozenset()
+    runs = frozenset(" ".join(words[start : start + _RUN_WORDS]) for start in range(len(words) - _RUN_WORDS + 1))
+    return runs if len(runs) >= _MIN_RUNS else frozenset()
 
 
 def _rarest(runs: Runs, counts: Counter[str], threshold: float) -> list[str]:
+    """Return the rarest runs by `counts`, as many as the prefix filter needs; ties: alphabetical order."""
     return sorted(runs, key=lambda run: (counts[run], run))[: len(runs) - ceil(threshold * len(runs)) + 1]
 
 
 def _jaccard(first: Runs, second: Runs) -> float:
-    both = len(first & second)
-    return both / (len(first) + len(second) - both)
+    return len(first & second) / len(first | second)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from domainbert.checks.finding import Finding, Place, Rule, rule
 from domainbert.checks.labelled_set import SetName, TwoSets
 from domainbert.checks.similar import similar_pairs
-from domainbert.checks.text_rules import LEAST_CHARACTERS
+from domainbert.checks.text_rules import MIN_CHARACTERS
 
 PAIRS: tuple[tuple[SetName, SetName], ...] = (("train", "validation"), ("train", "test"), ("validation", "test"))
 
@@ -20,24 +20,24 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
     Remove them from the first set: the model has already seen the answers.
     """
-    first: dict[object, int] = {}
-    for number, identity in enumerate(sets.first.identities):
-        first.setdefault(identity, number)
-    shared = [(first[key], number) for number, key in enumerate(sets.second.identities) if key in first]
-    both = [pair for pair in shared if sum(map(len, sets.second.words[pair[1]])) >= LEAST_CHARACTERS]
-    if not both:
+    first: dict[object, int] = {}  # identity -> index of its first item
+    for index, identity in enumerate(sets.first.identities):
+        first.setdefault(identity, index)
+    shared = [(first[identity], index) for index, identity in enumerate(sets.second.identities) if identity in first]
+    pairs = [pair for pair in shared if sum(map(len, sets.second.words[pair[1]])) >= MIN_CHARACTERS]
+    if not pairs:
         return
-    relabelled = sum(sets.first.items[copy].target != sets.second.items[number].target for copy, number in both)
+    relabelled = sum(sets.first.items[copy].target != sets.second.items[index].target for copy, index in pairs)
     labelled = f", {relabelled:,} of them with other labels" if relabelled else ""
-    share = f"{len(both):,} of {len(sets.second.items):,} texts of {sets.second.name}"
+    share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
     message = f"{share} are also in {sets.first.name}{labelled}"
-    few = len(both) <= rule.limit * len(sets.second.items)
-    finding = rule.finding(message, (_place_of_pair(sets, *pair) for pair in both), len(both))
-    yield replace(finding, severity="warning") if few else finding
+    is_small_share = len(pairs) <= rule.limit * len(sets.second.items)
+    finding = rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs), len(pairs))
+    yield replace(finding, severity="warning") if is_small_share else finding
 
 
 def _place_of_pair(sets: TwoSets, first: int, second: int) -> Place:
-    """Place of a text of the second set, which also names the place of its copy in the first set."""
+    """Return the place of item `second` of the second set; its text also names the place of item `first`, its copy."""
     copy = sets.first.place(first)
     return sets.second.place(second, f"(and {copy.path}:{copy.line}) {sets.second.texts[second]}")
 
@@ -50,9 +50,9 @@ def near_same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Read some of them: versions of a text belong in the same set.
     """
     copies = set(sets.first.identities)
-    new = [number for number, identity in enumerate(sets.second.identities) if identity not in copies]
-    pairs = similar_pairs(sets.first.words, [sets.second.words[number] for number in new], rule.limit)
-    near = [(first, new[second]) for first, second, _ in pairs]
+    new = [index for index, identity in enumerate(sets.second.identities) if identity not in copies]
+    pairs = similar_pairs(sets.first.words, [sets.second.words[index] for index in new], rule.limit)
+    near = [(first, new[second]) for first, second, _ in pairs]  # `second` is an index into `new`
     near = [(first, second) for first, second in near if sets.first.words[first] != sets.second.words[second]]
     if near:
         share = f"{len(near):,} of {len(sets.second.items):,} texts of {sets.second.name}"
@@ -67,16 +67,17 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Split by documents: parts of a document are far more similar to each other than to new text.
     """
     names = {item.document_name for item in sets.first.items if item.document_name}
-    first = {item.document_name: number for number, item in reversed(list(enumerate(sets.second.items)))}
-    both = sorted(number for name, number in first.items() if name in names)
-    if both and not _only_numbered(sets):
-        share = f"{len(both):,} of {len(first):,} documents of {sets.second.name}"
-        yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(both))
+    # reversed, so that a document gets the index of its first item
+    first_items = {item.document_name: index for index, item in reversed(list(enumerate(sets.second.items)))}
+    shared = sorted(index for name, index in first_items.items() if name in names)
+    if shared and not _are_documents_numbered(sets):
+        share = f"{len(shared):,} of {len(first_items):,} documents of {sets.second.name}"
+        yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(shared))
 
 
-def _only_numbered(sets: TwoSets) -> bool:
-    """Whether documents are only numbered 0, 1, 2, ... in each file: equal numbers are then no equal documents."""
-    names = {item.document_name for part in (sets.first, sets.second) for item in part.items}
+def _are_documents_numbered(sets: TwoSets) -> bool:
+    """Whether documents are only numbered 0, 1, 2, ... in each file: equal numbers then do not mean equal documents."""
+    names = {item.document_name for data in (sets.first, sets.second) for item in data.items}
     return all(name.strip("()").isdecimal() and int(name.strip("()")) <= len(names) for name in names)
 
 
@@ -87,10 +88,10 @@ def unknown_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Correct the name of the label, add training examples, or remove the label.
     """
     for label in sorted(sets.second.label_counts.keys() - sets.first.label_counts.keys()):
-        places = [number for number, item in enumerate(sets.second.items) if label in item.labels]
+        indices = [index for index, item in enumerate(sets.second.items) if label in item.labels]
         count = sets.second.label_counts[label]
         message = f"the label {label!r} of {sets.second.name} ({count:,} times) does not occur in {sets.first.name}"
-        yield rule.finding(message, sets.second.places(places), count)
+        yield rule.finding(message, sets.second.places(indices), count)
 
 
 @rule("warning")
@@ -105,16 +106,19 @@ def unseen_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
         yield rule.finding(f"{sets.second.name} has no examples of {labels}", count=len(missing))
 
 
-SHARED = [same_text, near_same_text, same_document]
-"""Rules for each pair of sets; `for_pair` gives them a name for the pair."""
+OVERLAP_RULES = [same_text, near_same_text, same_document]
+"""Rules on texts, for each pair of sets; `with_pair_name` adds the pair to their names."""
 
 
-def for_pair(rule: Rule[TwoSets], first: SetName, second: SetName) -> Rule[TwoSets]:
-    """Rename a rule on overlap after the pair of sets, so that it can be ignored for a single pair."""
-    named = replace(rule, name=f"{rule.name}-in-{first}-and-{second}")
+def with_pair_name(rule: Rule[TwoSets], first: SetName, second: SetName) -> Rule[TwoSets]:
+    """Return an overlap rule with the pair of sets in its name, so that it can be ignored for a single pair.
+
+    `same_text` in validation and test only warns: the model has not learned from these texts.
+    """
+    renamed = replace(rule, name=f"{rule.name}-in-{first}-and-{second}")
     affects_only_model_selection = rule is same_text and first == "validation"
-    return replace(named, severity="warning") if affects_only_model_selection else named
+    return replace(renamed, severity="warning") if affects_only_model_selection else renamed
 
 
-FROM_TRAINING = [unknown_label, unseen_label]
-"""Rules for the training set and another set."""
+LABEL_RULES = [unknown_label, unseen_label]
+"""Rules on labels, for the training set and another set."""

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
 
-LEAST_CHARACTERS = 30
+MIN_CHARACTERS = 30
 """Texts with fewer letters and digits may be equal by chance: "Results:", "Thank you."."""
 
 _CONTROLS = "[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffd]"  # without tab and line breaks
-_MISREAD = "\u00c3[\x80-\xbf]|\u00c2[\xa0-\xbf]|\u00e2\u20ac|\u201a\u00c4|\u221a[\u00c4-\u00d6]"  # Latin-1, Mac Roman
-BROKEN = re.compile(f"{_CONTROLS}|{_MISREAD}")
+# UTF-8 that was decoded as Latin-1 or Mac Roman
+_WRONGLY_DECODED = "\u00c3[\x80-\xbf]|\u00c2[\xa0-\xbf]|\u00e2\u20ac|\u201a\u00c4|\u221a[\u00c4-\u00d6]"
+BROKEN = re.compile(f"{_CONTROLS}|{_WRONGLY_DECODED}")
 _MARKUP = re.compile(
     r"</?[A-Za-z][A-Za-z0-9]*(\s+[a-z-]+=[^<>]*)?\s*/?>|&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,6});"
 )
@@ -53,9 +54,9 @@ def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
 
 
 def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], description: str) -> Iterator[Finding]:
-    matches = [(number, match) for number, text in enumerate(data.texts) if (match := pattern.search(text))]
+    matches = [(index, match) for index, text in enumerate(data.texts) if (match := pattern.search(text))]
     if matches:
-        places = [data.place_of_span(number, *match.span()) for number, match in matches]
+        places = [data.place_of_span(index, *match.span()) for index, match in matches]
         yield rule.finding(f"{len(matches):,} of {len(data.texts):,} texts of {data.name} have {description}", places)
 
 
@@ -65,10 +66,10 @@ def long_word(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
 
     Look for a missing space, a link, a sequence or a base64 image.
     """
-    longest = [(number, max(text.split(), key=len, default="")) for number, text in enumerate(data.texts)]
-    too_long = [(number, word) for number, word in longest if len(word) > rule.limit]
+    longest = [(index, max(text.split(), key=len, default="")) for index, text in enumerate(data.texts)]
+    too_long = [(index, word) for index, word in longest if len(word) > rule.limit]
     if too_long:
-        places = [data.place(number, word) for number, word in too_long]
+        places = [data.place(index, word) for index, word in too_long]
         message = f"{len(places):,} texts of {data.name} have a word of over {rule.limit:g} characters"
         yield rule.finding(message, places)
 
@@ -79,20 +80,20 @@ def duplicates(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
 
     Remove the copies; otherwise they get more weight than other texts.
     """
-    copies = [number for first, *others in repeated(data) for number in others]
+    copies = [index for first, *others in groups_of_copies(data) for index in others]
     if len(copies) > rule.limit * len(data.items):
         share = f"{100 * len(copies) / len(data.items):.1f} %"
         message = f"{len(copies):,} texts ({share}) of {data.name} are copies of earlier texts"
         yield rule.finding(message, data.places(sorted(copies)))
 
 
-def repeated(data: CheckedSet) -> list[list[int]]:
-    """Groups of two or more item numbers whose texts are copies of each other; short texts are skipped."""
+def groups_of_copies(data: CheckedSet) -> list[list[int]]:
+    """Return groups of two or more item indices, in file order, whose texts are copies; short texts are skipped."""
     counts = Counter(data.identities)
     groups: dict[object, list[int]] = {}
-    for number, identity in enumerate(data.identities):
-        if counts[identity] > 1 and sum(map(len, data.words[number])) >= LEAST_CHARACTERS:
-            groups.setdefault(identity, []).append(number)
+    for index, identity in enumerate(data.identities):
+        if counts[identity] > 1 and sum(map(len, data.words[index])) >= MIN_CHARACTERS:
+            groups.setdefault(identity, []).append(index)
     return list(groups.values())
 
 

@@ -25,22 +25,22 @@ from numpy.typing import NDArray
 UNKNOWN = 2.0**-20
 """Probability of a particular unknown word, given that the word is unknown."""
 
-_WIDTH = 1 << 32  # a bigram has the number: first word id * _WIDTH + second word id
+_WIDTH = 1 << 32  # id of a bigram: first word id * _WIDTH + second word id
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """Prediction of a text by a `WordModel`."""
+class TextPrediction:
+    """How well a `WordModel` predicts a text."""
 
-    words: int
-    bits: float
+    words: int  # number of words
+    bits: float  # code length: sum of -log2 P over the words
     unknown: int
     """Number of words that do not occur in the corpus."""
     seen_pairs: int
-    """Number of bigrams (of `words - 1`) that occur in the corpus."""
+    """Number of bigrams, out of `words - 1`, that occur in the corpus."""
 
 
 class WordModel:
@@ -48,51 +48,51 @@ class WordModel:
 
     def __init__(self, documents: Iterable[Sequence[str]]) -> None:
         self._ids: dict[str, int] = {}
-        numbered = [np.array([self._ids.setdefault(w, len(self._ids)) for w in words], np.int64) for words in documents]
-        pairs, counts = np.unique(_joined(map(_pairs, numbered)), return_counts=True)
+        word_ids = [np.array([self._ids.setdefault(w, len(self._ids)) for w in words], np.int64) for words in documents]
+        pairs, counts = np.unique(_concatenate(map(_bigram_ids, word_ids)), return_counts=True)
         before, after = np.divmod(pairs, _WIDTH)
         size = len(self._ids) + 1  # the last id is for unknown words, which have no count
-        self._pairs, self._counts = np.append(pairs, np.iinfo(np.int64).max), np.append(counts, 0)
+        self._pairs, self._counts = np.append(pairs, np.iinfo(np.int64).max), np.append(counts, 0)  # end mark
         self._tokens = np.bincount(before, counts, size)  # c(v *)
         self._types = np.bincount(before, minlength=size)  # N(v *)
-        self._discount = discount_of(counts)
-        self._unigram = _discounted(np.bincount(_joined(numbered), minlength=size))
-        self._after_any = _discounted(np.bincount(after, minlength=size))
+        self._discount = discount(counts)
+        self._unigram = _discounted(np.bincount(_concatenate(word_ids), minlength=size))  # P of the first word
+        self._continuation = _discounted(np.bincount(after, minlength=size))  # Q
 
-    def predict(self, words: Sequence[str]) -> Predicted:
-        """Code length of a text in bits, and how many of its words and bigrams occur in the corpus."""
+    def predict(self, words: Sequence[str]) -> TextPrediction:
+        """Return the code length of a text in bits, and how many of its words and bigrams occur in the corpus."""
         ids = np.array([self._ids.get(word, len(self._ids)) for word in words], np.int64)
-        pairs = _pairs(ids)
+        pairs = _bigram_ids(ids)
         indices = np.searchsorted(self._pairs, pairs)
         counts = np.where(self._pairs[indices] == pairs, self._counts[indices], 0)
-        probabilities = np.concatenate([self._unigram[ids[:1]], self._after(ids[:-1], ids[1:], counts)])
+        probabilities = np.concatenate([self._unigram[ids[:1]], self._conditional(ids[:-1], ids[1:], counts)])
         unknown = int((ids == len(self._ids)).sum())
-        return Predicted(len(ids), -float(np.log2(probabilities).sum()), unknown, int((counts > 0).sum()))
+        return TextPrediction(len(ids), -float(np.log2(probabilities).sum()), unknown, int((counts > 0).sum()))
 
-    def _after(self, before: Ints, words: Ints, counts: Ints) -> Floats:
-        """P(words | before), elementwise; `counts` are the counts of these bigrams in the corpus."""
-        after_any, tokens = self._after_any[words], self._tokens[before]
-        mass = np.maximum(counts - self._discount, 0) + self._discount * self._types[before] * after_any
-        return np.where(tokens > 0, mass / np.maximum(tokens, 1), after_any)
+    def _conditional(self, before: Ints, words: Ints, counts: Ints) -> Floats:
+        """Return P(words | before), elementwise; `counts` are the counts of these bigrams in the corpus."""
+        continuation, tokens = self._continuation[words], self._tokens[before]
+        mass = np.maximum(counts - self._discount, 0) + self._discount * self._types[before] * continuation
+        return np.where(tokens > 0, mass / np.maximum(tokens, 1), continuation)
 
 
-def discount_of(counts: Ints) -> float:
-    """Discount n1 / (n1 + 2 n2) with its additions, see the module docstring."""
-    once, twice = ((counts == number).sum() for number in (1, 2))
+def discount(counts: Ints) -> float:
+    """Return the discount n1 / (n1 + 2 n2), with 1 added to n1 and 1/2 to n2; see the module docstring."""
+    once, twice = ((counts == count).sum() for count in (1, 2))
     return float((once + 1) / (once + 2 * twice + 2))
 
 
 def _discounted(counts: Ints) -> Floats:
-    """Probabilities from discounted counts; each word also gets the share `UNKNOWN` of the discounted mass."""
+    """Return probabilities from discounted counts; each word also gets the share `UNKNOWN` of the discounted mass."""
     if not counts.any():
         return np.full(len(counts), UNKNOWN)
-    discount, total = discount_of(counts), counts.sum()
-    return (np.maximum(counts - discount, 0) + discount * np.count_nonzero(counts) * UNKNOWN) / total
+    subtracted = discount(counts)
+    return (np.maximum(counts - subtracted, 0) + subtracted * np.count_nonzero(counts) * UNKNOWN) / counts.sum()
 
 
-def _pairs(ids: Ints) -> Ints:
+def _bigram_ids(ids: Ints) -> Ints:
     return ids[:-1] * _WIDTH + ids[1:]
 
 
-def _joined(arrays: Iterable[Ints]) -> Ints:
+def _concatenate(arrays: Iterable[Ints]) -> Ints:
     return np.concatenate([np.zeros(0, np.int64), *arrays])

@@ -16,7 +16,7 @@ from domainbert.corpus.languages import Languages, LanguageShares
 from domainbert.corpus.sources import list_files
 
 _HUB = "hub:"
-_LANGUAGE = re.compile(r"[\w-]+")  # it is a part of metric names
+_LANGUAGE = re.compile(r"[\w-]+")  # a language is a part of metric names
 CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 
@@ -102,17 +102,20 @@ class Select:
         _check_reference_texts(self.like, "like")
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """Files of the target texts; see `CorpusConfig.input_files`."""
+        """Return the files of the target texts; see `CorpusConfig.input_files`."""
         return list_files([source for source in self.like if source.path not in without], "like")
 
 
 def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
-    """Raise `DomainbertError` for settings that have no effect on texts that a corpus is only compared with."""
-    for number, source in enumerate(sources):
+    """Raise `DomainbertError` for a weight or language, which has no effect on texts that a corpus is compared with.
+
+    `key` is the name of the setting with the sources, for messages.
+    """
+    for index, source in enumerate(sources):
         if source.weight != 1:
-            raise DomainbertError(f"{key}[{number}].weight: found {source.weight:g}; expected no weight")
+            raise DomainbertError(f"{key}[{index}].weight: found {source.weight:g}; expected no weight")
         if source.language is not None:
-            raise DomainbertError(f"{key}[{number}].language: found {source.language}; expected no language")
+            raise DomainbertError(f"{key}[{index}].language: found {source.language}; expected no language")
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,8 @@ class CorpusConfig:
         check_fields(self)
         _check_reference_texts(self.exclude or (), "exclude")
         problems = Problems("corpus")
-        for number, source in enumerate(self.sources):
-            where = f"sources[{number}]"
+        for index, source in enumerate(self.sources):
+            where = f"sources[{index}]"
             if self.languages is None and source.language is not None:
                 found = f"found {source.language} without languages"
                 problems.add(f"{where}.language: {found}; expected languages: {{alpha: 0.3}} in the corpus")
@@ -172,11 +175,10 @@ class CorpusConfig:
                 problems.add(f"{where}.weight: {found}, which set the share of each source; expected no weight")
         problems.raise_if_any()
 
-    def check_prepared(self, in_parts: bool) -> None:
-        """Check that `prepare` can split the corpus into training and validation, whole or in parts.
+    def check_preparable(self, in_parts: bool) -> None:
+        """Raise `DomainbertError` if `prepare` cannot split the corpus into training and validation documents.
 
-        Raises:
-            DomainbertError: no validation documents; or the parts would depend on each other.
+        Validation needs documents. With `in_parts`, the corpus is prepared in parts that must not depend on each other.
         """
         problems = Problems("prepare")
         if self.validation_fraction == 0:
@@ -184,9 +186,9 @@ class CorpusConfig:
                 "corpus.validation_fraction: found 0; expected a positive value, because validation needs documents"
             )
         if in_parts:
-            for number, source in enumerate(self.sources):
+            for index, source in enumerate(self.sources):
                 if source.hub_name is not None:
-                    problems.add(f"row_lengths: found with corpus.sources[{number}], {source.path}; expected files")
+                    problems.add(f"row_lengths: found with corpus.sources[{index}], {source.path}; expected files")
             for name in ("languages", "select"):
                 if getattr(self, name) is not None:
                     problems.add(f"row_lengths: found with corpus.{name}; expected only one of them")
@@ -194,18 +196,19 @@ class CorpusConfig:
 
     @property
     def language_names(self) -> list[str]:
-        """Distinct languages in the order of their sources; empty without `languages`."""
+        """Distinct languages in the order of their sources; [] without `languages`."""
         return list(dict.fromkeys(source.language for source in self.sources if source.language is not None))
 
     def language_shares(self, sizes: Mapping[str, int]) -> LanguageShares | None:
-        """Shares of the languages for these sizes, in any unit; None without `languages`."""
+        """Return the sampling shares of the languages, or None without `languages`. `sizes` maps each language to the
+        size of its text, in any unit; 0 if it is missing."""
         if self.languages is None:
             return None
         return self.languages.shares({name: sizes.get(name, 0) for name in self.language_names})
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """All input files, the files of `exclude` last. Skips sources with a path in `without`; hub datasets have no
-        files.
+        """Return all input files, the files of `exclude` last. Skips sources with a path in `without`; hub datasets
+        have no files.
 
         Raises:
             DomainbertError: a file or folder does not exist, or a folder or glob contains no readable file.

@@ -1,4 +1,4 @@
-"""Reads the documents of a corpus: cleaning, deduplication, exclusion, selection, weights, split."""
+"""Reads the documents of a corpus: cleaning, deduplication, exclusion, split, selection, weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "validation"]
 
-# all Unicode line and page breaks, so that removing control characters never joins two words
+# all Unicode line and page breaks except \n, so that removing control characters never joins two words
 _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 # C0 and C1 without tab and line feed, unpaired surrogates (JSON's "\ud800"), byte order marks
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
@@ -32,17 +32,17 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A cleaned text with the changes."""
+    """A cleaned text, and what was changed in it."""
 
     text: str
     line_breaks: bool  # whether line breaks were replaced by line feeds
     control_characters: int  # number of removed characters
     normalized: bool  # whether the text was not in Unicode normal form C
-    boundary: int | None = None  # position of the line break between the sides of a pair
+    boundary: int | None = None  # of a pair: position of the line break between the two texts
 
 
 def clean(text: str) -> Cleaned:
-    r"""Replace line breaks by `\n`, remove control characters, normalize to NFC (Unicode Annex 15), strip.
+    r"""Return the text with `\n` as line breaks, without control characters, in NFC (Unicode Annex 15), stripped.
 
     >>> clean("cafe\u0301\r\n\x00").text
     'café'
@@ -61,7 +61,7 @@ def clean(text: str) -> Cleaned:
 
 
 def clean_sides(sides: Sequence[str]) -> Cleaned:
-    """Clean a text, or a pair of texts and join them with a line break; a pair with an empty side becomes empty."""
+    """Clean a text, or a text and its translation and join them with a line break; "" if one of the two is empty."""
     parts = [clean(side) for side in sides]
     if len(parts) == 1:
         return parts[0]
@@ -86,21 +86,21 @@ class Document:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The text, or the text and its translation."""
+        """The text, or the text and its translation, as a tuple of 1 or 2 strings."""
         end = self.boundary
         return (self.text,) if end is None else (self.text[:end], self.text[end + 1 :])
 
 
 @dataclass(frozen=True)
-class _Cleaned:
-    """A document that passed the filters, before copies by weight."""
+class _FilteredDocument:
+    """A document that passed the filters, before the weight of its source is applied."""
 
     id: str
     text: str
-    digest: bytes  # the first half decides the split, the second half the rounding of a fractional weight
+    digest: bytes  # 16 bytes: the first half decides the split, the second half the rounding of a fractional weight
     split: Split
     source: Source
-    counts: SourceReport
+    counts: SourceReport  # of its source
     boundary: int | None
 
 
@@ -110,7 +110,7 @@ def read_documents(
     most_characters: int | None = None,
     files: Sequence[CorpusFile] | None = None,
 ) -> Generator[Document, None, None]:
-    """Stream the documents of a corpus in deterministic order and bounded memory.
+    """Yield the documents of a corpus in deterministic order and bounded memory.
 
     The report counts the documents that are read, kept, dropped and changed; it is complete when the iterator is
     exhausted. With `select` the sources are read three times, and 8 bytes per training document stay in memory.
@@ -126,8 +126,8 @@ def read_documents(
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
-    selected = None if config.select is None else _selected(config, config.select, report, most_characters)
-    for document in _read(config, report, most_characters, files):
+    selected = None if config.select is None else _selection_flags(config, config.select, report, most_characters)
+    for document in _filtered_documents(config, report, most_characters, files):
         if selected is None or document.split == "validation" or next(selected):
             yield from _copies(document)
         else:
@@ -138,14 +138,15 @@ def read_documents(
         raise DomainbertError(f"corpus: all {report.read:,} documents were dropped{dropped}; expected at least one")
 
 
-def _read(
+def _filtered_documents(
     config: CorpusConfig,
     report: CorpusReport,
     most_characters: int | None,
     files: Sequence[CorpusFile] | None = None,
-) -> Iterator[_Cleaned]:
-    excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
-    excluded = None if config.exclude is None else _excluded(config.exclude, report)
+) -> Iterator[_FilteredDocument]:
+    """Yield the cleaned documents that pass the filters; the counts of all documents are added to the report."""
+    excerpt = None if most_characters is None else Excerpt.of_sources(config.sources, most_characters)
+    excluded = None if config.exclude is None else _load_excluded(config.exclude, report)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
@@ -155,47 +156,51 @@ def _read(
             if only is not None and not only:
                 continue
             counts = report.add_source(source.path)
-            for identity, *raw in read_source(source, counts, excerpt, only):
-                cleaned = clean_sides(raw)
-                _count_read(counts, sum(map(len, raw)), cleaned)
+            for document_id, *sides in read_source(source, counts, excerpt, only):
+                cleaned = clean_sides(sides)
+                _count_read_document(counts, sum(map(len, sides)), cleaned)
                 text, digest = cleaned.text, _digest(cleaned.text)
                 if excluded is not None and text:
-                    text = _without(excluded, cleaned, counts)
+                    text = _remove_excluded(excluded, cleaned, counts)
                 if not cleaned.text:
                     counts.dropped["empty"] += 1
                 elif not text:
                     counts.dropped["excluded as a whole"] += 1
                 elif len(text) < config.min_characters:
                     counts.dropped[f"shorter than {config.min_characters} characters"] += 1
-                elif exact is not None and not exact.is_new(digest if text is cleaned.text else _digest(text)):
+                elif exact is not None and not exact.add_if_new(digest if text is cleaned.text else _digest(text)):
                     counts.dropped["exact duplicates"] += 1
-                elif near is not None and not near.is_new(text):
+                elif near is not None and not near.add_if_new(text):
                     counts.dropped["near duplicates"] += 1
                 else:
                     split: Split = "validation" if _uniform(digest[:8]) < config.validation_fraction else "train"
-                    yield _Cleaned(identity, text, digest, split, source, counts, cleaned.boundary)
+                    yield _FilteredDocument(document_id, text, digest, split, source, counts, cleaned.boundary)
 
 
-def _selected(
+def _selection_flags(
     config: CorpusConfig, settings: Select, report: CorpusReport, most_characters: int | None
 ) -> Iterator[bool]:
-    """Yield for each training document, before copies by weight, whether it is kept; the report counts them."""
+    """Yield for each training document, before weights, whether `select` keeps it; adds the counts to the report.
+
+    Raises:
+        DomainbertError: there are more documents than were scored, because files have changed.
+    """
     from domainbert.corpus.selection import select
 
     def texts() -> Iterator[str]:
-        documents = _read(config, CorpusReport(), most_characters)
+        documents = _filtered_documents(config, CorpusReport(), most_characters)
         return (document.text for document in documents if document.split == "train")
 
-    selection = select(_texts_of(settings.like, "select.like", CorpusReport()), texts, settings.keep)
+    selection = select(_read_texts(settings.like, "select.like", CorpusReport()), texts, settings.keep)
     kept = int(selection.kept.sum())
     means = [selection.mean(kept=True), selection.mean(kept=False)]
-    report.add_selection([source.path for source in settings.like], len(selection.kept), kept, means)
+    report.set_selection([source.path for source in settings.like], len(selection.kept), kept, means)
     yield from selection.kept
     raise DomainbertError("corpus: files have changed since `select` scored their documents; run the stage again")
 
 
-def _texts_of(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
-    """Yield the cleaned texts of `select.like` or `exclude`; the report counts them."""
+def _read_texts(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
+    """Yield the cleaned texts of `select.like` or `exclude` (`key`); adds the sources to the report."""
     check_sources(sources, key)
     for source in sources:
         for _, *sides in read_source(source, report.add_source(source.path)):
@@ -205,27 +210,28 @@ def _texts_of(sources: Sequence[Source], key: str, report: CorpusReport) -> Iter
 def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None) -> Iterator[str]:
     """Yield the cleaned texts of `exclude`; a line of plain text is a text unless `documents` is set."""
     by_line = [replace(source, documents="line") if source.documents == "file" else source for source in sources]
-    return _texts_of(by_line, "exclude", report or CorpusReport())
+    return _read_texts(by_line, "exclude", report or CorpusReport())
 
 
-def _excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
-    """Texts to exclude, which the report counts; `DomainbertError` if all are too short."""
-    excluded, files_ignored = _read_excluded(
+def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
+    """Return an index of the texts of `exclude`, and set `report.exclusion`; `DomainbertError` if all are too short."""
+    excluded, files_ignored = _index_excluded(
         tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     )
     paths = [source.path for source in sources]
-    if not excluded.looked_for:
-        found = f"{', '.join(paths)}: all {excluded.too_short:,} texts are too short"
+    if not excluded.num_indexed:
+        found = f"{', '.join(paths)}: all {excluded.num_skipped:,} texts are too short"
         raise DomainbertError(f"exclude: found {found}; expected texts of 8 words or more")
-    report.exclusion = {"texts": paths, "looked_for": excluded.looked_for, "too_short": excluded.too_short}
+    report.exclusion = {"texts": paths, "looked_for": excluded.num_indexed, "too_short": excluded.num_skipped}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored
     return excluded
 
 
 @lru_cache(1)  # a corpus in parts, or with `select`, is read several times
-def _read_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) -> tuple[KnownTexts, int]:
-    """The texts, and the number of ignored files; `file_states` invalidates the cache when files change."""
+def _index_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) -> tuple[KnownTexts, int]:
+    """Return an index of the texts, and the number of ignored files; `file_states` is part of the cache key, so that
+    changed files are read again."""
     from domainbert.corpus.known_texts import KnownTexts
 
     report = CorpusReport()
@@ -233,16 +239,17 @@ def _read_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) ->
     return excluded, sum(source.files_ignored for source in report.sources)
 
 
-def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
-    """Remove the sentences that overlap with excluded texts; a pair is kept or removed as a whole."""
+def _remove_excluded(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
+    """Return the text without the sentences that overlap with excluded texts; "" for a pair with such a sentence."""
     text = cleaned.text
-    while numbers := excluded.touched(parts := cut_sentences(text)):  # a removal can join parts of an excluded text
-        counts.excluded_sentences += len(numbers)
+    # repeated, because a removal can join parts of an excluded text
+    while indices := excluded.overlapping_parts(parts := cut_sentences(text)):
+        counts.excluded_sentences += len(indices)
         if cleaned.boundary is not None:
             return ""
         text = ""
-        for number, part in enumerate(parts):
-            if number not in numbers:
+        for index, part in enumerate(parts):
+            if index not in indices:
                 text += part
             elif part.endswith("\n") and text and not text.endswith("\n"):
                 text += "\n"  # keep the sentences before and after it on separate lines
@@ -256,7 +263,7 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def _count_read(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:
+def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:
     counts.read += 1
     counts.read_characters += characters
     counts.control_characters += cleaned.control_characters
@@ -268,11 +275,11 @@ def _count_read(counts: SourceReport, characters: int, cleaned: Cleaned) -> None
     counts.changed.update(change for change, is_changed in changes.items() if is_changed)
 
 
-def _copies(document: _Cleaned) -> Iterator[Document]:
-    """Yield the copies of a document, by the weight of its source."""
+def _copies(document: _FilteredDocument) -> Iterator[Document]:
+    """Yield the document as often as the weight of its source says, a validation document at most once; count them."""
     split, counts = document.split, document.counts
-    whole, fraction = divmod(document.source.weight, 1)
-    copies = int(whole) + (_uniform(document.digest[8:]) < fraction)
+    certain_copies, fraction = divmod(document.source.weight, 1)
+    copies = int(certain_copies) + (_uniform(document.digest[8:]) < fraction)
     if copies == 0:
         counts.dropped["left out by weight"] += 1
         return
@@ -281,9 +288,10 @@ def _copies(document: _Cleaned) -> Iterator[Document]:
     counts.documents[split] += copies
     counts.characters[split] += copies * len(document.text)
     for copy in range(1, copies + 1):
-        identity = document.id if copy == 1 else f"{document.id}#{copy}"
-        yield Document(identity, document.text, split, document.source.language, document.boundary)
+        document_id = document.id if copy == 1 else f"{document.id}#{copy}"
+        yield Document(document_id, document.text, split, document.source.language, document.boundary)
 
 
 def _uniform(digest: bytes) -> float:
+    """Return a number in [0, 1) from the first 53 bits of 8 bytes."""
     return (int.from_bytes(digest, "big") >> 11) / 2**53

@@ -1,4 +1,4 @@
-"""Detection of exact and near duplicates in bounded memory.
+"""Detect exact and near duplicates in bounded memory.
 
 Digests and signatures are stored in a temporary SQLite database: a cache of fixed size, then a temporary file (in
 $TMPDIR), which is deleted when the database is closed or the process ends.
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _CACHE_KIB = 64 * 1024
-_PERMUTATIONS = 128
+_PERMUTATIONS = 128  # hash functions, and so values of a signature
 _MAX_BAND_THRESHOLD = 0.98  # above it datasketch would choose a single band and raise an error
-_SHINGLE_WORDS = 5
+_SHINGLE_WORDS = 5  # of a run of words
 _SHINGLE_BATCH = 8192  # datasketch allocates a matrix of shingles x permutations
 
 
 class _SpillingTable:
-    """Temporary database as a context manager."""
+    """Temporary SQLite database, as a context manager that closes it."""
 
     def __init__(self, *statements: str) -> None:
         self.database = sqlite3.connect("", isolation_level=None)
@@ -46,13 +46,14 @@ class ExactDuplicates(_SpillingTable):
     def __init__(self) -> None:
         super().__init__("CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID")
 
-    def is_new(self, digest: bytes) -> bool:
-        """Add a digest; return whether it is new."""
+    def add_if_new(self, digest: bytes) -> bool:
+        """Add a digest, and return whether it is new."""
         return self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount == 1
 
 
 class NearDuplicates(_SpillingTable):
-    """MinHash signatures and locality-sensitive hashing (Leskovec et al., Mining of Massive Datasets, section 3.4).
+    """Set of texts without near duplicates, by MinHash signatures and locality-sensitive hashing (Leskovec et al.,
+    Mining of Massive Datasets, section 3.4).
 
     A text is a near duplicate if its Jaccard similarity of five-word runs with an earlier text reaches the threshold.
     datasketch computes the signatures and chooses the bands; its own index would keep all signatures in memory.
@@ -65,40 +66,40 @@ class NearDuplicates(_SpillingTable):
             problem = needs_package("datasketch", "near-duplicates")
             raise DomainbertError(f"corpus.near_duplicate_threshold: {problem}") from error
         bands = MinHashLSH(threshold=min(threshold, _MAX_BAND_THRESHOLD), num_perm=_PERMUTATIONS)
-        self.threshold, self.bands, self.rows = threshold, bands.b, bands.r
+        self.threshold, self.bands, self.rows = threshold, bands.b, bands.r  # numbers of bands, and of rows per band
         self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)
         super().__init__(
             "CREATE TABLE signatures (id INTEGER PRIMARY KEY, signature BLOB)",
             "CREATE TABLE bands (band INTEGER, rows BLOB, id INTEGER, PRIMARY KEY (band, rows, id)) WITHOUT ROWID",
         )
 
-    def is_new(self, text: str) -> bool:
-        """Whether no earlier text reaches the similarity threshold; a new text is added."""
+    def add_if_new(self, text: str) -> bool:
+        """Add the text if no earlier text reaches the similarity threshold; return whether it was added."""
         signature = self._signature(text)
         keys = [
             (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
             for band in range(self.bands)
         ]
         query = "SELECT id FROM bands WHERE band=? AND rows=?"
-        candidates = {number for key in keys for (number,) in self.database.execute(query, key)}
-        if any(self._similarity(signature, candidate) >= self.threshold for candidate in sorted(candidates)):
+        candidate_ids = {text_id for key in keys for (text_id,) in self.database.execute(query, key)}
+        if any(self._similarity(signature, candidate_id) >= self.threshold for candidate_id in sorted(candidate_ids)):
             return False
         blob = signature.hashvalues.tobytes()
-        number = self.database.execute("INSERT INTO signatures (signature) VALUES (?)", (blob,)).lastrowid
-        self.database.executemany("INSERT INTO bands VALUES (?, ?, ?)", [(*key, number) for key in keys])
+        text_id = self.database.execute("INSERT INTO signatures (signature) VALUES (?)", (blob,)).lastrowid
+        self.database.executemany("INSERT INTO bands VALUES (?, ?, ?)", [(*key, text_id) for key in keys])
         return True
 
-    def _similarity(self, signature: MinHash, candidate: int) -> float:
-        """Estimate the Jaccard similarity by the share of equal minima (Broder 1997)."""
+    def _similarity(self, signature: MinHash, candidate_id: int) -> float:
+        """Return the estimated Jaccard similarity to a stored text: the share of equal minima (Broder 1997)."""
         import numpy as np
 
-        row = self.database.execute("SELECT signature FROM signatures WHERE id=?", (candidate,)).fetchone()
+        row = self.database.execute("SELECT signature FROM signatures WHERE id=?", (candidate_id,)).fetchone()
         return float(np.mean(np.frombuffer(row[0], signature.hashvalues.dtype) == signature.hashvalues))
 
     def _signature(self, text: str) -> MinHash:
         words = text.lower().split()
         signature = self._empty.copy()
-        count = max(len(words) - _SHINGLE_WORDS + 1, 1)
+        count = max(len(words) - _SHINGLE_WORDS + 1, 1)  # a shorter text is a single run
         for start in range(0, count, _SHINGLE_BATCH):
             stop = min(start + _SHINGLE_BATCH, count)
             signature.update_batch(" ".join(words[i : i + _SHINGLE_WORDS]).encode() for i in range(start, stop))

@@ -38,6 +38,7 @@ _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     ".tsv": ("conll", "tsv"),
     ".csv": ("csv",),
 }
+# limits of the first lines that are read to detect the kind
 _MAX_CONTENT = 50  # non-blank lines
 _MAX_LINES = 500
 _MAX_CHARACTERS = 1 << 20
@@ -46,9 +47,8 @@ _BEGINS_CONLL = re.compile(r" *-DOCSTART-(?=[ \t]|$)|#\s*global\.columns\s*=")
 _BEGINS_ARRAY = re.compile(r"\[\s*\{\s*(\"|$)")  # an array of objects is read as JSONL
 _TAG = re.compile(r"O|[BIESLU](-\S.*)?")
 
-
 CONLLU_COLUMNS = 10  # columns; the first numbers the words
-_NO_WORD = re.compile(r"\d+[-.]\d+\t")
+_MULTIWORD_OR_EMPTY = re.compile(r"\d+[-.]\d+\t")  # multiword token (3-4) or empty node (3.1)
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,21 @@ class FileKind:
     columns: int | None = None  # number of columns in the first row of a CoNLL file
 
     def __str__(self) -> str:
-        """`CoNLL (4 columns)`."""
+        """Return the name for messages, such as `CoNLL (4 columns)`."""
         if self.columns is None:
             return _NAMES[self.kind]
         return f"{_NAMES[self.kind]} ({self.columns} column{'' if self.columns == 1 else 's'})"
 
 
 def read_first_lines(path: Path) -> list[str]:
-    """First lines of a file, as many as are needed to detect its kind."""
+    """Return the first lines of a file, as many as are needed to detect its kind."""
     with closing(read_lines(path)) as lines:
         return [line for _, line in first_lines(lines)]
 
 
 def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """First numbered lines, as many as are needed: two of plain text, one of JSONL, 50 of CoNLL."""
+    """Return the first numbered lines, as many as are needed to detect the kind: two of plain text, one of JSONL, 50 of
+    CoNLL."""
     first: list[tuple[int, str]] = []
     content: list[str] = []
     characters = 0
@@ -86,7 +87,7 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
-    """Detect which of the expected kinds a file has.
+    """Return which of the expected kinds a file has, from its path and its first lines.
 
     JSONL is detected by its objects, also in a JSON array; CoNLL by `-DOCSTART-` or `# global.columns` in the first
     line, by a column with tags in most lines, or by lines with the same number of tabs and blank lines between them.
@@ -99,34 +100,35 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
     names = ", ".join(_NAMES[kind] for kind in expected)
     evident, suffix = evident_kind(first), format_suffix(path)
     if evident is not None and evident in expected:
-        return FileKind(evident, _columns(first) if evident == "conll" else None)
+        return FileKind(evident, _num_columns(first) if evident == "conll" else None)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
-    if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _tab_columns(first)):
+    if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _num_tab_columns(first)):
         raise DomainbertError(
             f"{path}: {width} columns separated by tabs in every line, and no tags; expected `{setting}` to set the "
             f"format ({names})"
         )
     if possible:
-        return FileKind(possible[0], _columns(first) if possible[0] == "conll" else None)
+        return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
     advice = f", or `{setting}` to set the format" if setting else ""
     raise DomainbertError(f"{path}: {found}; expected {names}{advice}")
 
 
 def _is_enough(content: Sequence[str]) -> bool:
+    """Whether the non-blank lines `content` are enough to detect the kind."""
     if len(content) >= _MAX_CONTENT:
         return True
     if len(content) < 2:
         return bool(content) and _is_object(content[0])
     two = content[:2]
-    undecided = any(_tag_columns(line) or line.startswith("{") for line in two) or _tab_columns(two)
+    undecided = any(_tagged_columns(line) or line.startswith("{") for line in two) or _num_tab_columns(two)
     return not undecided or bool(_BEGINS_CONLL.match(content[0]))
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
-    """Kind by the first lines alone, with the rules of `detect_kind`; None if they do not decide."""
-    filled = [number for number, line in enumerate(first) if line.strip(" \t")]
-    content = [first[number] for number in filled]
+    """Return the kind by the first lines alone, with the rules of `detect_kind`; None if they do not decide."""
+    filled = [index for index, line in enumerate(first) if line.strip(" \t")]
+    content = [first[index] for index in filled]
     if not content:
         return None
     if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
@@ -135,14 +137,16 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
         return "jsonl"
     if _BEGINS_CONLL.match(content[0]):
         return "conll"
-    if _tab_columns(content) and filled[-1] - filled[0] >= len(filled):  # blank lines between them
+    if _num_tab_columns(content) and filled[-1] - filled[0] >= len(filled):  # blank lines between them
         return "conll"
-    widths = Counter(len(_split(line)) for line in content)
+    widths = Counter(len(_split_columns(line)) for line in content)
     width = widths.most_common(1)[0][0]
-    tagged = Counter(column for line in content if len(_split(line)) == width for column in _tag_columns(line))
-    rows = max(tagged.values(), default=0)
-    without_header = len(content) - (not _tag_columns(content[0]))  # the first line may name the columns
-    return "conll" if rows >= 2 and rows >= _MIN_TAGGED * without_header else None
+    tagged = Counter(
+        column for line in content if len(_split_columns(line)) == width for column in _tagged_columns(line)
+    )
+    most_tagged = max(tagged.values(), default=0)  # lines in which the same column has a tag
+    without_header = len(content) - (not _tagged_columns(content[0]))  # the first line may name the columns
+    return "conll" if most_tagged >= 2 and most_tagged >= _MIN_TAGGED * without_header else None
 
 
 def _is_object(line: str) -> bool:
@@ -154,40 +158,40 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _split(line: str) -> list[str]:
+def _split_columns(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
-def _tag_columns(line: str) -> list[int]:
-    """Numbers of the columns with a tag, in a line of several columns."""
-    columns = _split(line)
-    return [number for number, column in enumerate(columns) if len(columns) > 1 and _TAG.fullmatch(column)]
+def _tagged_columns(line: str) -> list[int]:
+    """Return the indices of the columns with a tag; [] for a line of one column."""
+    columns = _split_columns(line)
+    return [index for index, column in enumerate(columns) if len(columns) > 1 and _TAG.fullmatch(column)]
 
 
-def _tab_columns(lines: Sequence[str]) -> int:
-    """Number of tab-separated columns if two or more lines all have the same number; 0 otherwise."""
+def _num_tab_columns(lines: Sequence[str]) -> int:
+    """Return the number of tab-separated columns if two or more lines all have the same number; 0 otherwise."""
     content = [line for line in lines if line.strip(" \t")]
     widths = {line.count("\t") + 1 for line in content}
     return widths.pop() if len(content) > 1 and len(widths) == 1 and widths != {1} else 0
 
 
-def _columns(first: Sequence[str]) -> int | None:
-    """Number of columns of the first line with a word."""
+def _num_columns(first: Sequence[str]) -> int | None:
+    """Return the number of columns of the first line with a word; None if there is no such line."""
     content = [line for line in first if line.strip(" \t") and not _BEGINS_CONLL.match(line)]
     content = [line for line in content if not line.startswith("#") or "\t" in line]  # no comments of CoNLL-U
-    return len(_split(content[0])) if content else None
+    return len(_split_columns(content[0])) if content else None
 
 
 def strip_conllu_extras(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Lines of a CoNLL-U sentence without comments, multiword tokens and empty nodes; lines of other files are
-    unchanged."""
+    """Return the numbered lines of a CoNLL-U sentence without comments, multiword tokens and empty nodes; the lines of
+    other files unchanged."""
     rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]
     if not rows or any(line.count("\t") + 1 != CONLLU_COLUMNS for _, line in rows):
         return sentence
-    words = [(number, line) for number, line in rows if not _NO_WORD.match(line)]
-    return words if words and count_up([line.partition("\t")[0] for _, line in words]) else sentence
+    words = [(number, line) for number, line in rows if not _MULTIWORD_OR_EMPTY.match(line)]
+    return words if words and is_word_numbering([line.partition("\t")[0] for _, line in words]) else sentence
 
 
-def count_up(column: Sequence[str]) -> bool:
-    """Whether a column numbers the words of a sentence: 1, 2, 3, ..."""
+def is_word_numbering(column: Sequence[str]) -> bool:
+    """Whether the values of a column are the numbers of the words of a sentence: 1, 2, 3, ..."""
     return list(column) == [str(number) for number in range(1, len(column) + 1)]

@@ -1,4 +1,4 @@
-"""Finds files, and reads their lines decompressed and decoded; errors have the line number."""
+"""Find files, and read them decompressed and decoded; errors have the line number."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import BinaryIO, cast
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import STDIN, check_utf8
 
-MAX_DOCUMENT_BYTES = 32 * 1024**2  # also of a line: it must fit into memory, and a longer line is rarely a single text
+MAX_DOCUMENT_BYTES = 32 * 1024**2  # also of a line, because it must fit into memory; longer lines are rarely one text
 
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
 
 
 def format_suffix(path: Path) -> str:
-    """Suffix of the format in lower case: `.jsonl` for `a.jsonl.gz`."""
+    """Return the suffix of the format in lower case: `.jsonl` for `a.jsonl.gz`, "" without a suffix."""
     return (Path(path.stem) if path.suffix.lower() in _COMPRESSED else path).suffix.lower()
 
 
@@ -33,16 +33,18 @@ def is_compressed(path: Path) -> bool:
 
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a file name, folder or glob, each with its name relative to the folder, in a fixed order.
+    """Yield `(name relative to the folder, path)` of each file of a file name, folder or glob, in a fixed order.
+
     Skips hidden files and folders. A glob that matches a folder includes its files. `OSError` if a folder cannot be
-    listed."""
+    listed.
+    """
     root = Path(path)
     if root.is_file():
         yield root.name, root
     elif root.is_dir():
         yield from _walk(root, root)
     else:
-        base = _fixed_part(path)
+        base = _base_folder(path)
         seen: set[Path] = set()
         for match in _matches(path):
             for name, file in _walk(Path(match), base):
@@ -52,7 +54,8 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files in and below a folder, sorted by name at each level; or the file itself."""
+    """Yield `(name relative to base, path)` of the files in and below a folder, sorted by name at each level; or of the
+    file itself."""
     check_utf8(str(path))
     if path.is_dir():
         for name in sorted(os.listdir(path)):
@@ -63,24 +66,24 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Sorted paths that match a glob. `glob` skips folders that cannot be listed, so they are listed first here."""
+    """Return the sorted paths that match a glob; `OSError` if a folder cannot be listed, which `glob` would skip."""
     parts = Path(pattern).parts
-    for number, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if glob.has_magic(part):
-            folders = glob.iglob(str(Path(*parts[:number])), recursive=True)
+            folders = glob.iglob(str(Path(*parts[:index])), recursive=True)
             for folder in filter(os.path.isdir, folders):
                 os.scandir(folder).close()
     return sorted(glob.iglob(pattern, recursive=True))
 
 
-def _fixed_part(pattern: str) -> Path:
-    """Folder that contains every match of a glob: `texts` for `texts/*/a.txt`."""
+def _base_folder(pattern: str) -> Path:
+    """Return the deepest folder that contains all matches of a glob: `texts` for `texts/*/a.txt`."""
     return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts[:-1]))
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes, decompressed if it ends in .gz or .zst; `-` is standard input."""
+    """Open a file for reading bytes, decompressed if its name ends in .gz or .zst; `-` is standard input."""
     if is_compressed(path) and path.is_file() and path.stat().st_size == 0:
         raise EOFError("it is empty")  # not a valid compressed file, but the decompressors accept it
     if path.suffix.lower() == ".zst":
@@ -117,7 +120,7 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
 
 
 def read_text(path: Path) -> str:
-    """Read a whole file with unchanged line breaks, without byte order mark; `DomainbertError` as `read_lines`."""
+    """Return the text of a file with unchanged line breaks, without byte order mark; errors as in `read_lines`."""
     try:
         with open_bytes(path) as handle:
             return _decode(handle.read().removeprefix(_BOM), path)
@@ -126,7 +129,7 @@ def read_text(path: Path) -> str:
 
 
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
-    """Decode `data`, which begins at a line number; `DomainbertError` unless it is UTF-8 without NUL characters."""
+    """Return `data`, which begins at line number `line`, as text; `DomainbertError` unless it is UTF-8 without NUL."""
     try:
         text, found, start = data.decode("utf-8"), "a NUL character (is the file UTF-16?)", data.find(b"\0")
         if start < 0:
@@ -140,13 +143,13 @@ def _decode(data: bytes, path: Path, line: int = 1) -> str:
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
-    """Error for a line or document above `MAX_DOCUMENT_BYTES`."""
+    """Return the error for a line or document (`what`) above `MAX_DOCUMENT_BYTES`."""
     limit = f"{MAX_DOCUMENT_BYTES // 1024**2} MiB"
     return DomainbertError(f"{where}: a {what} of more than {limit}; expected documents of at most {limit}{advice}")
 
 
 def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError:
-    """Error for a file that cannot be opened or decompressed."""
+    """Return the error for a file that cannot be opened or decompressed; `where` is " after line 3" or the like."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     expected = f"; expected a whole {path.suffix} file" if is_compressed(path) else ""
     return DomainbertError(f"{path}: cannot be read{where} ({reason}){expected}")

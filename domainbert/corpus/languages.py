@@ -13,22 +13,23 @@ from domainbert.base.validation import check_fields
 
 @dataclass(frozen=True)
 class LanguageShares:
-    """By language: the size of its text in the corpus, and its share of the sampled text."""
+    """Size of each language in the corpus, and its share of the sampled text."""
 
-    sizes: Mapping[str, int]
-    read: Mapping[str, float]
+    sizes: Mapping[str, int]  # language to size, in any unit
+    sampled: Mapping[str, float]  # language to share of the sampled text; the sum is 1
 
     def lines(self, unit: str) -> list[str]:
-        """Lines to print, one for each language."""
+        """Return lines to print, one for each language; `unit` is the unit of the sizes, such as "bytes"."""
         total = sum(self.sizes.values())
         return [
-            f"language {name}: {size:,} {unit}, {size / total:.2%} of the corpus, {self.read[name]:.2%} after sampling"
+            f"language {name}: {size:,} {unit}, {size / total:.2%} of the corpus, "
+            f"{self.sampled[name]:.2%} after sampling"
             for name, size in self.sizes.items()
         ]
 
     def as_dict(self, unit: str) -> dict[str, dict[str, Any]]:
-        """Convert to JSON values."""
-        return {name: {unit: size, "share_read": self.read[name]} for name, size in self.sizes.items()}
+        """Return the size (key `unit`) and the sampled share (`share_read`) of each language, as JSON values."""
+        return {name: {unit: size, "share_read": self.sampled[name]} for name, size in self.sizes.items()}
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Languages:
         check_fields(self)
 
     def shares(self, sizes: Mapping[str, int]) -> LanguageShares:
-        """Sampling share of each language: q_i = p_i^alpha / sum_j p_j^alpha, where p_i is its share of the sizes
-        (Conneau and Lample 2019, section 3.1).
+        """Return the sampling share of each language: q_i = p_i^alpha / sum_j p_j^alpha, where p_i is its share of the
+        sizes (Conneau and Lample 2019, section 3.1).
 
         Raises:
             DomainbertError: a language has no text.

@@ -1,4 +1,4 @@
-"""Words of raw text, and hashes of n-grams, which are equal in all processes and on all machines."""
+"""Words of raw text, and hashes of n-grams that are equal in all processes and on all machines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from domainbert.base.counter_random import UInts, random_bits
 
 _WORD = re.compile(r"\w+")
 _CACHE_SIZE = 1 << 18  # words, so that frequent words are hashed once
-_ODD = 0x9E3779B97F4A7C15
+_ODD = 0x9E3779B97F4A7C15  # base of the polynomial of a run; odd, so that no bits are lost
 
 
 def words_of_text(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, so that tokenized and raw text have the same words.
+    """Return the runs of letters and digits in lower case, so that tokenized and raw text have the same words.
 
     Scripts that write vowels as combining marks are split at these marks.
     """
@@ -30,14 +30,15 @@ def _hash(word: str) -> int:
 
 
 def hash_words(words: Sequence[str]) -> UInts:
-    """64-bit hash of each word, (words,)."""
+    """Return the 64-bit hash of each word, (words,)."""
     return np.fromiter(map(_hash, words), np.uint64, len(words))
 
 
 def hash_ngrams(hashes: UInts, size: int) -> UInts:
-    """64-bit hash of each run of `size` words, (words - size + 1,); empty for fewer words.
+    """Return the 64-bit hash of each run of `size` words, (words - size + 1,); empty for fewer than `size` words.
 
-    A polynomial of the hashes of the words modulo 2**64, with its bits mixed.
+    `hashes` (words,) are the hashes of the words. A hash of a run is their polynomial modulo 2**64, with its bits
+    mixed.
     """
     if len(hashes) < size:
         return np.zeros(0, np.uint64)

@@ -1,4 +1,8 @@
-"""One function per file format; to add a format, write its reader and add it to `READERS`."""
+"""Readers of corpus files, one per format; to add a format, write its reader and add it to `READERS`.
+
+A reader yields the position of each document in the file (":12" for line or row 12, "" for the whole file), and its
+text, "" for null.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
-from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, strip_conllu_extras
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, is_word_numbering, strip_conllu_extras
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.rows import csv_rows, json_rows
 
@@ -21,16 +25,18 @@ if TYPE_CHECKING:
 
     from domainbert.corpus.config import Source
 
-# position of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for null
-Texts = Iterator[tuple[str, str]]
+Texts = Iterator[tuple[str, str]]  # (position, text)
 Reader = Callable[[Path, "Source"], Texts]
 
-_MAX_PROBLEMS = 20
-_PARQUET_ROWS = 128
+_MAX_PROBLEMS = 20  # invalid lines in an error message
+_PARQUET_ROWS = 128  # of a batch
 
 
 def read_text(path: Path, source: Source) -> Texts:
-    """Read plain text: a document is a file, the text between blank lines, or a line; `DomainbertError` if too long."""
+    """Read plain text; `source.documents` is the unit of a document: a file, the text between blank lines, or a line.
+
+    Skips blank lines and empty paragraphs. `DomainbertError` if a document is too long.
+    """
     if source.documents == "line":
         yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
         return
@@ -52,7 +58,7 @@ def read_text(path: Path, source: Source) -> Texts:
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """Read JSON Lines with the text under `text_key`; skip blank lines, read null as an empty text. `DomainbertError`
+    """Read JSON Lines with the text under `text_key`; skips blank lines, reads null as an empty text. `DomainbertError`
     with the first 20 invalid lines."""
     problems = Problems(str(path), limit=_MAX_PROBLEMS)
     key, setting = source.text_key, "translation_key" if source.text_key == source.translation_key else "text_key"
@@ -69,14 +75,17 @@ def read_jsonl(path: Path, source: Source) -> Texts:
 
 
 def read_conll(path: Path, source: Source) -> Texts:
-    """Read CoNLL: each sentence is a document, its words (first column; in CoNLL-U the forms) joined by spaces. For
-    pretraining on the text of a task (TAPT), so labels are ignored; the reader of `finetune` validates them."""
+    """Read CoNLL: each sentence is a document, its words (first column; in CoNLL-U the forms) joined by spaces.
+
+    Labels are ignored: this is for pretraining on the text of a task (TAPT), and `finetune` validates labels.
+    """
     sentence: list[tuple[int, str]] = []
-    for number, line in chain(read_lines(path), [(0, "")]):
+    for number, line in chain(read_lines(path), [(0, "")]):  # a blank line ends the last sentence
         if line.strip() and _columns(line)[0] != "-DOCSTART-":
             sentence.append((number, line))
         elif sentence:
-            start, rows = sentence[0][0], [(at, _columns(row)) for at, row in strip_conllu_extras(sentence)]
+            start = sentence[0][0]
+            rows = [(number, _columns(line)) for number, line in strip_conllu_extras(sentence)]
             yield f":{start}", " ".join(_words(path, rows))
             sentence = []
 
@@ -86,9 +95,12 @@ def _columns(line: str) -> list[str]:
 
 
 def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
-    """Words of a sentence: the first column, or the second column of CoNLL-U (ten columns, the first has numbers)."""
+    """Return the words of a sentence, given as (line number, columns) of each line.
+
+    Words are in the first column, in CoNLL-U (ten columns, the first numbers the words) in the second.
+    """
     words = [columns[0] for _, columns in rows]
-    if count_up(words):
+    if is_word_numbering(words):
         if all(len(columns) == CONLLU_COLUMNS for _, columns in rows):
             words = [columns[1] for _, columns in rows]
         elif len(words) > 1:
@@ -107,7 +119,7 @@ def read_csv(path: Path, source: Source) -> Texts:
     rows = csv_rows(path, ",", problems)
     _, header = next(rows, (1, []))
     problems.raise_if_any()
-    column = _column(path, header, source.text_key)
+    column = _column_index(path, header, source.text_key)
     for line, columns in rows:
         if not problems.messages:
             yield f":{line}", columns[column]
@@ -126,7 +138,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
     row = 0
     try:
         with _open_parquet(path) as file:
-            _column(path, file.schema_arrow.names, source.text_key)
+            _column_index(path, file.schema_arrow.names, source.text_key)  # raises if it is missing
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[source.text_key]):
                 for text in _strings(batch.column(0), path, source.text_key):
                     row += 1
@@ -156,6 +168,7 @@ def _open_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def _strings(column: Any, path: Path, name: str) -> list[str | None]:
+    """Return the values of an Arrow column; `DomainbertError` unless they are strings."""
     import pyarrow.types as types
 
     dtype = column.type.value_type if types.is_dictionary(column.type) else column.type
@@ -164,7 +177,7 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
     return column.to_pylist()
 
 
-def _column(path: Path, header: list[str], name: str) -> int:
+def _column_index(path: Path, header: list[str], name: str) -> int:
     if name not in header:
         found = format_names(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected a column with the text")

@@ -10,25 +10,25 @@ from typing import Any
 
 @dataclass
 class SourceReport:
-    """Counts of a source. Always `read + copies == documents of both splits + dropped`."""
+    """Counts of a source, of documents if not stated otherwise. Always `read + copies == documents + dropped`."""
 
     path: str
-    files: int = 0
+    files: int = 0  # files read
     files_ignored: int = 0  # files in a folder or glob without a reader
     files_cut: int = 0  # files or datasets of an excerpt that were not read to the end
     read_as: Counter[str] = field(default_factory=Counter)  # .txt files by the detected format
-    read: int = 0
+    read: int = 0  # documents read
     read_characters: int = 0
     documents: Counter[str] = field(default_factory=Counter)  # kept documents by split, copies included
     characters: Counter[str] = field(default_factory=Counter)  # characters of `documents` by split
     copies: int = 0  # additional copies, by a weight above 1
     dropped: Counter[str] = field(default_factory=Counter)  # by reason
     changed: Counter[str] = field(default_factory=Counter)  # by the change in cleaning
-    control_characters: int = 0
+    control_characters: int = 0  # characters removed by cleaning
     excluded_sentences: int = 0  # sentences removed by `exclude`
 
     def lines(self) -> list[str]:
-        """Lines to print."""
+        """Return the counts as lines to print."""
         kept = " and ".join(f"{self.documents[split]:,} {split}" for split in ("train", "validation"))
         copies = f", {self.copies:,} of them copies by weight" if self.copies else ""
         files = f" from {self.files:,} {'file' if self.files == 1 else 'files'}" if self.files else ""
@@ -44,7 +44,7 @@ class SourceReport:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Convert to JSON values; the counts of excerpts and of `exclude` are left out if they are 0."""
+        """Return all counts by name, as JSON values; without `files_cut` and `excluded_sentences` if they are 0."""
         counts = {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
         return {
             name: value for name, value in counts.items() if value or name not in ("files_cut", "excluded_sentences")
@@ -56,53 +56,54 @@ class CorpusReport:
     """Counts of a corpus, a `SourceReport` per source; updated while the documents are read."""
 
     sources: list[SourceReport] = field(default_factory=list)
-    selection: dict[str, Any] | None = None  # see `add_selection`
-    exclusion: dict[str, Any] | None = None  # files of `exclude`, numbers of indexed and of too short texts
+    selection: dict[str, Any] | None = None  # see `set_selection`; None without `select`
+    exclusion: dict[str, Any] | None = None  # files of `exclude`, counts of indexed and of too short texts; or None
 
-    def add_selection(self, like: Sequence[str], documents: int, kept: int, means: Sequence[float | None]) -> None:
-        """Record the numbers of all and of kept training documents, and the mean log weights of kept and dropped."""
+    def set_selection(self, like: Sequence[str], documents: int, kept: int, means: Sequence[float | None]) -> None:
+        """Set `selection`: the paths of the target texts, the numbers of all and of kept training documents, and the
+        mean log weights of the kept and of the dropped documents."""
         counts = {"like": list(like), "documents": documents, "kept": kept}
         self.selection = {**counts, "mean_log_weight": dict(zip(("kept", "dropped"), means, strict=True))}
 
     def add_source(self, path: str) -> SourceReport:
-        """Add a source with counts of 0."""
+        """Add a source with counts of 0, and return its report."""
         self.sources.append(SourceReport(path))
         return self.sources[-1]
 
-    def add(self, others: Mapping[str, Any]) -> None:
-        """Add the counts of another report, as returned by `as_dict`, to the counts of the same sources."""
-        self.exclusion = others.get("exclusion", self.exclusion)
-        for other in others["sources"]:
-            source = next((source for source in self.sources if source.path == other["path"]), None)
-            source = source or self.add_source(other["path"])
-            for name, value in other.items():
+    def add_counts(self, report: Mapping[str, Any]) -> None:
+        """Add the counts of another report, as returned by `as_dict`, to the sources with the same paths."""
+        self.exclusion = report.get("exclusion", self.exclusion)
+        for counts in report["sources"]:
+            source = next((source for source in self.sources if source.path == counts["path"]), None)
+            source = source or self.add_source(counts["path"])
+            for name, value in counts.items():
                 count = getattr(source, name)
                 if isinstance(count, Counter):
                     count.update(value)
                 elif isinstance(count, int):
                     setattr(source, name, count + value)
 
-    def ignore(self, files: Mapping[str, int]) -> None:
-        """Set the numbers of ignored files, by the path of the source."""
+    def set_ignored_counts(self, counts: Mapping[str, int]) -> None:
+        """Set `files_ignored` of each source; `counts` maps the path of a source to the number, default 0."""
         for source in self.sources:
-            source.files_ignored = files.get(source.path, 0)
+            source.files_ignored = counts.get(source.path, 0)
 
     @property
     def read(self) -> int:
-        """Number of documents read."""
+        """Number of documents read, of all sources."""
         return sum(source.read for source in self.sources)
 
     def documents(self, split: str) -> int:
-        """Number of documents kept for a split, copies included."""
+        """Return the number of documents kept for a split, copies included."""
         return sum(source.documents[split] for source in self.sources)
 
     @property
     def dropped(self) -> Counter[str]:
-        """Numbers of dropped documents by reason."""
+        """Number of dropped documents by reason."""
         return sum((source.dropped for source in self.sources), Counter())
 
     def lines(self) -> list[str]:
-        """Lines to print."""
+        """Return the counts as lines to print."""
         lines = [line for source in self.sources for line in source.lines()]
         return lines + self._exclusion_lines() + self._selection_lines()
 
@@ -125,7 +126,7 @@ class CorpusReport:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Convert to JSON values."""
+        """Return the counts of the sources, of the selection and of the exclusion if there are any, as JSON values."""
         others = {"selection": self.selection, "exclusion": self.exclusion}
         present = {name: value for name, value in others.items() if value is not None}
         return {"sources": [source.as_dict() for source in self.sources], **present}

@@ -1,5 +1,7 @@
-"""Rows of JSONL, JSON and CSV files with their line numbers, or rows in memory; invalid rows are collected as
-problems."""
+"""Read rows of JSONL, JSON and CSV files with their line numbers, or rows in memory.
+
+Invalid rows are skipped and added to `problems`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from domainbert.base.errors import Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines, read_text
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of a line
+_ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of the first line of an array
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,13 @@ class Rows:
     """The rows; they are iterated again for each read."""
 
     by: Mapping[str, str] = field(default_factory=dict)
-    """Slices that contain all rows."""
+    """Name and value of each slice (subgroup for evaluation) that contains all rows, such as `{"year": "2020"}`."""
 
     def __str__(self) -> str:
         return self.name
 
     def numbered(self, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield copies of the rows with their numbers from 1, in JSON types: tuples and arrays become lists."""
+        """Yield `(number from 1, copy of the row)`, with JSON types: tuples and arrays become lists."""
         for number, row in enumerate(self.rows, 1):
             if isinstance(row, Mapping):
                 yield number, {str(key): _as_json(value) for key, value in row.items()}
@@ -58,10 +60,11 @@ def _as_json(value: Any) -> Any:
 def json_rows(
     path: Path | Rows, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a JSON Lines file with their line numbers; of a JSON array with their numbers from 1 (they
-    may all be on the same line); or rows in memory. `lines` are the lines of the file, if they are already read.
+    """Yield `(number, object)` of each row of a JSON Lines file, a JSON array, or rows in memory.
 
-    Skips blank lines. Problems are lines that are not a JSON object, or have a duplicate key (`json` would drop one).
+    The number is the line number in JSON Lines, otherwise the number of the row from 1 (the objects of an array may all
+    be on one line). `lines` are the numbered lines of the file, if they are already read. Skips blank lines. Problems
+    are lines that are not a JSON object, or have a duplicate key (`json` would drop one).
     """
     if isinstance(path, Rows):
         yield from path.numbered(problems)
@@ -71,11 +74,11 @@ def json_rows(
         if not content.strip():
             continue
         if is_first and _ARRAY.match(content):
-            yield from _objects_in(path, "\n".join([content, *(rest for _, rest in all_lines)]), problems)
+            yield from _array_objects(path, "\n".join([content, *(rest for _, rest in all_lines)]), problems)
             return
         is_first = False
         try:
-            row = json.loads(content, object_pairs_hook=without_repeats)
+            row = json.loads(content, object_pairs_hook=object_with_unique_keys)
         except json.JSONDecodeError as error:
             found = f"{error.msg} at character {error.pos + 1} of {len(content):,}"
             problems.add(f"{path}:{line}: not JSON ({found}); expected an object per line")
@@ -89,7 +92,7 @@ def json_rows(
             problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object per line")
 
 
-def _objects_in(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, (_, value) in enumerate(_array_values(path, text, problems), 1):
         if isinstance(value, dict):
             yield number, value
@@ -98,7 +101,7 @@ def _objects_in(path: Path, text: str, problems: Problems) -> Iterator[tuple[int
 
 
 def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
-    """Yield the values of a JSON array with their line numbers.
+    """Yield `(line number, value)` of each value of a JSON array.
 
     Invalid JSON adds a problem and ends the reading; so does a file that is not an array.
     """
@@ -106,12 +109,13 @@ def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
 
 
 def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, Any]]:
-    decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
-    position, counted, line, more = _after_space(text, 0), 0, 1, ""
+    decoder = json.JSONDecoder(object_pairs_hook=object_with_unique_keys)
+    # `line` is the line number of the character `counted`; `more` is the comma after a value, or ""
+    position, counted, line, more = _skip_white_space(text, 0), 0, 1, ""
     if not text.startswith("[", position):
         problems.add(f"{path}:1: no JSON array; expected a list of objects")
         return
-    position = _after_space(text, position + 1)
+    position = _skip_white_space(text, position + 1)
     while not text.startswith("]", position) or more:
         line, counted = line + text.count("\n", counted, position), position
         try:
@@ -123,9 +127,9 @@ def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[i
             problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected a list of objects")
             return
         yield line, value
-        position = _after_space(text, position)
+        position = _skip_white_space(text, position)
         more = "," if text.startswith(",", position) else ""
-        position = _after_space(text, position + len(more))
+        position = _skip_white_space(text, position + len(more))
         if not more and not text.startswith("]", position):
             problems.add(
                 f"{path}:{line + text.count(chr(10), counted, position)}: the list is not closed; expected , or ]"
@@ -135,13 +139,15 @@ def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[i
         problems.add(f"{path}: {reprlib.repr(rest)} after the list; expected the end of the file")
 
 
-def _after_space(text: str, position: int) -> int:
+def _skip_white_space(text: str, position: int) -> int:
+    """Return the position of the next character that is not white space."""
     match = _SPACE.match(text, position)
     return match.end() if match else position
 
 
-def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object, for `object_pairs_hook`; `ValueError` for a duplicate key, which `json` would drop."""
+def object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the JSON object of these pairs, for `object_pairs_hook`; `ValueError` for a duplicate key, which `json`
+    would drop."""
     row = dict(pairs)
     if len(row) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -150,7 +156,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header and the rows of a CSV file with their line numbers; skip blank lines.
+    """Yield `(line number, columns)` of the header and of each row of a CSV file; skip blank lines.
 
     The delimiter is a semicolon if the header has semicolons and no comma. With `quoted` False a quote is an ordinary
     character; otherwise quoted fields may contain line breaks.
@@ -161,7 +167,7 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
     lines: list[str] = []  # lines of the current row
-    recorded = _recorded(path, lines)
+    recorded = _yield_and_append(path, lines)
     header = list(islice(recorded, 1))
     if delimiter == "," and ";" in "".join(header) and "," not in header[0]:
         delimiter = ";"
@@ -173,7 +179,7 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
             width = width or len(columns)
             if columns and len(columns) != width:
                 problems.add(f"{path}:{begin}: {len(columns)} columns; expected {width} as in the header")
-            elif delimiter == "\t" and (joined := _rows_in_quotes(lines, width)):
+            elif delimiter == "\t" and (joined := _num_joined_rows(lines, width)):
                 found = f"an unbalanced quote joins {joined} lines of {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
                     f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts, or `quoting: none` if "
@@ -188,13 +194,13 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
         problems.add(f"{path}:{begin}: broken CSV ({reason}); expected columns separated by {delimiter!r}")
 
 
-def _rows_in_quotes(lines: list[str], width: int) -> int:
-    """Number of non-blank lines of a TSV row if there are several and each is a valid row; else 0."""
+def _num_joined_rows(lines: list[str], width: int) -> int:
+    """Return the number of non-blank lines of a TSV row if there are several and each would be a valid row; else 0."""
     filled = [line for line in lines if line.strip()]
     return len(filled) if len(filled) > 1 and all(line.count("\t") == width - 1 > 0 for line in filled) else 0
 
 
-def _recorded(path: Path, lines: list[str]) -> Iterator[str]:
+def _yield_and_append(path: Path, lines: list[str]) -> Iterator[str]:
     """Yield the lines of a file, and append each to `lines`."""
     for _, line in read_lines(path):
         lines.append(line)

@@ -1,4 +1,4 @@
-"""Selects the documents of a corpus that are most similar to a target text, by importance weights of hashed n-grams.
+"""Select the documents of a corpus that are most similar to a target text, by importance weights of hashed n-grams.
 
 The weights follow DSIR (Xie et al. 2023, "Data Selection for Language Models via Importance Resampling", section 3):
 words and word bigrams are hashed into 10,000 buckets, and the log weight of a document is the sum over its n-grams of
@@ -26,7 +26,7 @@ from domainbert.base.progress import Progress
 from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of_text
 
 BUCKETS = 10_000
-_UNIT = 2.0**32
+_LOG_UNIT = 2.0**32  # log ratios are rounded to multiples of 1 / _LOG_UNIT
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,15 @@ class Selection:
     kept: NDArray[np.bool_]
 
     def mean(self, kept: bool) -> float | None:
-        """Mean log weight of the kept or of the dropped documents; None without any."""
+        """Return the mean log weight of the kept or of the dropped documents; None if there are none."""
         weights = self.weights[self.kept == kept]
         return float(weights.mean()) if len(weights) else None
 
 
 def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float) -> Selection:
-    """Keep the fraction `keep` of the texts that is most similar to `like`; earlier texts win ties.
+    """Return the weight of each text by its similarity to `like`, and which texts are kept.
+
+    These are the fraction `keep` with the highest weights; ties: the earlier texts.
 
     `texts` is called twice and must yield the same texts: for the n-gram counts, then for the weights (8 bytes each).
 
@@ -54,34 +56,36 @@ def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float)
     if not target.any():
         raise DomainbertError("select.like: found no words; expected text of the task")
     with Progress("select: count n-grams") as progress:
-        ratio = log_ratio(target, count_buckets(_counted(texts(), progress)))
+        ratio = log_ratio(target, count_buckets(_with_progress(texts(), progress)))
     weights = array("d")
     with Progress("select: weigh") as progress:
-        for text in _counted(texts(), progress):
-            weights.append(float(ratio[buckets_of(text)].mean()))
+        for text in _with_progress(texts(), progress):
+            weights.append(float(ratio[ngram_buckets(text)].mean()))
     log_weights = np.array(weights, np.float64)
     kept = np.zeros(len(log_weights), np.bool_)
-    kept[np.argsort(-log_weights, kind="stable")[: _number_kept(keep, len(log_weights))]] = True
+    kept[np.argsort(-log_weights, kind="stable")[: _num_kept(keep, len(log_weights))]] = True
     return Selection(log_weights, kept)
 
 
-def buckets_of(text: str) -> NDArray[np.int64]:
-    """Bucket of each word and of each word bigram; a text without words counts as an empty word."""
+def ngram_buckets(text: str) -> NDArray[np.int64]:
+    """Return the bucket of each word and word bigram, (n-grams,); a text without words counts as an empty word."""
     hashes = hash_words(words_of_text(text) or [""])
-    both = np.concatenate([hashes, hash_ngrams(hashes, 2)])
-    return (both % np.uint64(BUCKETS)).astype(np.int64)
+    ngrams = np.concatenate([hashes, hash_ngrams(hashes, 2)])
+    return (ngrams % np.uint64(BUCKETS)).astype(np.int64)
 
 
 def count_buckets(texts: Iterable[str]) -> NDArray[np.int64]:
-    """Number of n-grams of the texts in each bucket, (BUCKETS,)."""
+    """Return the number of n-grams of the texts in each bucket, (BUCKETS,)."""
     counts = np.zeros(BUCKETS, np.int64)
     for text in texts:
-        np.add.at(counts, buckets_of(text), 1)
+        np.add.at(counts, ngram_buckets(text), 1)
     return counts
 
 
 def log_ratio(target: NDArray[np.int64], raw: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Log ratio of the probability of each bucket in the target to its probability in the raw text, (BUCKETS,).
+    """Return the log of the probability of each bucket in the target, divided by that in the raw text, (BUCKETS,).
+
+    `target` and `raw` are the n-gram counts of the target text and of the corpus, (BUCKETS,).
 
     The target may be small, so it is smoothed by BUCKETS n-grams with the distribution of the raw text (a Dirichlet
     prior: Zhai and Lafferty 2001, "A Study of Smoothing Methods for Language Models"): n-grams missing in the target
@@ -92,14 +96,14 @@ def log_ratio(target: NDArray[np.int64], raw: NDArray[np.int64]) -> NDArray[np.f
     """
     raw_probability = (raw + 1) / (raw.sum() + BUCKETS)
     target_probability = (target + BUCKETS * raw_probability) / (target.sum() + BUCKETS)
-    return np.round((np.log(target_probability) - np.log(raw_probability)) * _UNIT) / _UNIT
+    return np.round((np.log(target_probability) - np.log(raw_probability)) * _LOG_UNIT) / _LOG_UNIT
 
 
-def _counted(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+def _with_progress(texts: Iterable[str], progress: Progress) -> Iterator[str]:
     for text in texts:
         yield text
         progress.advance()
 
 
-def _number_kept(keep: float, documents: int) -> int:
+def _num_kept(keep: float, documents: int) -> int:
     return min(documents, max(1, math.floor(keep * documents + 0.5)))

@@ -1,4 +1,4 @@
-"""Reads the texts of the sources of a corpus, and checks that the sources exist."""
+"""Read the texts of the sources of a corpus, and check that the sources exist."""
 
 from __future__ import annotations
 
@@ -19,51 +19,52 @@ if TYPE_CHECKING:
     from domainbert.corpus.report import SourceReport
 
 
-Read = tuple[str, ...]  # id, text, and an optional translation
+RawDocument = tuple[str, ...]  # id, unchanged text, and an optional translation
 
 
 class CorpusFile(NamedTuple):
     """A file with documents of a corpus."""
 
-    number: int  # from 0, in reading order
+    number: int  # index in reading order, from 0
     source: Source
     path: Path
 
 
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
-    """Files of all sources in reading order; `DomainbertError` if a source has no files.
+    """Return the files of all sources in reading order, then the files of translations; hub datasets have no files.
 
-    `key` is the name of the setting with the sources, for messages.
+    `key` is the name of the setting with the sources, for messages. `DomainbertError` if a source has no files.
     """
     files = [file.path for file in corpus_files(sources, key)]
     return files + [source.translation for source in sources if source.translation is not None]
 
 
 def corpus_files(sources: Sequence[Source], key: str = "sources") -> list[CorpusFile]:
-    """Files with documents; see `list_files`."""
+    """Return the files with documents, numbered in reading order, without files of translations; see `list_files`."""
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
-    files = [(source, file) for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
-    return [CorpusFile(number, source, file) for number, (source, file) in enumerate(files)]
+    files = [(source, file) for source in on_disk for _, file in find_files(source.path) if _has_reader(file, source)]
+    return [CorpusFile(index, source, file) for index, (source, file) in enumerate(files)]
 
 
 def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
-    """Raise `DomainbertError` for all sources without files; searches only for the first file of each source."""
+    """Raise `DomainbertError` that names all sources without files; searches only for the first file of each source."""
     problems = Problems(key)
-    for number, source in enumerate(sources):
-        if source.hub_name is None and not any(_is_read(file, source) for _, file in find_files(source.path)):
-            problems.add(f"{key}[{number}].path: {_why_nothing(source.path)}")
+    for index, source in enumerate(sources):
+        if source.hub_name is None and not any(_has_reader(file, source) for _, file in find_files(source.path)):
+            problems.add(f"{key}[{index}].path: {_why_no_files(source.path)}")
         for path in () if source.translation is None else (Path(source.path), source.translation):
             if not path.is_file():
-                problems.add(f"{key}[{number}].translation: {path} is not a file; expected two parallel files")
+                problems.add(f"{key}[{index}].translation: {path} is not a file; expected two parallel files")
     problems.raise_if_any()
 
 
-def _is_read(file: Path, source: Source) -> bool:
+def _has_reader(file: Path, source: Source) -> bool:
     return source.format != "auto" or format_suffix(file) in READERS
 
 
-def _why_nothing(path: str) -> str:
+def _why_no_files(path: str) -> str:
+    """Return the message for a source without readable files."""
     suffixes = ", ".join(READERS)
     if stream := stream_kind(Path(path)):
         return f"{path} is {stream}; expected regular files"
@@ -79,32 +80,34 @@ def _why_nothing(path: str) -> str:
 class Excerpt:
     """A bounded part of a corpus: the beginning of each file, in proportion to its size.
 
-    The quota `due` grows with each file, and reading of a file stops when the quota is reached. So the excerpt exceeds
-    the limit by at most one document, and some of many small files are skipped without being opened.
+    The quota grows with each file, and reading of a file stops when the quota is reached. So the excerpt exceeds the
+    limit by at most one document, and some of many small files are skipped without being opened.
     """
 
     per_byte: float
     """Quota in characters for each byte of a file."""
     per_dataset: float
     """Quota in characters for a dataset of the hub, whose size is unknown."""
-    due: float = 0
-    read: int = 0
+    quota: float = 0  # characters to read from the files so far
+    read: int = 0  # characters read from the files so far
 
     @classmethod
-    def of(cls, sources: Sequence[Source], most_characters: int) -> Excerpt:
-        """Make an excerpt of about `most_characters`; the whole corpus if its files have fewer bytes."""
+    def of_sources(cls, sources: Sequence[Source], most_characters: int) -> Excerpt:
+        """Return an excerpt of about `most_characters` characters; all of the corpus if its files have fewer bytes."""
         size = sum(file.stat().st_size for file in list_files(sources))
         return cls(most_characters / max(size, 1), most_characters / len(sources))
 
-    def first(self, texts: Callable[[], Iterator[Read]], due: float, counts: SourceReport) -> Iterator[Read]:
-        """Yield the first documents of a file or dataset; the report counts files that are not read to the end."""
-        self.due += due
-        if self.read < self.due:
-            for identity, *sides in texts():
-                if self.read >= self.due:
+    def first_documents(
+        self, documents: Callable[[], Iterator[RawDocument]], quota: float, counts: SourceReport
+    ) -> Iterator[RawDocument]:
+        """Yield documents of a file or dataset until its quota is reached; count it in `files_cut` if some are left."""
+        self.quota += quota
+        if self.read < self.quota:
+            for document_id, *sides in documents():
+                if self.read >= self.quota:
                     break
                 self.read += sum(map(len, sides))
-                yield identity, *sides
+                yield document_id, *sides
             else:
                 return
         counts.files_cut += 1
@@ -112,57 +115,65 @@ class Excerpt:
 
 def read_source(
     source: Source, counts: SourceReport, excerpt: Excerpt | None = None, only: Collection[Path] | None = None
-) -> Iterator[Read]:
-    """Yield id, unchanged text and optional translation of each document of a source, or of an excerpt. An id is the
-    file name below the source and the line or row: `speeches/1996.jsonl.gz:12`. `only` are the files to read; None
-    reads all files."""
+) -> Iterator[RawDocument]:
+    """Yield `(id, unchanged text)` or `(id, text, translation)` of each document of a source, or of an excerpt.
+
+    An id is the file name below the source and the line or row: `speeches/1996.jsonl.gz:12`. `only` are the files to
+    read; None reads all files.
+    """
     if source.hub_name:
-        rows: Callable[[], Iterator[Read]] = partial(_read_hub, source)
+        rows: Callable[[], Iterator[RawDocument]] = partial(_read_hub, source)
         if source.translation_key is not None:
-            rows = partial(_paired, _read_hub, source)
-        yield from rows() if excerpt is None else excerpt.first(rows, excerpt.per_dataset, counts)
+            rows = partial(_read_pairs, _read_hub, source)
+        yield from rows() if excerpt is None else excerpt.first_documents(rows, excerpt.per_dataset, counts)
         return
     for name, path in find_files(source.path):
-        if not _is_read(path, source):
+        if not _has_reader(path, source):
             counts.files_ignored += only is None
             continue
         if only is not None and path not in only:
             continue
         counts.files += 1
-        texts = partial(_read_file, name, path, source, counts)
-        yield from texts() if excerpt is None else excerpt.first(texts, excerpt.per_byte * path.stat().st_size, counts)
+        documents = partial(_read_file, name, path, source, counts)
+        if excerpt is None:
+            yield from documents()
+        else:
+            yield from excerpt.first_documents(documents, excerpt.per_byte * path.stat().st_size, counts)
 
 
 def ignored_files(sources: Sequence[Source]) -> dict[str, int]:
-    """Number of files without a reader, by the path of the source; hub datasets are left out."""
-    on_disk = [source for source in sources if not source.hub_name]
-    return {source.path: sum(not _is_read(file, source) for _, file in find_files(source.path)) for source in on_disk}
+    """Return the number of files without a reader, by the path of the source; hub datasets are left out."""
+    return {
+        source.path: sum(not _has_reader(file, source) for _, file in find_files(source.path))
+        for source in sources
+        if not source.hub_name
+    }
 
 
-def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[Read]:
-    reader = _reader(path, source, counts)
+def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[RawDocument]:
+    reader = _choose_reader(path, source, counts)
     if source.translation is not None:
-        read: Iterator[Read] = read_aligned(path, source.translation)
+        documents: Iterator[RawDocument] = read_aligned(path, source.translation)
     elif source.translation_key is None:
-        read = reader(path, source)
+        documents = reader(path, source)
     elif reader in (READERS[".txt"], READERS[".conll"]):
         raise DomainbertError(f"{path}: no keys or columns; expected JSONL, CSV or Parquet with translation_key")
     else:
-        read = _paired(partial(reader, path), source)
-    for position, *sides in read:
+        documents = _read_pairs(partial(reader, path), source)
+    for position, *sides in documents:
         yield name + position, *sides
 
 
-def _paired(read: Callable[[Source], Iterator[tuple[str, str]]], source: Source) -> Iterator[Read]:
-    """Yield the texts of a source with their translations, which the same reader reads with another key."""
-    others = read(replace(source, text_key=str(source.translation_key)))
-    for (position, text), (_, other) in zip(read(source), others, strict=True):
-        yield position, text, other
+def _read_pairs(read: Callable[[Source], Iterator[tuple[str, str]]], source: Source) -> Iterator[RawDocument]:
+    """Yield `(position, text, translation)`; `read` reads the texts, and with another key the translations."""
+    translations = read(replace(source, text_key=str(source.translation_key)))
+    for (position, text), (_, translation) in zip(read(source), translations, strict=True):
+        yield position, text, translation
 
 
-def read_aligned(path: Path, other: Path) -> Iterator[Read]:
-    """Yield position (":12") and text of each line with the same line of the other file; `DomainbertError` if the
-    numbers of lines differ."""
+def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
+    """Yield `(position, line, same line of the other file)`, with positions such as ":12"; `DomainbertError` if the
+    files do not have the same number of lines."""
     lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
     if lines != other_lines:
         found = f"found {lines:,} lines, and {other_lines:,} lines in {other}"
@@ -171,8 +182,11 @@ def read_aligned(path: Path, other: Path) -> Iterator[Read]:
         yield f":{number}", text, translation
 
 
-def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
-    """Select the reader for a file by the format of the source, the suffix, or the first lines of a .txt file."""
+def _choose_reader(path: Path, source: Source, counts: SourceReport) -> Reader:
+    """Return the reader for a file by the format of the source, the first lines of a .txt file, or the suffix.
+
+    Counts the .txt files that are read in another format.
+    """
     if source.format != "auto":
         return READERS[".txt" if source.format == "text" else f".{source.format}"]
     suffix = format_suffix(path)
@@ -184,7 +198,7 @@ def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
 
 
 def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
-    """Stream the texts of a hub dataset; every error message names the source."""
+    """Yield `(id, text)` of each row of a hub dataset, streamed; `DomainbertError`, which names the source."""
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = f"no column {source.text_key!r} (columns found: {format_names(values)})"

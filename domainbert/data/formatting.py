@@ -17,7 +17,7 @@ _MAX_PIECES, _MAX_UNKNOWN = 400, 20  # per document
 
 def format_pieces(tokenizer: DomainTokenizer, ids: Iterable[int]) -> list[str]:
     """Return the entry of the vocabulary of each token id, printable in a terminal."""
-    return [printable(tokenizer.pieces.shown(tokenizer.tokens[number])) for number in ids]
+    return [printable(tokenizer.pieces.readable(tokenizer.tokens[number])) for number in ids]
 
 
 def format_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -> list[str]:
@@ -46,7 +46,7 @@ def format_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
     pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
     if window.first is None:
         return paragraph(pieces, INDENT)
-    begin = 1 + len(window.first) + tokenizer.template.between  # 1: [CLS]
+    begin = 1 + len(window.first) + tokenizer.template.num_between  # 1: [CLS]
     return [*paragraph(pieces[:begin], INDENT), *paragraph(pieces[begin:], INDENT)]
 
 

@@ -178,7 +178,7 @@ class PartedSplit(PreparedSplit):
                 f"max_length: found {length}; expected one of the row_lengths of the prepared corpus, "
                 f"{', '.join(map(str, lengths))}; or prepare it again"
             )
-        return PartedPlan(self.parts, length, tokenizer.template.extra())
+        return PartedPlan(self.parts, length, tokenizer.template.num_special_tokens())
 
     @override
     def take(self, start: int, stop: int) -> np.ndarray:

@@ -112,7 +112,7 @@ def prepare_corpus(
         DomainbertError: the corpus or the tokenizer cannot be read, or a split has no document.
     """
     corpus, out = corpus_config(source), Path(out)
-    corpus.check_prepared(in_parts=row_lengths is not None)
+    corpus.check_preparable(in_parts=row_lengths is not None)
     if not isinstance(tokenizer, DomainTokenizer):
         tokenizer = load_tokenizer(Path(tokenizer))
     if row_lengths is None and (out / PREPARED_FILE).exists():
@@ -176,9 +176,9 @@ def bind_corpus(
     bind_parts(out, tokenizer, parts)
     total = CorpusReport()
     for facts in parts.values():
-        total.add(facts["report"])
-    total.ignore(ignored_files(corpus.sources))  # files that no part reads are counted once
-    splits = _sum_splits([facts["splits"] for facts in parts.values()])
+        total.add_counts(facts["report"])
+    total.set_ignored_counts(ignored_files(corpus.sources))  # files that no part reads are counted once
+    splits = _sum_counts([facts["splits"] for facts in parts.values()])
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     return PreparedSummary(splits, unknown, empty, total, tokenizer.fingerprint, parts=len(parts))
 

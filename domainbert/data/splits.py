@@ -95,7 +95,7 @@ class PreparedSplit:
 
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
         """Return a plan of rows of `length` tokens; see `plan_rows`."""
-        special_ids, extra = tokenizer.special_ids, tokenizer.template.extra()
+        special_ids, extra = tokenizer.special_ids, tokenizer.template.num_special_tokens()
         tokens = (self.document_offsets, self.take, self.take_starts)
         return plan_rows(*tokens, tokenizer.vocab_size, special_ids, length, extra, self.languages)
 

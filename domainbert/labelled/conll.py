@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.file_kind import CONLLU_COLUMNS, count_up, strip_conllu_extras
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, is_word_numbering, strip_conllu_extras
 from domainbert.corpus.files import read_lines
 
 Separator = Literal["tabs", "spaces"]
@@ -164,7 +164,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             column = table.column_index(token_column)
             table.check_breaks(column)
             words = [row.columns[column] for row in table.blocks[0].rows]
-            if width == CONLLU_COLUMNS and column == 0 and count_up(words):
+            if width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
                 raise DomainbertError(
                     f"{path}:{sentence[0][0]}: column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
                 )

@@ -67,7 +67,7 @@ class RowLanguages:
     @property
     def row_shares(self) -> NDArray[np.float64]:
         """(languages,) share of each language in the rows to draw; the sum is not 1."""
-        return np.array(list(self.shares.read.values())) * self.rows / self.tokens
+        return np.array(list(self.shares.sampled.values())) * self.rows / self.tokens
 
     @property
     def draws(self) -> Ints:

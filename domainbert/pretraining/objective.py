@@ -162,7 +162,7 @@ class Objective(ABC, Generic[Config]):
         notes = [[""] * original_ids.shape[1] for _ in original_ids]
         for row, column in np.argwhere(original_ids != input_ids).tolist():
             original = self.tokenizer.tokens[original_ids[row, column]]
-            notes[row][column] = f"replaces {self.tokenizer.pieces.shown(original)}"
+            notes[row][column] = f"replaces {self.tokenizer.pieces.readable(original)}"
         return notes
 
     def heaviest_step(self, steps: range) -> int:

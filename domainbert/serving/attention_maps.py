@@ -63,7 +63,7 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     with torch.inference_mode():
         projections = record(encoder, tokens, layers).projections
         maps = [projections[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
-    pieces = tuple(tokenizer.pieces.shown(tokenizer.tokens[token_id]) for token_id in ids.tolist())
+    pieces = tuple(tokenizer.pieces.readable(tokenizer.tokens[token_id]) for token_id in ids.tolist())
     special = tuple(not 1 <= position <= len(text_ids) for position in range(len(ids)))  # [CLS] precedes the text
     return AttentionMaps(pieces, special, np.stack(maps), tuple(projections[layer].window for layer in layers))
 

@@ -127,13 +127,14 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
         DomainbertError: the corpus or the tokenizer cannot be read. Errors in labelled files are findings.
     """
     from domainbert.checks.finding import REPORT, format_findings, with_reasons, write_report
-    from domainbert.checks.labelled_set import facts
+    from domainbert.checks.labelled_set import labelled_set_facts
 
     labelled = _labelled(settings, inputs)
     corpus_findings, data = _corpus(settings, labelled)
     findings = with_reasons([*labelled.findings(), *corpus_findings], settings.ignore)
     corpus_fit = _fit(settings, labelled)
-    write_report(out / REPORT, findings, data | {checked.name: facts(checked) for checked in labelled.sets}, corpus_fit)
+    set_facts = {checked.name: labelled_set_facts(checked) for checked in labelled.sets}
+    write_report(out / REPORT, findings, data | set_facts, corpus_fit)
     print(format_findings(findings, "check"), flush=True)
     errors = [finding for finding in findings if finding.is_error or (settings.strict and finding.ignored is None)]
     leaks = [finding for finding in findings if finding.rule.endswith("-and-test") and "same-" in finding.rule]

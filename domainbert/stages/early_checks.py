@@ -158,7 +158,7 @@ class StageArguments:
         with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
             tokenizer = self.inputs.tokenizer(path) if folder is None else folder.tokenizer()
             with self.under(key):
-                tokenizer.template.extra(pair=True)
+                tokenizer.template.num_special_tokens(pair=True)
 
     def check_max_length(self, encoder: EncoderConfig | None) -> None:
         """Report a window or row that is longer than the positions of the encoder, if its architecture is known."""

@@ -176,7 +176,7 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     from domainbert.tasks.task import task_from_model_folder
 
     tokenizer, longest = folder.tokenizer(), _longest(folder)
-    extra = tokenizer.template.extra()
+    extra = tokenizer.template.num_special_tokens()
     texts = random_texts(folder.vocab_size, longest - extra)
     examples = [single_window_example(ids, folder.reads_texts, longest, extra) for ids in texts]
     if scoring is not None:

@@ -35,7 +35,7 @@ class Prepare:
     def __post_init__(self) -> None:
         """Check the fields, and that the corpus can be split as the settings say."""
         check_fields(self)
-        self.corpus.check_prepared(in_parts=self.row_lengths is not None)
+        self.corpus.check_preparable(in_parts=self.row_lengths is not None)
 
 
 @stage

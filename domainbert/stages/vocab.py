@@ -148,7 +148,7 @@ def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) 
     shares = corpus.language_shares({name: counter.bytes_read for name, counter in by_language.items()})
     if shares is not None:
         print("\n".join(shares.lines("bytes")))
-        counters["train"] = WordCounter.of_languages(by_language, shares.read)
+        counters["train"] = WordCounter.from_languages(by_language, shares.sampled)
     return counters
 
 

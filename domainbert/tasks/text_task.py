@@ -121,7 +121,7 @@ class TextTask(Task[Item, Prediction]):
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)
-        around = tokenizer.template.extra(pair=True) if any(len(parts) > 1 for parts in texts) else 0
+        around = tokenizer.template.num_special_tokens(pair=True) if any(len(parts) > 1 for parts in texts) else 0
         room_for_text(max_length, around)  # raises an error of the settings before the errors of pairs
         examples, problems = [], {}
         for number, (parts, target) in enumerate(zip(texts, arrays, strict=True)):

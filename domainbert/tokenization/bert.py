@@ -9,9 +9,9 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 from domainbert.base.errors import HALF_SURROGATE, DomainbertError
-from domainbert.tokenization.special_tokens import NAMES
+from domainbert.tokenization.special_tokens import TOKEN_NAMES
 
-SPECIAL_TOKENS = {role: name for role, (name, _) in NAMES.items()}  # in the order of their ids 0-4
+SPECIAL_TOKENS = {role: name for role, (name, _) in TOKEN_NAMES.items()}  # role -> token, in the order of the ids 0-4
 PREFIX = "##"  # of a piece that continues a word
 MAX_WORD_CHARACTERS = 100  # a longer word becomes [UNK], in BERT and in transformers
 
@@ -40,14 +40,15 @@ def bert_backend(
 
 def tokens_by_id(backend: Tokenizer) -> list[str]:
     """Return the vocabulary, added tokens included, in the order of its ids; "" for an unused id."""
-    tokens = {number: token for token, number in backend.get_vocab(with_added_tokens=True).items()}
-    return [tokens.get(number, "") for number in range(max(tokens, default=-1) + 1)]
+    tokens = {token_id: token for token, token_id in backend.get_vocab(with_added_tokens=True).items()}
+    return [tokens.get(token_id, "") for token_id in range(max(tokens, default=-1) + 1)]
 
 
 def encode_text(text: str) -> bytes:
-    """Encode a text as UTF-8; an error for an unpaired surrogate (JSON's "\\ud800"), which `tokenizers` rejects."""
+    """Return a text as UTF-8; `DomainbertError` for an unpaired surrogate (JSON's "\\ud800"), which `tokenizers`
+    rejects."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        shown = ascii(text[max(error.start - 20, 0) : error.start + 20])
-        raise DomainbertError(f"the text {shown} {HALF_SURROGATE}") from error
+        excerpt = ascii(text[max(error.start - 20, 0) : error.start + 20])
+        raise DomainbertError(f"the text {excerpt} {HALF_SURROGATE}") from error

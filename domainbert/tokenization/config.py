@@ -27,4 +27,4 @@ class TokenizerKindConfig(ABC):
 
     @abstractmethod
     def build(self) -> TokenizerKind:
-        """Return the kind."""
+        """Return the kind of vocabulary with these settings."""

@@ -15,7 +15,8 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: int) -> list[str]:
-    """Return the `count` words that save the most pieces, (pieces - 1) x occurrences, as entries of the vocabulary.
+    """Return the `count` words that would save the most pieces as entries of the vocabulary: (pieces - 1) x
+    occurrences.
 
     `words` maps words of `TokenizerKind.word_splitter` to occurrences. Each word is scored alone: adding "bank" does
     not change the score of "banks". The result is sorted by pieces saved, then by the word. Words that contain an added
@@ -24,7 +25,8 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
     Raises:
         DomainbertError: fewer than `count` words are cut into more than one piece.
     """
-    entries, model, has_added_token = set(tokenizer.tokens), tokenizer.backend.model, _added_tokens(tokenizer).search
+    entries, model = set(tokenizer.tokens), tokenizer.backend.model
+    has_added_token = _added_token_pattern(tokenizer).search
     saved: dict[str, int] = {}
     for word in words:
         entry = tokenizer.kind.entry(word)
@@ -39,7 +41,7 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
 
 
 def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> DomainTokenizer:
-    """Append words to the vocabulary of a tokenizer, after the last id.
+    """Return a tokenizer with words appended to the vocabulary, after the last id.
 
     Added tokens become entries of the model, with the same ids: in a file, `tokenizers` numbers them after the model's
     entries. WordPiece may then begin a word with an added token that was matched only as a whole word before.
@@ -47,38 +49,38 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     Raises:
         DomainbertError: a word is an entry already, or the id of an entry would change.
     """
-    entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + number for number, word in enumerate(words)}
+    entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + index for index, word in enumerate(words)}
     if existing := sorted(entries.keys() & set(tokenizer.tokens)):
         raise DomainbertError(f"{existing[0]!r} is an entry already; expected new words only")
     state = json.loads(tokenizer.copy_backend().to_str())
     tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
-    return _with_equal_ids(tokenizer, Tokenizer.from_str(json.dumps(state)))
+    return _checked_extension(tokenizer, Tokenizer.from_str(json.dumps(state)))
 
 
 def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:
-    """Add tokens that are matched in the raw text, before normalisation and pre-tokenization.
+    """Return a tokenizer with tokens added that are matched in the raw text, before normalisation and pre-tokenization.
 
     Tokens that the vocabulary has already keep their ids; the others are appended after the last id. They are not
     special tokens, because special tokens are not matched in texts. `DomainbertError` if an id would change.
     """
     backend = tokenizer.copy_backend()
     backend.add_tokens([AddedToken(token, normalized=False) for token in tokens])
-    return _with_equal_ids(tokenizer, backend)
+    return _checked_extension(tokenizer, backend)
 
 
-def _added_tokens(tokenizer: DomainTokenizer) -> re.Pattern[str]:
-    """Pattern of the added tokens that `tokenizers` also matches inside words."""
+def _added_token_pattern(tokenizer: DomainTokenizer) -> re.Pattern[str]:
+    """Return a pattern of the added tokens that `tokenizers` also matches inside words."""
     tokens = tokenizer.backend.get_added_tokens_decoder().values()
     inside = [token for token in tokens if token.content.strip() and not (token.special or token.single_word)]
     texts = (tokenizer.pieces.fold(token.content) if token.normalized else token.content for token in inside)
-    return re.compile("|".join(map(re.escape, filter(None, texts))) or r"(?!)")
+    return re.compile("|".join(map(re.escape, filter(None, texts))) or r"(?!)")  # matches nothing
 
 
-def _with_equal_ids(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
-    """Wrap an extended backend; `DomainbertError` if the id of an entry of `tokenizer` has changed."""
+def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
+    """Return an extended backend as a tokenizer; `DomainbertError` if the id of an entry of `tokenizer` has changed."""
     extended = tokens_by_id(backend)[: tokenizer.vocab_size]
-    for number, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, extended, fillvalue="")):
+    for token_id, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, extended, fillvalue="")):
         if token != new_token:
             expected = repr(token) if token else "a vocabulary whose ids have no gaps"
-            raise DomainbertError(f"extending the vocabulary gives id {number} to {new_token!r}; expected {expected}")
+            raise DomainbertError(f"extending the vocabulary gives id {token_id} to {new_token!r}; expected {expected}")
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

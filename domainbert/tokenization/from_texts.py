@@ -23,12 +23,12 @@ def train_tokenizer(
     sample_bytes: int = 1_000_000_000,
     on_selected: Callable[[TrainingWords], None] | None = None,
 ) -> DomainTokenizer:
-    """Train a tokenizer. The vocabulary depends on the set of texts, not on their order.
+    """Train a tokenizer on texts and return it. The vocabulary does not depend on the order of the texts.
 
     >>> from domainbert import train_tokenizer
     >>> texts = ["the court of appeal", "courts of law", "the high court and the lower courts"]
     >>> tokenizer = train_tokenizer(texts, vocab_size=128, min_frequency=1)
-    >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The court"])[0]]
+    >>> [tokenizer.tokens[token_id] for token_id in tokenizer.encode(["The court"])[0]]
     ['the', 'court']
 
     Args:
@@ -50,21 +50,21 @@ def train_tokenizer(
         config = config_class()
     else:
         raise DomainbertError(f"kind: found {kind!r}; {suggest_name(kind, list(choices_of(TokenizerKindConfig)))}")
-    trainable = config.build()
-    counter = texts if isinstance(texts, WordCounter) else _count(texts, sample_bytes)
-    uncased = trainable.lowercases if lowercase is None else lowercase
-    words = trainable.select(counter, uncased, min_character_count)
+    vocabulary_kind = config.build()
+    counter = texts if isinstance(texts, WordCounter) else _count_words(texts, sample_bytes)
+    uncased = vocabulary_kind.lowercases if lowercase is None else lowercase
+    words = vocabulary_kind.select(counter, uncased, min_character_count)
     if on_selected is not None:
         on_selected(words)
-    return DomainTokenizer(trainable.train(words, vocab_size, uncased, min_frequency))
+    return DomainTokenizer(vocabulary_kind.train(words, vocab_size, uncased, min_frequency))
 
 
-def _count(texts: Iterable[str], sample_bytes: int) -> WordCounter:
+def _count_words(texts: Iterable[str], sample_bytes: int) -> WordCounter:
     if isinstance(texts, str):
         raise DomainbertError("texts: found a single string; expected an iterable of documents, such as a list")
     counter = WordCounter(sample_bytes)
-    for number, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DomainbertError(f"texts[{number}]: found {type(text).__name__}; expected a string")
+            raise DomainbertError(f"texts[{index}]: found {type(text).__name__}; expected a string")
         counter.add(text)
     return counter

@@ -1,4 +1,7 @@
-"""Interface of the kinds of vocabulary (WordPiece, byte-level BPE, Unigram), and a list of all kinds."""
+"""Interface of the kinds of vocabulary (WordPiece, byte-level BPE, Unigram), and a list of all kinds.
+
+The entries of a vocabulary are called pieces. The role of a piece is whether it begins or continues a word.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ MAX_WORD_PIECES = 16  # a longer run of pieces without a space, as in Thai, is s
 
 
 class Surface(NamedTuple):
-    """Text and role of an entry."""
+    """Text and role of an entry, without the marks of its kind of vocabulary."""
 
     text: str  # without "##", "Ġ" or "▁"
     starts_word: bool  # False: continues a word
 
 
 class Pieces(ABC):
-    """Text of the entries of one vocabulary, and which of them begin words."""
+    """Texts of the entries of one vocabulary, and which of them begin words."""
 
     reads_pretokens = True
     """Whether `word_starts` needs `word_ids` and `offsets` of an encoding; encoding without them is faster."""
@@ -43,19 +46,19 @@ class Pieces(ABC):
 
     @cached_property
     def begins_word(self) -> Bools | None:
-        """(vocab_size,) Whether each entry begins a word of `align.basic_words`; None if this depends on the text:
+        """Whether each entry begins a word of `align.basic_words`, (vocab_size,); None if this depends on the text:
         then use `word_starts`."""
         return None
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """(pieces,) Whether each piece of a text begins a word. Default: words are pre-tokens."""
+        """Return whether each piece of a text begins a word, (pieces,). Default: words are pre-tokens."""
         import numpy as np  # imported here because checks of recipes do not need it
 
         return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
 
-    def _cap(self, starts: Bools, may_start: Bools) -> None:
-        """Split words of more than 16 pieces, in place: `starts` and `may_start` are (pieces,), and a new word begins
-        at the next piece that may start a word."""
+    def _split_long_words(self, starts: Bools, may_start: Bools) -> None:
+        """Split words of more than 16 pieces, in place: `starts` is True for the first piece of each word. After 16
+        pieces a new word starts at the next piece that may start a word; `starts` and `may_start` are (pieces,)."""
         import numpy as np
 
         firsts = np.flatnonzero(starts)
@@ -69,30 +72,31 @@ class Pieces(ABC):
 
     @abstractmethod
     def surface(self, token: str) -> Surface | None:
-        """Return text and role of an entry; None if it has no text, such as part of a character."""
+        """Return the text and role of an entry; None if it has no text, such as part of a character."""
 
     @abstractmethod
     def spell(self, surface: Surface) -> list[int]:
         """Return the ids of the entries that spell a surface in its role, unknown parts included."""
 
     def fold(self, text: str) -> str:
-        """Normalise a text as the vocabulary does."""
+        """Return a text as the vocabulary normalises it, stripped: in lower case if it is uncased."""
         normalizer = self.backend.normalizer
         return (text if normalizer is None else str(normalizer.normalize_str(text))).strip()
 
-    def shown(self, token: str) -> str:
+    def readable(self, token: str) -> str:
         """Return the readable form of an entry, for reports."""
         return token
 
     def inside_text(self, word: str) -> str:
-        """Return the string that encodes a word as in the middle of a text."""
+        """Return the string to encode so that a word gets the pieces it has in the middle of a text, such as "
+        word"."""
         return word
 
 
 class TokenizerKind(ABC):
     """A kind of vocabulary: training, reading, writing and extending it, and its marks of words."""
 
-    name: str  # in messages
+    name: str  # of the kind, in messages
     special_tokens: Mapping[str, str]
     """Role (`pad_token`, ...) to special token of trained vocabularies, in the order of their ids."""
     lowercases: bool  # default of `lowercase` in training
@@ -103,20 +107,21 @@ class TokenizerKind(ABC):
 
     @abstractmethod
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Normalise and select the words to train on. A character must occur `min_character_count` times to become a
+        """Return the normalised words to train on. A character must occur `min_character_count` times to become a
         piece, unless the kind has a piece for every character."""
 
     @abstractmethod
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """Train on counted words, as `train.learn` does; the bytes depend only on the arguments."""
+        """Return a tokenizer trained on counted words; its bytes depend only on the arguments. Errors as in
+        `train.VocabularySize`."""
 
     @abstractmethod
     def pieces(self, backend: Tokenizer) -> Pieces:
-        """Return the text of the entries of a vocabulary of this kind."""
+        """Return the texts of the entries of a vocabulary of this kind."""
 
     @abstractmethod
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Return a function that cuts a string without spaces into words, as `select` does."""
+        """Return a function that splits a string without spaces into words, as `select` does."""
 
     @abstractmethod
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
@@ -124,7 +129,7 @@ class TokenizerKind(ABC):
         same ids."""
 
     def special_tokens_of(self, backend: Tokenizer) -> dict[str, str]:
-        """Map roles to special tokens, for a folder that does not name them."""
+        """Return the special token of each role, for a folder that does not name them."""
         return usual_special_tokens(backend.get_vocab(with_added_tokens=True), self.special_tokens)
 
     def template(self, cls_id: int, sep_id: int) -> Template:
@@ -132,8 +137,9 @@ class TokenizerKind(ABC):
         return bert_template(cls_id, sep_id)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """Read a folder without a `tokenizer.json`; None if it has no tokenizer of this kind. `config` is the content
-        of `tokenizer_config.json`, `named` maps roles to the special tokens that the folder names."""
+        """Return the tokenizer of a folder without a `tokenizer.json`; None if it has no tokenizer of this kind.
+        `config` is the content of `tokenizer_config.json`, `named` maps roles to the special tokens that the folder
+        names."""
         return None
 
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
@@ -141,7 +147,7 @@ class TokenizerKind(ABC):
         return None
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:
-        """Return further files of the folder, name to content."""
+        """Return further files to write into the folder of the tokenizer: name to content."""
         return {}
 
     def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
@@ -153,7 +159,7 @@ class TokenizerKind(ABC):
         """Return the decoder of `tokenizer.json`, from pieces to text."""
 
     def entry(self, word: str) -> str:
-        """Return the entry of a whole word of `word_splitter`."""
+        """Return the entry for a whole word of `word_splitter`, such as "▁bank" for " bank"."""
         return word
 
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:

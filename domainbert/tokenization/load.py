@@ -21,7 +21,7 @@ from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds
 from domainbert.tokenization.template import Ints, template_of
 
-_FILES = (
+_FILES = (  # of a tokenizer, in a Hugging Face folder
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt"),
 )
@@ -37,7 +37,7 @@ class DomainTokenizer:
     >>> from domainbert import DomainTokenizer
     >>> from tokenizers import Tokenizer
     >>> tokenizer = DomainTokenizer(Tokenizer.from_file("model/tokenizer.json"))
-    >>> [tokenizer.tokens[number] for number in tokenizer.encode(["The high court"])[0]]
+    >>> [tokenizer.tokens[token_id] for token_id in tokenizer.encode(["The high court"])[0]]
     ['the', 'high', 'court']
 
     Args:
@@ -74,10 +74,10 @@ class DomainTokenizer:
         # special tokens without a role are matched in texts, as in transformers
         self._tokens_without_role = {
             token.content
-            for number, token in backend.get_added_tokens_decoder().items()
-            if token.special and token.content not in role_tokens and number not in self.template.special_ids
+            for token_id, token in backend.get_added_tokens_decoder().items()
+            if token.special and token.content not in role_tokens and token_id not in self.template.special_ids
         }
-        self.backend = _flagged(backend, self._tokens_without_role, False)
+        self.backend = _with_special_flag(backend, self._tokens_without_role, False)
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in SPECIAL_TOKENS)
@@ -95,7 +95,7 @@ class DomainTokenizer:
 
     @cached_property
     def pieces(self) -> Pieces:
-        """Text of the entries."""
+        """Texts of the entries, and which entries begin words."""
         return self.kind.pieces(self.backend)
 
     @cached_property
@@ -111,28 +111,29 @@ class DomainTokenizer:
         return [encoding.ids for encoding in self._encode_fast(texts)]
 
     def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
-        """Return the ids of each text, as `encode` does, and whether each piece begins a word."""
+        """Return for each text its ids, as `encode` does, and whether each piece begins a word; both are (pieces,)."""
         import numpy as np  # imported here because checks of recipes do not need it
 
         encode = self.encode_with_offsets if self.pieces.reads_pretokens else self._encode_fast
-        starts = self.pieces.word_starts
+        word_starts = self.pieces.word_starts
         encodings = zip(texts, encode(texts), strict=True)
-        return [(np.asarray(encoding.ids, dtype=np.int64), starts(text, encoding)) for text, encoding in encodings]
+        return [(np.asarray(encoding.ids, dtype=np.int64), word_starts(text, encoding)) for text, encoding in encodings]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
-        """Return `.ids`, `.offsets` (characters) and `.word_ids` (pre-tokens) of each text, otherwise as `encode`."""
+        """Return an encoding of each text, without special tokens and without truncation: `.ids`, `.offsets`
+        (characters) and `.word_ids` (pre-tokens)."""
         for text in texts:
             encode_text(text)
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
 
-    def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:
+    def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:  # without offsets and word_ids
         for text in texts:
             encode_text(text)
         return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
     def copy_backend(self) -> Tokenizer:
-        """Copy the backend, with the original flags of all special tokens."""
-        return _flagged(Tokenizer.from_str(self.backend.to_str()), self._tokens_without_role, True)
+        """Return a copy of the backend, with the original flags of all special tokens."""
+        return _with_special_flag(Tokenizer.from_str(self.backend.to_str()), self._tokens_without_role, True)
 
     def save(self, folder: Path, model_max_length: int | None = None, token_types: bool = True) -> None:
         """Write the tokenizer files (mode 0644) of a Hugging Face folder; transformers loads them with the same ids.
@@ -152,8 +153,8 @@ class DomainTokenizer:
         backend.decoder = self.kind.decoder(self.backend)
         files = {
             "tokenizer.json": backend.to_str(pretty=True) + "\n",
-            "tokenizer_config.json": _json(config),
-            "special_tokens_map.json": _json(self.special_tokens),
+            "tokenizer_config.json": _format_json(config),
+            "special_tokens_map.json": _format_json(self.special_tokens),
             **self.kind.other_files(self.backend),
         }
         folder = Path(folder)
@@ -163,8 +164,8 @@ class DomainTokenizer:
             (folder / name).chmod(0o644)
 
 
-def _flagged(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
-    """Set the flag `special` of some added tokens; returns `backend` itself if `tokens` is empty."""
+def _with_special_flag(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
+    """Return `backend` with the flag `special` of the added `tokens` changed: a copy, or itself without tokens."""
     if not tokens:
         return backend
     state = json.loads(backend.to_str())
@@ -175,17 +176,17 @@ def _flagged(backend: Tokenizer, tokens: Collection[str], special: bool) -> Toke
     return changed
 
 
-def _json(content: Mapping[str, Any]) -> str:
+def _format_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def _match_flags(token: Mapping[str, Any]) -> list[str]:
-    """Flags that determine where an added token is matched; [] for special tokens, which are not matched."""
+    """Return the flags that determine where an added token is matched; [] for special tokens, which are not matched."""
     return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if token[name] and not token["special"]]
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Read the tokenizer of a Hugging Face folder. Errors as in `read_backend` and `DomainTokenizer`.
+    """Return the tokenizer of a Hugging Face folder. Errors as in `read_backend` and `DomainTokenizer`.
 
     >>> from domainbert import load_tokenizer
     >>> load_tokenizer("model").special_tokens["mask_token"]
@@ -214,22 +215,22 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     check_outputs_unchanged(folder, *_FILES)
     paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
     config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in paths)
-    named = _special_tokens(folder, config, tokens_map)
+    named = _read_special_tokens(folder, config, tokens_map)  # the special tokens that the folder names
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
         if (kind := kind_of(backend)) is not None:
             kind.configure(backend, config)
     else:
         backends = (kind.read(folder, config, named) for kind in registered_kinds())
-        first = next((backend for backend in backends if backend is not None), None)
-        if first is None:
+        readable = next((backend for backend in backends if backend is not None), None)
+        if readable is None:
             expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
             raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
-        backend = first
+        backend = readable
         _add_tokens(folder, backend, config, tokens_map, named)
     kind = kind_of(backend)
-    usual = {} if kind is None else kind.special_tokens_of(backend)
-    return backend, {**usual, **named}, _max_length(folder, config.get("model_max_length"))
+    defaults = {} if kind is None else kind.special_tokens_of(backend)
+    return backend, {**defaults, **named}, _max_length(folder, config.get("model_max_length"))
 
 
 def _add_tokens(
@@ -246,22 +247,23 @@ def _add_tokens(
         extra = tokens_map.get("additional_special_tokens") or []
         special = {*named.values(), *(token.get("content") if isinstance(token, dict) else token for token in extra)}
         listed = {
-            number: {"content": token, "special": token in special, "normalized": token not in special}
-            for token, number in read_json(path, "an object").items()
+            token_id: {"content": token, "special": token in special, "normalized": token not in special}
+            for token, token_id in read_json(path, "an object").items()
         }
     try:
-        tokens = {int(number): AddedToken(**fields) for number, fields in (listed or {}).items()}
+        tokens = {int(token_id): AddedToken(**fields) for token_id, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
         raise DomainbertError(f"{folder}: added tokens: {error}; expected ids and tokens") from error
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
-    for number, token in sorted(tokens.items()):
+    for token_id, token in sorted(tokens.items()):
         if token.content not in existing:
             backend.add_tokens([token])
-        if (new_id := backend.token_to_id(token.content)) != number:
-            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {number}; expected {new_id}")
+        if (new_id := backend.token_to_id(token.content)) != token_id:
+            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {token_id}; expected {new_id}")
 
 
 def _max_length(folder: Path, value: Any) -> int | None:
+    """Return `model_max_length` of a folder as an integer; None if it is missing or means no limit."""
     if value is None:
         return None
     if type(value) not in (int, float) or not value >= 1:
@@ -271,8 +273,9 @@ def _max_length(folder: Path, value: Any) -> int | None:
     return int(value) if value < _NO_LIMIT else None
 
 
-def _special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """Map roles to tokens, from the first source that has the role, as a string or as an object with `content`."""
+def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special token of each role, from the first source that has the role, as a string or an object with
+    `content`. Roles that no source has are left out."""
     special_tokens: dict[str, str] = {}
     for role in SPECIAL_TOKENS:
         value = next((source[role] for source in sources if source.get(role)), None)

@@ -10,7 +10,7 @@ META_SPACE = "\u2581"  # replaces the space before a word: "▁bank"
 
 
 class MarkedPieces(Pieces):
-    """Entries of such a vocabulary: an entry that begins a word begins with "▁"."""
+    """Entries of a vocabulary in which entries that begin a word begin with "▁"."""
 
     @override
     def surface(self, token: str) -> Surface | None:

@@ -21,65 +21,66 @@ Kind = Literal["copied", "composed", "new"]
 
 
 class Origin(NamedTuple):
-    """Old entries from which an entry takes its vector."""
+    """How an entry of the new vocabulary gets its vector, and from which entries of the old one."""
 
     kind: Kind
     pieces: tuple[int, ...]  # old ids in order: 1 if copied, 1 or more if composed, 0 if new
 
 
 def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Origin]:
-    """Match each entry of `new` with `old`, the vocabulary that has vectors.
+    """Return the origin of each entry of `new` in `old`, the vocabulary that has vectors.
 
     With `keep_role`, an entry that continues a word ("##ing") is cut into continuing pieces if possible; otherwise it
     is cut as a word ("ing").
     """
     index = _EntryIndex(old)
-    special = {number: role for role, number in new.special_ids.items()}
-    matches = []
-    for number, surface in enumerate(new.surfaces):
-        if number in special:
-            same = old.special_ids.get(special[number])
+    special = {token_id: role for role, token_id in new.special_ids.items()}
+    result = []
+    for token_id, surface in enumerate(new.surfaces):
+        if token_id in special:
+            match = old.special_ids.get(special[token_id])
         elif surface is None:
-            same = index.parts.get(new.tokens[number]) if new.kind == old.kind else None
+            match = index.without_text.get(new.tokens[token_id]) if new.kind == old.kind else None
         else:
-            same = index.find(surface, new.lowercases)
-        if same is not None:
-            matches.append(Origin("copied", (same,)))
+            match = index.find(surface, new.lowercases)
+        if match is not None:
+            result.append(Origin("copied", (match,)))
         else:
-            pieces = () if surface is None else _compose(surface, old, keep_role)
-            matches.append(Origin("composed" if pieces else "new", pieces))
-    return matches
+            pieces = () if surface is None else _spell_with_pieces(surface, old, keep_role)
+            result.append(Origin("composed" if pieces else "new", pieces))
+    return result
 
 
 def kind_shares(matches: Sequence[Origin]) -> dict[str, float]:
-    """Return the share of entries that are copied, composed and new."""
+    """Return the shares of the entries that are copied, composed and new; all 0 without entries."""
     counts = Counter(origin.kind for origin in matches)
     return {kind: counts[kind] / max(len(matches), 1) for kind in get_args(Kind)}
 
 
 class _EntryIndex:
-    """Entries of the old vocabulary by text; of several equal entries the lowest id."""
+    """Ids of the entries of the old vocabulary by surface and by text; of equal entries the lowest id."""
 
     def __init__(self, old: Vocabulary) -> None:
         self.old = old
         self.by_surface: dict[Surface, int] = {}
-        self.by_sign: dict[str, int] = {}
-        self.parts: dict[str, int] = {}
-        """Entries without a text, such as bytes."""
-        for number, surface in enumerate(old.surfaces):
+        self.by_text: dict[str, int] = {}
+        self.without_text: dict[str, int] = {}
+        """Entries without a text, such as part of a character, by token."""
+        for token_id, surface in enumerate(old.surfaces):
             if surface is not None:
-                self.by_surface.setdefault(surface, number)
-                self.by_sign.setdefault(surface.text, number)
-            elif old.tokens[number]:
-                self.parts[old.tokens[number]] = number
+                self.by_surface.setdefault(surface, token_id)
+                self.by_text.setdefault(surface.text, token_id)
+            elif old.tokens[token_id]:
+                self.without_text[old.tokens[token_id]] = token_id
 
     def find(self, surface: Surface, lowercased: bool) -> int | None:
+        """Return the id of the entry with this surface, or None; `lowercased`: it is from an uncased vocabulary."""
         for text in self._spellings(surface, lowercased):
-            number = self.by_surface.get(Surface(text, surface.starts_word))
-            if number is None and not any(map(str.isalnum, text)):
-                number = self.by_sign.get(text)
-            if number is not None:
-                return number
+            token_id = self.by_surface.get(Surface(text, surface.starts_word))
+            if token_id is None and not any(map(str.isalnum, text)):  # the role of a sign is ignored
+                token_id = self.by_text.get(text)
+            if token_id is not None:
+                return token_id
         return None
 
     def _spellings(self, surface: Surface, lowercased: bool) -> Iterator[str]:
@@ -91,6 +92,7 @@ class _EntryIndex:
             yield surface.text.upper()
 
 
-def _compose(surface: Surface, old: Vocabulary, keep_role: bool) -> tuple[int, ...]:
+def _spell_with_pieces(surface: Surface, old: Vocabulary, keep_role: bool) -> tuple[int, ...]:
+    """Return the ids of the old entries that spell a surface; () if there are none."""
     pieces = old.pieces(surface) if keep_role else []
     return tuple(pieces or old.pieces(Surface(surface.text, True)))

@@ -18,8 +18,8 @@ from domainbert.tokenization.matching import kind_shares, origins
 from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
 from domainbert.tokenization.words import count_words, plain_words
 
-_LONGEST = 20
-_FALLEN = 20
+_MAX_LONG_WORDS = 20  # in `WordStatistics.longest_split`
+_MAX_SHORTENED = 20  # in `TransferView.fallen`
 _BATCH_WORDS = 10_000
 
 
@@ -73,17 +73,17 @@ class TransferView:
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
-    """Count the words of texts; an error if a text has an unpaired surrogate."""
-    counted = Counter(texts)
-    for text in counted:
+    """Return the occurrences of each word of the texts; `DomainbertError` if a text has an unpaired surrogate."""
+    text_counts = Counter(texts)
+    for text in text_counts:
         encode_text(text)
-    return count_words(counted, plain_words())
+    return count_words(text_counts, plain_words())
 
 
 def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> WordStatistics:
-    """Measure a tokenizer on words and their occurrences; all shares are 0 if there are no words."""
+    """Return statistics of a tokenizer on words, given with their occurrences; all shares are 0 without words."""
     pieces = unknown = continued = 0
-    longest: list[tuple[int, int, str]] = []
+    longest: list[tuple[int, int, str]] = []  # (-pieces, -occurrences, word)
     for batch in _batches(words):
         encoded = tokenizer.encode([tokenizer.pieces.inside_text(word) for word in batch])
         for word, ids in zip(batch, encoded, strict=True):
@@ -92,35 +92,37 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
             unknown += count * (tokenizer.unk_id in ids)
             continued += count * (len(ids) > 1)
             longest.append((-len(ids), -count, word))
-        longest = sorted(longest)[:_LONGEST]
+        longest = sorted(longest)[:_MAX_LONG_WORDS]
     total = max(sum(words.values()), 1)
-    split = [word for length, _, word in longest if length < -1]
-    cut = zip(split, vocabulary_of(tokenizer).cut(split), strict=True)
+    split = [word for negative_length, _, word in longest if negative_length < -1]
+    pieces_of_words = zip(split, vocabulary_of(tokenizer).cut(split), strict=True)
     return WordStatistics(
         words=sum(words.values()),
         distinct_words=len(words),
         pieces_per_word=pieces / total,
         share_unknown=unknown / total,
         share_continued=continued / total,
-        longest_split=[LongWord(word, parts, words[word]) for word, parts in cut],
+        longest_split=[LongWord(word, parts, words[word]) for word, parts in pieces_of_words],
     )
 
 
 def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overlap:
-    """Count the entries that are in both vocabularies."""
+    """Return the number of entries that are in both vocabularies, and its share of each of them."""
     first, second = (set(filter(None, vocabulary_of(tokenizer).surfaces)) for tokenizer in (ours, theirs))
     shared = len(first & second)
     return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
 
 
 def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
-    """Measure a change from `old`, a vocabulary of any kind, to `new` on words and their occurrences."""
+    """Return the effects of a change from `old`, a vocabulary of any kind, to `new`, measured on words with their
+    occurrences."""
     saved: dict[str, int] = {}
     for batch in _batches(words):
         for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
             saved[word] = (len(before) - len(after)) * words[word]
-    fallen = sorted((word for word in saved if saved[word] > 0), key=lambda word: (-saved[word], word))[:_FALLEN]
-    pieces = zip(fallen, old.cut(fallen), new.cut(fallen), strict=True)
+    ranked = sorted((word for word in saved if saved[word] > 0), key=lambda word: (-saved[word], word))
+    shortened = ranked[:_MAX_SHORTENED]
+    pieces = zip(shortened, old.cut(shortened), new.cut(shortened), strict=True)
     return TransferView(
         shares=kind_shares(origins(new, old)),
         pieces_saved=sum(saved.values()) / max(sum(words.values()), 1),
@@ -128,20 +130,20 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
     )
 
 
-def transfer_lines(view: Mapping[str, Any], shown: int = _FALLEN) -> list[str]:
-    """Format a transfer view (as a dictionary) as lines of text."""
+def transfer_lines(view: Mapping[str, Any], max_words: int = _MAX_SHORTENED) -> list[str]:
+    """Format a `TransferView`, given as a dictionary, as lines of text, with at most `max_words` shortened words."""
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
-    fallen = (
+    shortened = (
         f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
-        for word in view["fallen"][:shown]
+        for word in view["fallen"][:max_words]
     )
-    return [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer", *fallen]
+    return [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer", *shortened]
 
 
 def vocabulary_report(
     ours: DomainTokenizer, theirs: DomainTokenizer | None, words: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """Build the report of a vocabulary for `report.json`, compared with another vocabulary if it is given.
+    """Return the report of a vocabulary for `report.json`, compared with another vocabulary if it is given.
 
     `words` maps the name of a text (a split of the corpus, a labelled file) to the occurrences of its words.
 
@@ -166,8 +168,8 @@ def vocabulary_report(
     return {"vocab_size": ours.vocab_size, "compared": compared, "transfer": transfer, "texts": texts}
 
 
-def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
-    """Format a vocabulary report as lines of text, with a few of the longest-split words of the first text."""
+def report_lines(report: Mapping[str, Any], max_words: int = 8) -> list[str]:
+    """Format a vocabulary report as lines of text, with up to `max_words` of the words with the most pieces."""
     lines = ["tokenizer       words pieces/word  unknown continued  text"]
     for name, text in report["texts"].items():
         lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
@@ -176,9 +178,9 @@ def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
     if report["compared"] is not None:
         lines.append(_overlap_line(report))
         lines.append("change of a model from their vocabulary to ours:")
-        lines += transfer_lines(report["transfer"], shown)
+        lines += transfer_lines(report["transfer"], max_words)
     for name, text in list(report["texts"].items())[:1]:
-        longest = text["ours"]["longest_split"][:shown]
+        longest = text["ours"]["longest_split"][:max_words]
         lines.append(f"words of {name} with the most pieces:{'' if longest else ' no word is split'}")
         lines += [f"  {word['word']} ({word['count']:,} times): {' '.join(word['pieces'])}" for word in longest]
     return lines
@@ -190,12 +192,12 @@ def _table_line(name: str, side: str, row: Mapping[str, Any]) -> str:
 
 
 def _overlap_line(report: Mapping[str, Any]) -> str:
-    both = report["compared"]
-    ours = f"{100 * both['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
-    theirs = f"{100 * both['share_of_theirs']:.1f} % of their {both['vocab_size']:,}"
-    return f"overlap: {both['shared']:,} entries, {ours} and {theirs} (without special tokens)"
+    overlap = report["compared"]
+    ours = f"{100 * overlap['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
+    theirs = f"{100 * overlap['share_of_theirs']:.1f} % of their {overlap['vocab_size']:,}"
+    return f"overlap: {overlap['shared']:,} entries, {ours} and {theirs} (without special tokens)"
 
 
 def _batches(words: Iterable[str]) -> Iterator[list[str]]:
-    order = sorted(words)
-    return (order[start : start + _BATCH_WORDS] for start in range(0, len(order), _BATCH_WORDS))
+    ordered = sorted(words)
+    return (ordered[start : start + _BATCH_WORDS] for start in range(0, len(ordered), _BATCH_WORDS))

@@ -23,13 +23,13 @@ to the left or right neighbour; `repeated`: to the same mark."""
 
 SPLITTING_KEY = "domainbert_word_splitting"  # in config.json
 PLACES = ("begin", "end", "inside_left", "inside_right", "repeated")
-_CLOSING, _OPENING = set(",.;:!?)]}%"), set("([{$")
+_CLOSING, _OPENING = set(",.;:!?)]}%"), set("([{$")  # no space before, no space after
 _APOSTROPHES = ("'", "\u2019", "n'", "n\u2019")
-_SAMPLE = 2_000  # sentences
+_SAMPLE = 2_000  # sentences from which a splitting is inferred
 
 
 def check_splitting(value: object) -> WordSplitting:
-    """Return a value from `config.json` if it is a word splitting; `DomainbertError` otherwise."""
+    """Return `value`, from `config.json`, if it is a word splitting; `DomainbertError` otherwise."""
     is_marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(value[key], str) for key in value)
     if not (is_marks or value in ("punctuation", "whitespace")):
         places = ", ".join(PLACES)
@@ -40,53 +40,61 @@ def check_splitting(value: object) -> WordSplitting:
 
 
 def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Join words to running text; return it with the span of each word. There is no space before `,.;:!?)]}%` and
-    endings such as "'s" or after `([{$`."""
+    """Join words to running text, and return it with the span of each word. There is no space before `,.;:!?)]}%` and
+    endings such as "'s", or after `([{$`."""
     text, spans = "", []
-    for number, word in enumerate(words):
+    for index, word in enumerate(words):
         closes = set(word) <= _CLOSING or (word.startswith(_APOSTROPHES) and word[-1].isalpha() and len(word) < 4)
-        opens = number > 0 and set(words[number - 1]) <= _OPENING
-        text += "" if not number or closes or opens else " "
+        opens = index > 0 and set(words[index - 1]) <= _OPENING
+        text += "" if not index or closes or opens else " "
         spans.append((len(text), len(text) + len(word)))
         text += word
     return text, spans
 
 
-def continues(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
-    """Whether each pre-token of a text belongs to the same word as the pre-token before it."""
+def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
+    """Return whether each pre-token of a text belongs to the same word as the pre-token before it; (pre-tokens,)."""
     if splitting == "punctuation":
         return [False] * len(pretokens)
     if isinstance(splitting, str):
-        return _touches(text, pretokens)
+        return _follow_directly(text, pretokens)
     return [
         bool(keys) and all(mark in splitting.get(place, "") for place, mark in keys)
-        for keys in _borders(text, pretokens)
+        for keys in _border_marks(text, pretokens)
     ]
 
 
 def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordSplitting | None) -> list[AlignedText]:
-    """Align pieces with the words of a splitting (None: `punctuation`), as `align.align_text` does."""
+    """Encode texts, and return the pieces of each text with its words, as `align.align_text` does; `splitting` (None:
+    `punctuation`) defines the words."""
     aligned = []
     for text, words in zip(texts, align_text(tokenizer, texts), strict=True):
-        joined = continues(text, words.word_offsets, splitting or "punctuation")
+        joined = joins_previous(text, words.word_offsets, splitting or "punctuation")
         if not any(joined):
             aligned.append(words)
             continue
-        word_of = [number - 1 for number in accumulate(not join for join in joined)]
-        first = [piece for piece, join in zip(words.first_piece, joined, strict=True) if not join]
-        index, offsets = [word_of[word] for word in words.word_index], merged(words.word_offsets, joined)
-        aligned.append(replace(words, word_index=index, first_piece=first, word_offsets=offsets))
+        word_of = [count - 1 for count in accumulate(not join for join in joined)]  # of each pre-token
+        aligned.append(
+            replace(
+                words,
+                word_index=[word_of[pretoken] for pretoken in words.word_index],
+                first_piece=[piece for piece, join in zip(words.first_piece, joined, strict=True) if not join],
+                word_offsets=merge_pretokens(words.word_offsets, joined),
+            )
+        )
     return aligned
 
 
 def split_words(texts: Sequence[str], splitting: WordSplitting | None) -> list[list[Span]]:
-    """Return the spans of the words of each text; None is `punctuation`."""
-    cuts = zip(texts, basic_words(texts), strict=True)
-    return [merged(cut, continues(text, cut, splitting or "punctuation")) for text, cut in cuts]
+    """Return the spans of the words of each text; `splitting` None is `punctuation`."""
+    return [
+        merge_pretokens(pretokens, joins_previous(text, pretokens, splitting or "punctuation"))
+        for text, pretokens in zip(texts, basic_words(texts), strict=True)
+    ]
 
 
-def merged(pretokens: Sequence[Span], joined: Sequence[bool]) -> list[Span]:
-    """Merge the spans of pre-tokens to spans of words, given the result of `continues`."""
+def merge_pretokens(pretokens: Sequence[Span], joined: Sequence[bool]) -> list[Span]:
+    """Return the spans of words, merged from the spans of pre-tokens; `joined` is the result of `joins_previous`."""
     words: list[Span] = []
     for (start, stop), join in zip(pretokens, joined, strict=True):
         if join:
@@ -101,49 +109,53 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
     A mapping lists the marks that belong to an adjacent word in the majority of cases.
     """
     texts, words = zip(*map(running_text, sentences[:_SAMPLE]), strict=True)
-    pretokens, votes = basic_words(texts), Counter[tuple[str, str]]()
+    pretokens = basic_words(texts)
+    votes: Counter[tuple[str, str]] = Counter()  # (place, mark): times that it is joined - times that it is not
     for text, spans, cut in zip(texts, words, pretokens, strict=True):
         begins = {start for start, _ in spans}
-        for (start, _), keys in zip(cut, _borders(text, cut), strict=True):
+        for (start, _), keys in zip(cut, _border_marks(text, cut), strict=True):
             votes.update(dict.fromkeys(keys, -1 if start in begins else 1))
     marks = {place: "".join(sorted(m for (p, m), n in votes.items() if p == place and n > 0)) for place in PLACES}
     candidates: list[WordSplitting] = ["punctuation", "whitespace", {place: m for place, m in marks.items() if m}]
 
-    def reproduced(splitting: WordSplitting) -> int:
+    def num_reproduced(splitting: WordSplitting) -> int:
         cuts = zip(texts, pretokens, words, strict=True)
-        return sum(merged(cut, continues(text, cut, splitting)) == spans for text, cut, spans in cuts)
+        return sum(merge_pretokens(cut, joins_previous(text, cut, splitting)) == spans for text, cut, spans in cuts)
 
-    return max(candidates, key=reproduced)  # ties: the first
+    return max(candidates, key=num_reproduced)  # ties: the first
 
 
-def _touches(text: str, pretokens: Sequence[Span]) -> list[bool]:
+def _follow_directly(text: str, pretokens: Sequence[Span]) -> list[bool]:
+    """Return whether there is no white space between each pre-token and the previous one; False for the first."""
     gaps = (text[stop:start] for (_, stop), (start, _) in pairwise(pretokens))
     return [False, *(" " not in gap and not any(map(str.isspace, gap)) for gap in gaps)][: len(pretokens)]
 
 
-def _borders(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]]:
-    """For each pre-token, (place, mark) of the marks on both sides of its left border; [] after white space."""
+def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]]:
+    """Return for each pre-token (place, mark) of the punctuation marks on both sides of its left border; [] after white
+    space. A place is one of `PLACES`."""
     strings = [text[start:stop] for start, stop in pretokens]
-    begins = [number for number, touches in enumerate(_touches(text, pretokens)) if not touches]
+    begins = [index for index, follows in enumerate(_follow_directly(text, pretokens)) if not follows]
     borders: list[list[tuple[str, str]]] = [[] for _ in strings]
     for begin, end in pairwise([*begins, len(strings)]):
         if end - begin > 1:
-            borders[begin + 1 : end] = _inner_borders(strings[begin:end])
+            borders[begin + 1 : end] = _inner_border_marks(strings[begin:end])
     return borders
 
 
-def _inner_borders(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
-    """`_borders` of the pre-tokens of one string without white space, except the first."""
-    inside = [number for number, string in enumerate(strings) if any(map(str.isalnum, string))]
-    first, last = (inside[0], inside[-1]) if inside else (-1, -1)
+def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
+    """Yield the `_border_marks` of all but the first of the pre-tokens of a string without white space."""
+    words = [index for index, string in enumerate(strings) if any(map(str.isalnum, string))]
+    first, last = (words[0], words[-1]) if words else (-1, -1)
 
-    def place(number: int, side: str) -> list[tuple[str, str]]:
-        if number in inside:
+    def place_and_mark(index: int, inside: str) -> list[tuple[str, str]]:
+        # [] for a word; `inside` is the place of a mark between words
+        if index in words:
             return []
-        return [("begin" if number < first else "end" if number > last else side, strings[number])]
+        return [("begin" if index < first else "end" if index > last else inside, strings[index])]
 
-    for number, (before, string) in enumerate(pairwise(strings), 1):
-        if number not in inside and string == before:
+    for index, (before, string) in enumerate(pairwise(strings), 1):
+        if index not in words and string == before:
             yield [("repeated", string)]
         else:
-            yield [*place(number - 1, "inside_right"), *place(number, "inside_left")]
+            yield [*place_and_mark(index - 1, "inside_right"), *place_and_mark(index, "inside_left")]

@@ -18,13 +18,13 @@ from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Pieces, Surface, expected_kinds, kind_of
 from domainbert.tokenization.load import DomainTokenizer, read_backend
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
-from domainbert.tokenization.special_tokens import NAMES, usual_special_tokens
+from domainbert.tokenization.special_tokens import TOKEN_NAMES, usual_special_tokens
 
-_NAMES = {role: name for role, (_, name) in NAMES.items()}  # used by most vocabularies with "▁"
+_USUAL_TOKENS = {role: name for role, (_, name) in TOKEN_NAMES.items()}  # used by most vocabularies with "▁"
 
 
 class Vocabulary:
-    """A vocabulary as a list of surfaces; it also cuts any surface into its entries.
+    """A vocabulary of any kind as a list of surfaces, which also cuts other surfaces into its entries.
 
     Args:
         backend: a tokenizer of a known kind, or a BPE model that marks words with "▁".
@@ -40,16 +40,16 @@ class Vocabulary:
         self.kind = None if kind is None else kind.name  # None: BPE with "▁"
         self.tokens = tokens_by_id(backend)
         ids = backend.get_vocab(with_added_tokens=True)
-        usual = usual_special_tokens(ids, _NAMES) if kind is None else kind.special_tokens_of(backend)
-        named = {**usual, **(special_tokens or {})}
-        self.special_ids = {role: ids[token] for role, token in named.items() if token in ids}
-        self._pieces = _marked_pieces(backend, ids) if kind is None else kind.pieces(backend)
+        defaults = usual_special_tokens(ids, _USUAL_TOKENS) if kind is None else kind.special_tokens_of(backend)
+        roles = {**defaults, **(special_tokens or {})}
+        self.special_ids = {role: ids[token] for role, token in roles.items() if token in ids}
+        self._pieces = _pieces_of_marked_bpe(backend, ids) if kind is None else kind.pieces(backend)
 
     @cached_property
     def surfaces(self) -> list[Surface | None]:
         """Text and role of each entry; None for special tokens, unused ids and parts of characters."""
         special = set(self.special_ids.values())
-        return [None if number in special else self._pieces.surface(token) for number, token in enumerate(self.tokens)]
+        return [None if index in special else self._pieces.surface(token) for index, token in enumerate(self.tokens)]
 
     @cached_property
     def lowercases(self) -> bool:
@@ -57,23 +57,24 @@ class Vocabulary:
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:
-        """Normalise a text as the vocabulary does."""
+        """Return a text as the vocabulary normalises it, see `Pieces.fold`."""
         return self._pieces.fold(text)
 
     def pieces(self, surface: Surface) -> list[int]:
-        """Return the ids of the entries that spell a surface in its role, without unknown parts."""
+        """Return the ids of the entries that spell a surface in its role, unknown parts left out."""
         text = self.fold(surface.text)
         ids = self._pieces.spell(Surface(text, surface.starts_word)) if text else []
         return [piece for piece in ids if piece != self.special_ids.get("unk_token")]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
-        """Cut words as in the middle of a text; return the readable form of the entries of each word."""
+        """Cut each word as in the middle of a text, and return the readable forms of its entries."""
         texts = [self._pieces.inside_text(word) for word in words]
         encodings = self.backend.encode_batch(texts, add_special_tokens=False)
-        return [[self._pieces.shown(token) for token in encoding.tokens] for encoding in encodings]
+        return [[self._pieces.readable(token) for token in encoding.tokens] for encoding in encodings]
 
 
-def _marked_pieces(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
+def _pieces_of_marked_bpe(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
+    """Return the pieces of a BPE model that marks words with "▁"; `DomainbertError` for another model."""
     if isinstance(backend.model, BPE) and META_SPACE in ids:
         return MarkedPieces(backend)
     model = type(backend.model).__name__
@@ -81,7 +82,7 @@ def _marked_pieces(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Read the vocabulary of a Hugging Face folder. Errors as in `read_backend` and `Vocabulary`."""
+    """Return the vocabulary of a Hugging Face folder. Errors as in `read_backend` and `Vocabulary`."""
     backend, special_tokens, _ = read_backend(folder)
     backend.no_truncation()
     backend.no_padding()

@@ -1,4 +1,4 @@
-"""Special tokens around a text or a pair of texts, and the token types."""
+"""Templates: the special tokens around a text or a pair of texts, and the token types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from tokenizers import Tokenizer, processors
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.special_tokens import NAMES
+from domainbert.tokenization.special_tokens import TOKEN_NAMES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ Ints: TypeAlias = "NDArray[np.int64]"
 
 
 class Part(NamedTuple):
-    """A special token or the placeholder of a text."""
+    """Part of a template: a special token or the placeholder of a text."""
 
     token: int | str  # id of the special token; "A" and "B" are the placeholders of the first and second text
     token_type: int
@@ -48,12 +48,12 @@ class Template:
                     "special token, then A, each text once"
                 )
 
-    def extra(self, pair: bool = False) -> int:
-        """Number of special tokens added to a text or a pair of texts."""
-        return len(self.parts(pair)) - 1 - pair
+    def num_special_tokens(self, pair: bool = False) -> int:
+        """Return the number of special tokens added to a text or a pair of texts."""
+        return len(self.parts(pair)) - 1 - pair  # without the one or two placeholders
 
     @property
-    def between(self) -> int:
+    def num_between(self) -> int:
         """Number of special tokens between the texts of a pair."""
         return len(self.separators)
 
@@ -64,21 +64,22 @@ class Template:
         return [token for token in tokens[tokens.index("A") + 1 : tokens.index("B")] if isinstance(token, int)]
 
     def parts(self, pair: bool = False) -> tuple[Part, ...]:
-        """Special tokens and placeholders, in order, of a text or a pair of texts."""
+        """Return the special tokens and placeholders, in order, of a text or a pair of texts; `DomainbertError` if the
+        tokenizer has no template for pairs."""
         if pair and not self.pair:
             raise DomainbertError("the tokenizer's post-processor handles only single texts; expected pairs too")
         return self.pair if pair else self.single
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of the special tokens."""
+        """Ids of the special tokens of the template."""
         return frozenset(part.token for part in (*self.single, *self.pair) if isinstance(part.token, int))
 
     def frame(
         self, first: NDArray[np.integer] | Sequence[int], second: NDArray[np.integer] | Sequence[int] | None = None
     ) -> tuple[Ints, Ints]:
         """Add special tokens to the ids of a text (n,), or of a pair (n,) and (m,). Return ids and token types, both
-        (n + extra(),) or (n + m + extra(pair=True),)."""
+        (n + num_special_tokens(),) or (n + m + num_special_tokens(pair=True),)."""
         import numpy as np  # imported here because checks of recipes do not need it
 
         parts = self.parts(second is not None)
@@ -88,17 +89,21 @@ class Template:
         return ids, np.repeat([part.token_type for part in parts], [len(piece) for piece in pieces])
 
     def processor(self, tokens: Sequence[str]) -> processors.TemplateProcessing:
-        """Return the template as a post-processor for `tokenizer.json`; an error if a special id is not in `tokens`."""
-        unused = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
-        if unused:
+        """Return the template as a post-processor for `tokenizer.json`; `tokens` are the entries by id.
+
+        Raises:
+            DomainbertError: a special id has no token.
+        """
+        missing = [token_id for token_id in sorted(self.special_ids) if not "".join(tokens[token_id : token_id + 1])]
+        if missing:
             raise DomainbertError(
-                f"the tokenizer's post-processor adds id {unused[0]}; expected one of its {len(tokens):,} entries"
+                f"the tokenizer's post-processor adds id {missing[0]}; expected one of its {len(tokens):,} entries"
             )
-        names = {number: tokens[number] for number in sorted(self.special_ids)}
+        names = {token_id: tokens[token_id] for token_id in sorted(self.special_ids)}
         state = {
             "type": "TemplateProcessing",
-            "single": _pieces(self.single, names),
-            "pair": _pieces(self.pair or (Part("A", 0), Part("B", 1)), names),
+            "single": _state_of_parts(self.single, names),
+            "pair": _state_of_parts(self.pair or (Part("A", 0), Part("B", 1)), names),
             "special_tokens": {name: {"id": name, "ids": [n], "tokens": [name]} for n, name in names.items()},
         }
         processor = processors.TemplateProcessing()
@@ -119,22 +124,23 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 
 
 def usual_template(special_tokens: Mapping[str, str], ids: Mapping[str, int]) -> Template:
-    """Infer the template from the names of special tokens (by role): BERT's for "[CLS]", else RoBERTa's."""
+    """Return the template that the special tokens (role to token) imply: BERT's for "[CLS]", else RoBERTa's."""
     cls, sep = special_tokens["cls_token"], special_tokens["sep_token"]
-    return (bert_template if cls == NAMES["cls_token"][0] else roberta_template)(ids[cls], ids[sep])
+    return (bert_template if cls == TOKEN_NAMES["cls_token"][0] else roberta_template)(ids[cls], ids[sep])
 
 
 def template_of(backend: Tokenizer) -> Template | None:
     """Return the template of a tokenizer's post-processor, or None if it adds no special tokens."""
     if backend.post_processor is None:
         return None
-    return _read(json.loads(backend.post_processor.__getstate__()))
+    return _template_from_state(json.loads(backend.post_processor.__getstate__()))
 
 
-def _read(state: Mapping[str, Any]) -> Template | None:
+def _template_from_state(state: Mapping[str, Any]) -> Template | None:
+    """Return the template of a post-processor in `tokenizer.json`; None if it adds no special tokens."""
     kind = state["type"]
     if kind == "Sequence":
-        templates = [template for part in state["processors"] if (template := _read(part)) is not None]
+        templates = [template for part in state["processors"] if (template := _template_from_state(part)) is not None]
         return templates[-1] if templates else None
     if kind == "BertProcessing":
         return bert_template(state["cls"][1], state["sep"][1])
@@ -143,20 +149,21 @@ def _read(state: Mapping[str, Any]) -> Template | None:
     if kind != "TemplateProcessing":
         return None
     ids = {name: token["ids"] for name, token in state["special_tokens"].items()}
-    single, pair = (tuple(_parts(state[name], ids)) for name in ("single", "pair"))
+    single, pair = (tuple(_parts_from_state(state[name], ids)) for name in ("single", "pair"))
     if all(isinstance(part.token, str) for part in single):
         return None
     return Template(single, () if all(isinstance(part.token, str) for part in pair) else pair)
 
 
-def _parts(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:
+def _parts_from_state(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:
     for piece in pieces:
         ((kind, content),) = piece.items()
         tokens = [content["id"]] if kind == "Sequence" else ids[content["id"]]
         yield from (Part(token, content["type_id"]) for token in tokens)
 
 
-def _pieces(parts: Sequence[Part], names: Mapping[int, str]) -> list[dict[str, Any]]:
+def _state_of_parts(parts: Sequence[Part], names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Return the parts as in `tokenizer.json`; the inverse of `_parts_from_state`."""
     return [
         {"Sequence": {"id": token, "type_id": token_type}}
         if isinstance(token, str)

@@ -1,4 +1,4 @@
-"""Training of vocabularies of all kinds: word counts, vocabulary sizes, and `tokenizers` trainers fed by counts.
+"""Train vocabularies of all kinds: training words, vocabulary sizes, and `tokenizers` trainers fed with word counts.
 
 The bytes of a vocabulary depend only on the words and the settings, because every entry that is not learned has its id
 before training begins.
@@ -16,28 +16,27 @@ from tokenizers.trainers import Trainer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
 
-MULTIPLE = 64  # of vocabulary sizes, for fast matrix products with the output matrix
+SIZE_MULTIPLE = 64  # of vocabulary sizes, for fast matrix products with the output matrix
 MAX_ALPHABET = 1000  # characters other than printable ASCII that become pieces, in WordPiece
-_MAX_WORDS = 400_000  # distinct; the trainer needs up to 1 kB per word
+_MAX_WORDS = 400_000  # distinct training words; the trainer needs up to 1 kB per word
 _CHUNK_CHARACTERS = 20_000  # of a training string; tokenizers holds 256 strings at a time
 
 
 @dataclass(frozen=True)
 class TrainingWords:
-    """Words that a vocabulary is trained on, and counts of the words that were excluded."""
+    """Words that a vocabulary is trained on, and the numbers of excluded words."""
 
     counts: dict[str, int]  # occurrences by normalised word, sorted by word
     alphabet: list[str]  # characters that become pieces, sorted by code point
     rare_characters: dict[str, int] = field(default_factory=dict)
     """Characters without a piece, the most frequent first: the character, or its whole word, becomes [UNK]."""
-    # occurrences of excluded words:
-    rare_words: int = 0  # contain a rare character
-    infrequent_words: int = 0  # are not among the 400,000 most frequent
-    long_words: int = 0  # have too many characters and become [UNK]
+    rare_words: int = 0  # occurrences of words that contain a rare character
+    infrequent_words: int = 0  # occurrences of words that are not among the 400,000 most frequent
+    long_words: int = 0  # occurrences of words that have too many characters and become [UNK]
 
     @property
     def rare_share(self) -> float:
-        """Share of the characters that have no piece."""
+        """Share of the characters of the training text that have no piece."""
         rare = sum(self.rare_characters.values())
         return rare / max(rare + sum(len(word) * count for word, count in self.counts.items()), 1)
 
@@ -45,7 +44,7 @@ class TrainingWords:
 def choose_alphabet(
     characters: Mapping[str, int], lowercase: bool, min_count: int, limit: int | None = None
 ) -> tuple[frozenset[str], dict[str, int]]:
-    """Return the alphabet, and the counts of all other characters, the most frequent first.
+    """Return the characters that become pieces (the alphabet), and the counts of all others, the most frequent first.
 
     The alphabet is printable ASCII, so that no ASCII word is unknown, and up to `limit` of the most frequent other
     characters (ties: the smaller code point) that occur `min_count` times.
@@ -65,30 +64,31 @@ def most_frequent(words: Mapping[str, int]) -> tuple[dict[str, int], int]:
 
 
 def train_backend(
-    learner: Tokenizer,
+    tokenizer: Tokenizer,
     make_trainer: Callable[..., Trainer],
     words: TrainingWords,
     seeds: Sequence[str],
     vocab_size: int,
     min_frequency: int,
 ) -> Tokenizer:
-    """Train `learner`, an empty model, on word counts and return it; errors as in `VocabularySize`.
+    """Train `tokenizer`, whose model is empty, on word counts and return it; errors as in `VocabularySize`.
 
-    The seeds become the first entries, in order. A pair of pieces must occur `min_frequency` times to become a piece.
+    The seeds (special tokens and characters) become the first entries, in order. A pair of pieces must occur
+    `min_frequency` times to become a piece.
     """
     target = VocabularySize(words, len(seeds), vocab_size, min_frequency)
-    learner.pre_tokenizer = WhitespaceSplit()
+    tokenizer.pre_tokenizer = WhitespaceSplit()
     trainer = make_trainer(
         vocab_size=target.size, min_frequency=min_frequency, special_tokens=list(seeds), show_progress=False
     )
-    learner.train_from_iterator(_repeated_words(words.counts), trainer)
-    target.check(len(tokens_by_id(learner)))
-    return learner
+    tokenizer.train_from_iterator(_repeated_words(words.counts), trainer)
+    target.check(len(tokens_by_id(tokenizer)))
+    return tokenizer
 
 
 @dataclass(frozen=True)
 class VocabularySize:
-    """Target number of entries, special tokens included: `vocab_size` rounded up to a multiple of 64.
+    """Number of entries of a vocabulary to train, special tokens included: `vocab_size` rounded up to a multiple of 64.
 
     Raises:
         DomainbertError: there are no words, or the seeds alone exceed the size.
@@ -114,14 +114,14 @@ class VocabularySize:
         return round_vocab_size(self.vocab_size)
 
     def check(self, num_entries: int) -> None:
-        """Raise `DomainbertError` if training has produced fewer entries."""
+        """Raise `DomainbertError` if training has produced fewer entries than `size`."""
         if num_entries >= self.size:
             return
-        possible = num_entries // MULTIPLE * MULTIPLE
-        remedy = f"at most {possible:,}, or more text" if possible >= self.num_seeds else "more text"
+        possible = num_entries // SIZE_MULTIPLE * SIZE_MULTIPLE
+        advice = f"at most {possible:,}, or more text" if possible >= self.num_seeds else "more text"
         raise DomainbertError(
             f"the corpus is too small for {self._description}: with min_frequency {self.min_frequency} it supports "
-            f"{num_entries:,} pieces; expected {remedy}"
+            f"{num_entries:,} pieces; expected {advice}"
         )
 
     @property
@@ -131,8 +131,8 @@ class VocabularySize:
 
 
 def round_vocab_size(vocab_size: int) -> int:
-    """Round up to a multiple of 64."""
-    return -(-vocab_size // MULTIPLE) * MULTIPLE
+    """Return the size rounded up to a multiple of 64."""
+    return -(-vocab_size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
 def _repeated_words(counts: Mapping[str, int]) -> Iterator[str]:

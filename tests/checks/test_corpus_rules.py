@@ -169,12 +169,12 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
     test = labelled(tmp_path, rows)
     overlap = Overlap(test)
     for text in corpus:
-        overlap.look("0:x:1", hash_words(words_of_text(text)))
-    assert sorted(overlap.met) == expected
-    assert overlap.looked_for == sum(len(words_of_text(row)) >= 8 for row in rows)
+        overlap.search("0:x:1", hash_words(words_of_text(text)))
+    assert sorted(overlap.matches) == expected
+    assert overlap.num_searched == sum(len(words_of_text(row)) >= 8 for row in rows)
     (one,) = found(written(tmp_path, corpus), [test])
     assert one.rule == "labelled-text-in-corpus" and one.count == len(expected)
-    assert one.message.startswith(f"{len(expected)} of {overlap.looked_for} texts of test with 8 words or more")
+    assert one.message.startswith(f"{len(expected)} of {overlap.num_searched} texts of test with 8 words or more")
     assert [spot.line for spot in one.places] == [number + 1 for number in expected[:20]]
     assert one.places[0].text == rows[expected[0]]
 
@@ -210,14 +210,14 @@ def test_facts_are_counts(tmp_path: Path) -> None:
 
 
 def test_lines_are_counted_in_bounded_memory() -> None:
-    lines = RepeatedLines(most=50)
+    lines = RepeatedLines(max_lines=50)
     for number in range(1_000):
         lines.add(
             f"0:{number}",
             f"a line that all of them have\nline number {number} of its own\n\na line that all of them have",
         )
-    (one,) = lines.over(10)
-    assert (one.text, one.first, one.documents) == ("a line that all of them have", "0:0", 1_000)
+    (one,) = lines.lines_in_more_than(10)
+    assert (one.text, one.first_document, one.documents) == ("a line that all of them have", "0:0", 1_000)
 
 
 def test_every_rule_is_told_apart_and_explained() -> None:

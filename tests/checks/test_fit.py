@@ -11,7 +11,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.checks.corpus_fit import compare_corpora, fit_lines, sample_documents
-from domainbert.checks.word_model import WordModel, discount_of
+from domainbert.checks.word_model import WordModel, discount
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.ngrams import words_of_text
@@ -97,8 +97,8 @@ def test_corpora_without_pairs_have_words_still(documents: list[list[str]]) -> N
 def test_what_is_taken_from_a_count() -> None:
     import numpy as np
 
-    assert discount_of(np.array([1, 1, 1, 2, 5, 0, 0])) == 4 / 7
-    assert discount_of(np.array([3, 4])) == 1 / 2
+    assert discount(np.array([1, 1, 1, 2, 5, 0, 0])) == 4 / 7
+    assert discount(np.array([3, 4])) == 1 / 2
 
 
 def corpus(folder: Path, name: str, texts: list[str], **settings: object) -> CorpusConfig:

@@ -9,7 +9,7 @@ def test_exact_duplicates_are_found_in_a_cache_smaller_than_the_list(monkeypatch
     monkeypatch.setattr("domainbert.corpus.duplicates._CACHE_KIB", 64)
     digests = [random.Random(number % 15_000).randbytes(16) for number in range(20_000)]
     with ExactDuplicates() as exact:
-        assert [exact.is_new(digest) for digest in digests] == [number < 15_000 for number in range(20_000)]
+        assert [exact.add_if_new(digest) for digest in digests] == [number < 15_000 for number in range(20_000)]
 
 
 def test_near_duplicates_are_those_above_the_threshold() -> None:
@@ -19,7 +19,7 @@ def test_near_duplicates_are_those_above_the_threshold() -> None:
     close = [*words[:200], "changed", *words[201:]]  # 5 of 396 five-word runs differ: similarity 391 / 401
     far = words[:200] + words[:100:-1]  # half of the runs are shared: similarity near 0.4
     with NearDuplicates(0.8) as near:
-        answers = [near.is_new(" ".join(text)) for text in (words, words, close, far, far[::-1])]
+        answers = [near.add_if_new(" ".join(text)) for text in (words, words, close, far, far[::-1])]
     assert answers == [True, False, False, True, True]
     with NearDuplicates(1.0) as equal:
-        assert [equal.is_new(" ".join(text)) for text in (words, close, words)] == [True, True, False]
+        assert [equal.add_if_new(" ".join(text)) for text in (words, close, words)] == [True, True, False]

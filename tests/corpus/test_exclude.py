@@ -67,9 +67,9 @@ def test_sentences_are_found_as_by_lists_of_words() -> None:
     parts = [cut_sentences(text) for text in texts]
     assert ["".join(one) for one in parts] == texts
     wanted = [touched(one, known) for one in parts]
-    assert [found.touched(one) for one in parts] == wanted
+    assert [found.overlapping_parts(one) for one in parts] == wanted
     assert 30 < sum(map(bool, wanted)) < 70 and max(map(len, wanted)) > 1
-    assert found.looked_for == sum(len(words_of_text(one)) >= 8 for one in known)
+    assert found.num_indexed == sum(len(words_of_text(one)) >= 8 for one in known)
 
 
 def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> None:

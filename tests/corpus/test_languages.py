@@ -18,22 +18,22 @@ from domainbert.corpus.languages import Languages
 def test_shares_are_those_of_the_formula() -> None:
     """0.9^0.3 = 0.96888, 0.09^0.3 = 0.48559, 0.01^0.3 = 0.25119; their sum is 1.70566."""
     shares = Languages(0.3).shares({"en": 900, "fr": 90, "sw": 10})
-    assert shares.read == pytest.approx({"en": 0.56804, "fr": 0.28469, "sw": 0.14727}, abs=5e-5)
+    assert shares.sampled == pytest.approx({"en": 0.56804, "fr": 0.28469, "sw": 0.14727}, abs=5e-5)
     assert shares.lines("tokens")[2] == "language sw: 10 tokens, 1.00% of the corpus, 14.73% after sampling"
-    assert shares.as_dict("bytes")["fr"] == {"bytes": 90, "share_read": shares.read["fr"]}
+    assert shares.as_dict("bytes")["fr"] == {"bytes": 90, "share_read": shares.sampled["fr"]}
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30), st.floats(0, 1))
 def test_alpha_lies_between_the_text_and_equality(sizes: list[int], alpha: float) -> None:
     named = {f"l{number}": size for number, size in enumerate(sizes)}
-    found = list(Languages(alpha).shares(named).read.values())
+    found = list(Languages(alpha).shares(named).sampled.values())
     assert math.fsum(found) == pytest.approx(1)
     assert [round(share / found[0], 6) for share in found] == pytest.approx(
         [round((size / sizes[0]) ** alpha, 6) for size in sizes], rel=1e-5
     )
-    whole = list(Languages(1.0).shares(named).read.values())
+    whole = list(Languages(1.0).shares(named).sampled.values())
     assert whole == pytest.approx([size / sum(sizes) for size in sizes])
-    assert list(Languages(0.0).shares(named).read.values()) == pytest.approx([1 / len(sizes)] * len(sizes))
+    assert list(Languages(0.0).shares(named).sampled.values()) == pytest.approx([1 / len(sizes)] * len(sizes))
 
 
 def test_a_language_without_text_and_an_alpha_out_of_range_are_refused() -> None:

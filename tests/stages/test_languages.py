@@ -66,7 +66,7 @@ def test_prepare_records_the_shares(run: Path) -> None:
     found = metrics(run, "prepare")["languages"]
     sizes = {name: one["tokens"] for name, one in found.items()}
     assert sum(sizes.values()) == metrics(run, "prepare")["splits"]["train"]["tokens"]
-    assert {name: one["share_read"] for name, one in found.items()} == Languages(0.3).shares(sizes).read
+    assert {name: one["share_read"] for name, one in found.items()} == Languages(0.3).shares(sizes).sampled
     written = json.loads((run / "run/prepare/prepared.json").read_text())
     assert written["languages"] == {"alpha": 0.3, "tokens": sizes}
 
@@ -138,7 +138,7 @@ def test_the_sample_of_a_vocabulary_has_each_language_in_its_share(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("language ")]
     assert len(lines) == 3 and " bytes, " in lines[0]
     there = {line.split(":")[0].split()[1]: int(line.split()[2].replace(",", "")) for line in lines}
-    wanted = Languages(alpha).shares(there).read
+    wanted = Languages(alpha).shares(there).sampled
     found = {name: size / sum(sizes.values()) for name, size in sizes.items()}
     assert found == pytest.approx(wanted, abs=0.015)
     assert counters["train"].bytes <= sample_bytes

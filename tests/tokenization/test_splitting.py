@@ -13,9 +13,9 @@ from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.splitting import (
     align_raw,
     check_splitting,
-    continues,
     infer_splitting,
-    merged,
+    joins_previous,
+    merge_pretokens,
     running_text,
 )
 
@@ -24,7 +24,7 @@ WORDS = ["The", "savings-group", "of", "women's", "3.5", "crédit", "café-owner
 
 def split(text, splitting):
     (pretokens,) = basic_words([text])
-    return merged(pretokens, continues(text, pretokens, splitting))
+    return merge_pretokens(pretokens, joins_previous(text, pretokens, splitting))
 
 
 def words_of(text, splitting):

@@ -22,7 +22,8 @@ def lists(framed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
 
 def test_bert() -> None:
     template = bert_template(2, 3)
-    assert (template.extra(), template.extra(pair=True), template.special_ids) == (2, 3, {2, 3})
+    assert (template.num_special_tokens(), template.num_special_tokens(pair=True)) == (2, 3)
+    assert template.special_ids == {2, 3}
     assert lists(template.frame([7, 8])) == [[2, 7, 8, 3], [0, 0, 0, 0]]
     assert lists(template.frame([7, 8], [9])) == [[2, 7, 8, 3, 9, 3], [0, 0, 0, 0, 1, 1]]
     assert lists(template.frame([], np.zeros(0, dtype=np.uint16))) == [[2, 3, 3], [0, 0, 1]]
@@ -30,7 +31,7 @@ def test_bert() -> None:
 
 def test_roberta() -> None:
     template = roberta_template(0, 2)
-    assert (template.extra(), template.extra(pair=True)) == (2, 4)
+    assert (template.num_special_tokens(), template.num_special_tokens(pair=True)) == (2, 4)
     assert lists(template.frame([4])) == [[0, 4, 2], [0, 0, 0]]
     assert lists(template.frame([4], [6])) == [[0, 4, 2, 2, 6, 2], [0] * 6]
 
@@ -113,7 +114,7 @@ def test_a_tokenizer_may_frame_single_texts_only(
     template = load_tokenizer(tmp_path).template
     assert template == Template(bert_template(2, 3).single, ())
     assert lists(template.frame([7])) == [[2, 7, 3], [0, 0, 0]]
-    for ask in (lambda: template.frame([7], [8]), lambda: template.extra(pair=True)):
+    for ask in (lambda: template.frame([7], [8]), lambda: template.num_special_tokens(pair=True)):
         with pytest.raises(DomainbertError, match="handles only single texts; expected pairs too"):
             ask()
 

@@ -116,18 +116,18 @@ def test_seeds_are_frequent_and_go_on_in_more_than_one_way() -> None:
             and (len(text) == 16 or all(occurrences[text + letter] < count for letter in "abc"))
         )
     }
-    found = learning._spellings(words, 2)
+    found = learning._seed_table(words, 2)
     pieces = [found.piece(number) for number in range(len(found.sizes))]
     assert pieces == sorted(wanted, key=lambda text: (len(text), text))
     assert dict(zip(pieces, found.occurrences.tolist(), strict=True)) == wanted
-    kept = found.only(found.single)
+    kept = found.select(found.single)
     assert kept.pieces_at[0].tolist() == [{"a": 0, "b": 1, "c": 2}.get(one, 3) for one in found.text]
     assert kept.pieces_at[1:].tolist() == [[3] * len(found.text)] * 15
 
 
 def test_expected_counts_are_sums_over_all_spellings() -> None:
     words = counted(0)
-    spellings = learning._spellings(words | {"d": 0}, 2)
+    spellings = learning._seed_table(words | {"d": 0}, 2)
     pieces = [spellings.piece(number) for number in range(len(spellings.sizes))]
     assert pieces[:4] == ["a", "b", "c", "d"] and len(pieces[-1]) > 3
     probabilities = np.random.default_rng(0).random(len(pieces))
@@ -138,12 +138,12 @@ def test_expected_counts_are_sums_over_all_spellings() -> None:
         for way, weight in spelt:
             for piece in way:
                 wanted[piece] += count * weight / sum(one for _, one in spelt)
-    np.testing.assert_allclose(learning._expected(spellings, probabilities), list(wanted.values()), rtol=1e-12)
+    np.testing.assert_allclose(learning._expected_counts(spellings, probabilities), list(wanted.values()), rtol=1e-12)
     others = [
         sum(math.prod(known[one] for one in way) for way in ways(piece, known) if len(way) > 1) for piece in pieces
     ]
     others[:4] = [1, 1, 1, 1]
-    np.testing.assert_allclose(learning._without(spellings, probabilities), others, rtol=1e-12)
+    np.testing.assert_allclose(learning._split_probabilities(spellings, probabilities), others, rtol=1e-12)
 
 
 def test_probabilities_are_those_of_sentencepiece() -> None:

@@ -25,11 +25,11 @@ def as_sources(held_out: Iterable[tuple[Single, Labelled[Any]]]) -> list[str | d
 
 def _fields(file: Single, read: Labelled[Any]) -> Mapping[str, str] | None:
     """Return the fields of a source, without its path, that read all texts of a labelled file; None if none do."""
-    from domainbert.corpus.known_texts import LEAST
+    from domainbert.corpus.known_texts import MIN_WORDS
     from domainbert.corpus.ngrams import words_of_text
 
     contents = (words_of_text(clean_sides([text_in(item.content)]).text) for item in read.items)
-    expected = {tuple(words) for words in contents if len(words) >= LEAST}
+    expected = {tuple(words) for words in contents if len(words) >= MIN_WORDS}
     for fields in _candidates(file) if expected else ():
         try:
             texts = excluded_texts([Source(str(path_of(file)), **fields)])

@@ -68,7 +68,7 @@ class PairEncoder:
 
     def __init__(self, tokenizer: DomainTokenizer, max_length: int, max_question_length: int) -> None:
         self.tokenizer, self.max_question_length = tokenizer, max_question_length
-        self.extra, self.between = tokenizer.template.extra(pair=True), tokenizer.template.between
+        self.extra, self.between = tokenizer.template.num_special_tokens(pair=True), tokenizer.template.num_between
         self.room = max_length - self.extra
         if self.room <= max_question_length:
             raise DomainbertError(

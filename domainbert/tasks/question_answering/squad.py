@@ -11,7 +11,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import read_text
-from domainbert.corpus.rows import without_repeats
+from domainbert.corpus.rows import object_with_unique_keys
 from domainbert.labelled.row_values import shown
 
 Row = dict[str, Any]
@@ -39,7 +39,7 @@ def read_squad(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
 def _parsed(path: Path, text: str) -> Row:
     expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question per line (format.kind)'
     try:
-        whole = json.loads(text, object_pairs_hook=without_repeats)
+        whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
     except json.JSONDecodeError as error:
         found = f"{error.msg} at character {error.colno:,} of the line"
         raise DomainbertError(f"{path}:{error.lineno}: not JSON ({found}); {expected}") from error

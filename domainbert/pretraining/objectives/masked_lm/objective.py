@@ -75,7 +75,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
             if target != IGNORE_INDEX:
                 action = "kept" if input_ids[position] == target else "random"
                 action = "hidden" if input_ids[position] == self.tokenizer.mask_id else action
-                token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
+                token = self.tokenizer.pieces.readable(self.tokenizer.tokens[target])
                 notes[position] = f"{action}; the target is {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 

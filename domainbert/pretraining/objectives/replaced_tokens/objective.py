@@ -112,7 +112,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         for position, target in zip(batch["masked"].tolist(), batch["targets"].tolist(), strict=True):
             if target != IGNORE_INDEX:
                 action = "hidden from" if masked_ids[position] == self.tokenizer.mask_id else "visible to"
-                token = self.tokenizer.pieces.shown(self.tokenizer.tokens[target])
+                token = self.tokenizer.pieces.readable(self.tokenizer.tokens[target])
                 notes[position] = f"{action} the generator, whose sample replaces {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 

@@ -86,7 +86,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
                 corpus has one document or several languages.
         """
         tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
-        extra = tokenizer.template.extra(pair=True)
+        extra = tokenizer.template.num_special_tokens(pair=True)
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
                 "relation: next with a corpus of several languages: a second segment in another language reveals the "
@@ -126,7 +126,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         for (a, b, c, d), start in zip(segments, packed.first_positions + 1, strict=True):
             starts_word[start : start + b - a] = split.take_starts(a, b)
             if d > c:
-                second_start = start + b - a + template.between
+                second_start = start + b - a + template.num_between
                 starts_word[second_start : second_start + d - c] = split.take_starts(c, d)
         pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)

@@ -1,7 +1,7 @@
 """Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with the special tokens of RoBERTa by default.
 
-A text is cut into pre-tokens: words, numbers and runs of other signs, each with the space before it, and white space. A
-space is added at the beginning of a text (`add_prefix_space`), so that a word has the same pieces everywhere.
+A text is split into pre-tokens: words, numbers and runs of other signs, each with the space before it, and white space.
+A space is added at the beginning of a text (`add_prefix_space`), so that a word has the same pieces everywhere.
 """
 
 from __future__ import annotations
@@ -61,27 +61,31 @@ class _BytePieces(Pieces):
     """Entries whose characters represent bytes; an entry that begins a word begins with a space."""
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """Words are pre-tokens, with two exceptions: a combining mark, and the letters after it, continue a word; after
-        16 pieces of a word, the next piece that begins a character begins a new word."""
+        """Return whether each piece begins a word, (pieces,).
+
+        Words are pre-tokens, with two exceptions: a combining mark, and the letters after it, continue a word; after 16
+        pieces of a word, the next piece that begins a character begins a new word.
+        """
         import numpy as np  # imported here because checks of recipes do not need it
 
         starts = super().word_starts(text, encoding)
-        if not text.isascii() and any(map(_is_mark, set(text))):
+        if not text.isascii() and any(map(_is_combining_mark, set(text))):
             offsets = encoding.offsets
             for piece in np.flatnonzero(starts).tolist():
-                starts[piece] = not _continues(text, offsets[piece][0])
-        self._cap(starts, ~self._begins_inside_character[encoding.ids])
+                starts[piece] = not _continues_word(text, offsets[piece][0])
+        self._split_long_words(starts, ~self._begins_inside_character[encoding.ids])
         return starts
 
     @cached_property
-    def _begins_inside_character(self) -> Bools:  # (vocab_size,)
+    def _begins_inside_character(self) -> Bools:
+        """Whether each entry begins with a continuation byte of UTF-8, (vocab_size,)."""
         import numpy as np
 
-        first_bytes = (_BYTE_OF.get(token[:1], 0) for token in tokens_by_id(self.backend))
+        first_bytes = (_BYTE_OF_CHARACTER.get(token[:1], 0) for token in tokens_by_id(self.backend))
         return np.asarray([0x80 <= byte < 0xC0 for byte in first_bytes], dtype=np.bool_)
 
     def surface(self, token: str) -> Surface | None:
-        text = _from_bytes(token.removeprefix(_SPACE))
+        text = _decode_entry(token.removeprefix(_SPACE))
         return Surface(text, token.startswith(_SPACE)) if text else None
 
     def spell(self, surface: Surface) -> list[int]:
@@ -89,13 +93,13 @@ class _BytePieces(Pieces):
         return [token.id for token in self.backend.model.tokenize(word)]
 
     def fold(self, text: str) -> str:
-        # a ByteLevel normalizer only replaces bytes by characters
+        # a ByteLevel normalizer only replaces bytes by characters, which is undone in `surface`
         is_bytes = isinstance(self.backend.normalizer, normalizers.ByteLevel)
         return text.strip() if is_bytes else super().fold(text)
 
-    def shown(self, token: str) -> str:
-        """Return the text with "Ġ" for the space before a word; part of a character is returned unchanged."""
-        text = _from_bytes(token)
+    def readable(self, token: str) -> str:
+        """Return the text of an entry, with "Ġ" for the space before a word; part of a character stays unchanged."""
+        text = _decode_entry(token)
         return _SPACE * text.startswith(" ") + text.removeprefix(" ") if text.strip() else token
 
     def inside_text(self, word: str) -> str:
@@ -117,20 +121,21 @@ class ByteBPEKind(TokenizerKind):
         return isinstance(backend.model, BPE) and backend.token_to_id(_SPACE) is not None
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Select all words: every byte is a piece, so no character is rare."""
-        cut = counter.words(self.word_splitter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
-        counts, infrequent = most_frequent(count_words(cut, lambda word: [self.entry(word)]))
+        """Return all words: every byte is a piece, so no character is rare."""
+        strings = counter.words(self.word_splitter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
+        counts, infrequent = most_frequent(count_words(strings, lambda word: [self.entry(word)]))
         return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """Train; ids are the bytes, then the pieces as learned, with the special tokens at their positions."""
+        """Return a trained tokenizer; ids are the bytes, then the pieces as learned, with the special tokens at their
+        positions."""
         special = self.special_tokens.values()
-        learner = train_backend(
+        tokenizer = train_backend(
             Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency
         )
-        entries = ids_in_order(self._order, tokens_by_id(learner)[len(special) :])
-        vocab = {entry: number for number, entry in enumerate(entries)}
-        merges = [(first, second) for first, second in json.loads(learner.to_str())["model"]["merges"]]
+        entries = ids_in_order(self._order, tokens_by_id(tokenizer)[len(special) :])
+        vocab = {entry: token_id for token_id, entry in enumerate(entries)}
+        merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
         backend = byte_bpe_backend(vocab, merges, self.special_tokens, lowercase)
         backend.post_processor = self.post_processor(usual_template(self.special_tokens, vocab), entries)
         return backend
@@ -140,17 +145,18 @@ class ByteBPEKind(TokenizerKind):
         return _BytePieces(backend)
 
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Return a function that cuts into pre-tokens, as text, with a space before the first."""
+        """Return a function that splits a string into the texts of its pre-tokens, with a space before the first."""
         normalizer, pre_tokenize = backend.normalizer, backend.pre_tokenizer.pre_tokenize_str
 
-        def cut(string: str) -> list[str]:
+        def split(string: str) -> list[str]:
             text = " " * bool(string) + (string if normalizer is None else normalizer.normalize_str(string))
             return [text[start:stop] for _, (start, stop) in pre_tokenize(text)]
 
-        return cut
+        return split
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """Read `vocab.json` and `merges.txt` as transformers does, with `add_prefix_space` false by default."""
+        """Return the tokenizer of `vocab.json` and `merges.txt`, or None, as transformers reads it: `add_prefix_space`
+        is false by default."""
         files = folder / "vocab.json", folder / "merges.txt"
         if not all(path.is_file() for path in files):
             return None
@@ -162,8 +168,8 @@ class ByteBPEKind(TokenizerKind):
             raise DomainbertError(f"{folder}: vocab.json, merges.txt: not a byte-level BPE: {error}") from error
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Use a class that reads everything from `tokenizer.json`: RoBERTa's class would replace the normalizer and the
-        pre-tokenizer."""
+        """Return settings with a class that reads everything from `tokenizer.json`: RoBERTa's class would replace the
+        normalizer and the pre-tokenizer."""
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         config["model_input_names"] = ["input_ids", "attention_mask"]  # byte-level families have one token type
         if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):  # transformers 4 ignores tokenizer.json here
@@ -175,7 +181,7 @@ class ByteBPEKind(TokenizerKind):
         return roberta_template(cls_id, sep_id)
 
     def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
-        """Return the post-processor, with offsets that exclude the space before a word."""
+        """Return the post-processor of a template, with offsets that exclude the space before a word."""
         return processors.Sequence([processors.ByteLevel(trim_offsets=True), template.processor(tokens)])
 
     @override
@@ -188,37 +194,37 @@ class ByteBPEKind(TokenizerKind):
 
     @override
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """Add entries without merges: a pre-token that is an entry is never split."""
+        """Add entries to `model` without merges, and set `ignore_merges`: a pre-token that is an entry is not split."""
         super().extend(backend, model, entries)
         model["ignore_merges"] = True
 
 
-def _continues(text: str, position: int) -> bool:
+def _continues_word(text: str, position: int) -> bool:
     """Whether a combining mark connects the character at `position` with the previous character."""
     if not 0 < position < len(text) or text[position - 1].isspace():
         return False
-    before, here = (unicodedata.category(text[at])[0] for at in (position - 1, position))
-    return here == "M" or (before == "M" and here == "L")
+    previous, current = (unicodedata.category(text[index])[0] for index in (position - 1, position))
+    return current == "M" or (previous == "M" and current == "L")  # combining mark, letter
 
 
 @cache
-def _is_mark(character: str) -> bool:
+def _is_combining_mark(character: str) -> bool:
     return unicodedata.category(character)[0] == "M"
 
 
-def _byte_characters() -> dict[str, int]:
-    """Map characters to the bytes they represent (Radford et al. 2019, `bytes_to_unicode`)."""
+def _character_bytes() -> dict[str, int]:
+    """Return the byte that each character represents (Radford et al. 2019, `bytes_to_unicode`)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
 
 
-_BYTE_OF = _byte_characters()
+_BYTE_OF_CHARACTER = _character_bytes()
 
 
-def _from_bytes(token: str) -> str:
-    """Decode an entry; "" for part of a character."""
+def _decode_entry(token: str) -> str:
+    """Return the text of an entry; "" for part of a character."""
     try:
-        return bytes(_BYTE_OF[character] for character in token).decode("utf-8")
+        return bytes(_BYTE_OF_CHARACTER[character] for character in token).decode("utf-8")
     except (KeyError, UnicodeDecodeError):
         return ""

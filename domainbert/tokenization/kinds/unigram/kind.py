@@ -19,14 +19,14 @@ from typing_extensions import override
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Bools, TokenizerKind
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
-from domainbert.tokenization.special_tokens import NAMES, ids_in_order, special_roles
+from domainbert.tokenization.special_tokens import TOKEN_NAMES, ids_in_order, special_roles
 from domainbert.tokenization.template import Template, template_of, usual_template
 from domainbert.tokenization.train import TrainingWords, VocabularySize, choose_alphabet, most_frequent
 from domainbert.tokenization.words import WordCounter, count_words
 
-_MAX_WORD = 32  # characters of a training string, so that its probability does not underflow in float64
-_NEVER = -1000.0  # score of special tokens, so that "<s>" in a text becomes "<", "s" and ">"
-_WITHOUT_SPACES = [  # first and last character of scripts without spaces between words
+_MAX_WORD_CHARACTERS = 32  # characters of a training string, so that its probability does not underflow in float64
+_SPECIAL_SCORE = -1000.0  # score of special tokens, so that "<s>" in a text becomes "<", "s" and ">"
+_SCRIPTS_WITHOUT_SPACES = [  # first and last character of scripts without spaces between words
     ("\u0e00", "\u0eff"),  # Thai, Lao
     ("\u1000", "\u109f"),  # Burmese
     ("\u1780", "\u17ff"),  # Khmer
@@ -46,25 +46,28 @@ class _UnigramPieces(MarkedPieces):
     reads_pretokens = False
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """Words are runs of letters and digits, each other sign, and each piece of a script without spaces. A combining
-        mark continues a word; after 16 pieces of a word, the next piece begins a new word."""
+        """Return whether each piece begins a word, (pieces,).
+
+        Words are runs of letters and digits, each other sign, and each piece of a script without spaces. A combining
+        mark continues a word; after 16 pieces of a word, the next piece begins a new word.
+        """
         import numpy as np  # imported here because checks of recipes do not need it
 
-        begins, ends, continues = self._roles
+        begins, ends, begins_with_mark = self._roles
         ids = np.asarray(encoding.ids, dtype=np.int64)
         starts = begins[ids]
         starts[:1] = True
-        starts[1:] |= ends[ids[:-1]] & ~continues[ids[1:]]
+        starts[1:] |= ends[ids[:-1]] & ~begins_with_mark[ids[1:]]
         starts[1:] &= ids[:-1] != self.backend.token_to_id(META_SPACE)  # a separate piece for the space before a word
-        self._cap(starts, ~continues[ids])
+        self._split_long_words(starts, ~begins_with_mark[ids])
         return starts
 
     @cached_property
     def _roles(self) -> tuple[Bools, Bools, Bools]:
-        """Whether an entry begins a word, ends a word, and begins with a combining mark; each (vocab_size,)."""
+        """Whether each entry begins a word, ends a word, and begins with a combining mark; each (vocab_size,)."""
         import numpy as np
 
-        unknown = NAMES["unk_token"]  # continues a word
+        unknown = TOKEN_NAMES["unk_token"]  # continues a word
         texts = ["" if token in unknown else token for token in tokens_by_id(self.backend)]
         first = [_character_class(text[0]) if text else "" for text in texts]
         last = [_character_class(text[-1]) if text and text != META_SPACE else "" for text in texts]
@@ -88,26 +91,28 @@ class UnigramKind(TokenizerKind):
         return isinstance(backend.model, Unigram)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Select words; a word is split at characters that are not in the alphabet."""
-        cut = counter.words(self.word_splitter(self._backend([], lowercase)))
-        characters = count_words(cut, list)
+        """Return the words, split at characters that are not in the alphabet."""
+        strings = counter.words(self.word_splitter(self._backend([], lowercase)))
+        characters = count_words(strings, list)
         del characters[" "]
         alphabet, rare = choose_alphabet(characters, lowercase, min_character_count)
-        counts, infrequent = most_frequent(count_words(cut, lambda word: _known_parts(self.entry(word), alphabet)))
+        parts = count_words(strings, lambda word: _parts_in_alphabet(self.entry(word), alphabet))
+        counts, infrequent = most_frequent(parts)
         return TrainingWords(counts, sorted(alphabet), rare, infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """Train; ids are in the order of probability, and a string must occur `min_frequency` times to be a piece."""
+        """Return a trained tokenizer; ids are in the order of probability, and a string must occur `min_frequency`
+        times to be a piece."""
         from domainbert.tokenization.kinds.unigram.learning import learn_pieces  # NumPy
 
         alphabet, special = [META_SPACE, *words.alphabet], self.special_tokens.values()
         target = VocabularySize(words, len(special) + len(alphabet), vocab_size, min_frequency)
         pieces = learn_pieces(words.counts, alphabet, target.size - len(special), min_frequency)
         target.check(len(special) + len(pieces))
-        scores = {**dict.fromkeys(special, _NEVER), **dict(pieces)}
+        scores = {**dict.fromkeys(special, _SPECIAL_SCORE), **dict(pieces)}
         entries = ids_in_order(self._order, [piece for piece, _ in pieces])
         backend = self._backend([(entry, scores[entry]) for entry in entries], lowercase)
-        ids = {entry: number for number, entry in enumerate(entries)}
+        ids = {entry: token_id for token_id, entry in enumerate(entries)}
         backend.post_processor = self.post_processor(usual_template(self.special_tokens, ids), entries)
         return backend
 
@@ -132,16 +137,16 @@ class UnigramKind(TokenizerKind):
         return _UnigramPieces(backend)
 
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Return a function that cuts at white space and between letters, digits, signs and scripts without spaces, as
-        trained pieces end there. "▁" becomes a space."""
+        """Return a function that splits a string at white space and between letters, digits, signs and scripts without
+        spaces, because trained pieces end there. "▁" becomes a space."""
         normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
 
-        def cut(string: str) -> list[str]:
+        def split(string: str) -> list[str]:
             text = string if normalizer is None else normalizer.normalize_str(string)
             parts = [text] if pre_tokenizer is None else [part for part, _ in pre_tokenizer.pre_tokenize_str(text)]
-            return [word.replace(META_SPACE, " ") for part in parts for word in _words(part)]
+            return [word.replace(META_SPACE, " ") for part in parts for word in _split_by_class(part)]
 
-        return cut
+        return split
 
     @override
     def entry(self, word: str) -> str:
@@ -149,18 +154,19 @@ class UnigramKind(TokenizerKind):
 
     @override
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """Add entries that are slightly more probable than the pieces they replace. The pieces of all other text do not
-        change, except around unknown characters, whose score depends on the lowest score of an entry."""
+        """Add entries to `model` that are slightly more probable than the pieces they replace. The pieces of all other
+        text do not change, except around unknown characters, whose score depends on the lowest score of an entry."""
         scores = dict(map(tuple, model["vocab"]))
-        least = min(scores.values())
+        lowest = min(scores.values())
         added = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are not entries of the model
-        model["vocab"] += [[token, least] for token in added]
+        model["vocab"] += [[token, lowest] for token in added]
         for entry in entries:
-            pieces = [scores.get(token.value, least) for token in backend.model.tokenize(entry)]
-            model["vocab"].append([entry, sum(pieces) + 1e-6])
+            piece_scores = [scores.get(token.value, lowest) for token in backend.model.tokenize(entry)]
+            model["vocab"].append([entry, sum(piece_scores) + 1e-6])
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Use a class that reads everything from `tokenizer.json`: the families' classes replace the normalizer."""
+        """Return settings with a class that reads everything from `tokenizer.json`: the families' classes replace the
+        normalizer."""
         template = template_of(backend)
         types = ["token_type_ids"] if template is not None and any(part.token_type for part in template.pair) else []
         inputs = ["input_ids", *types, "attention_mask"]
@@ -183,13 +189,13 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
     return normalizers.Sequence([*steps, *[normalizers.Lowercase()] * lowercase, normalizers.NFKC()])
 
 
-def _words(text: str) -> Iterator[str]:
-    """Yield runs of one class of characters, of at most 32 characters. "▁" belongs to the next run, a combining mark to
-    the previous one."""
+def _split_by_class(text: str) -> Iterator[str]:
+    """Yield the runs of characters of one class (see `_character_class`), each of at most 32 characters. "▁" belongs to
+    the next run, a combining mark to the previous run."""
     start, previous = 0, ""
     for index, character in enumerate(text):
         current = _character_class(character)
-        new = character == META_SPACE or index - start == _MAX_WORD
+        new = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
         if index > start and (new or (current not in ("mark", previous) and text[index - 1] != META_SPACE)):
             yield text[start:index]
             start = index
@@ -200,12 +206,13 @@ def _words(text: str) -> Iterator[str]:
 
 @cache
 def _character_class(character: str) -> str:
-    if any(first <= character <= last for first, last in _WITHOUT_SPACES):
+    """Return "letter", "mark" (combining), "number", "sign", or "without spaces" for a script without spaces."""
+    if any(first <= character <= last for first, last in _SCRIPTS_WITHOUT_SPACES):
         return "without spaces"
     category = unicodedata.category(character)
     return {"L": "letter", "M": "mark", "N": "number"}.get(category[0], "sign")
 
 
-def _known_parts(word: str, alphabet: frozenset[str]) -> list[str]:
-    """Longest parts of a word whose characters are all in the alphabet."""
+def _parts_in_alphabet(word: str, alphabet: frozenset[str]) -> list[str]:
+    """Return the longest parts of a word whose characters are all in the alphabet or "▁"."""
     return "".join(character if character in alphabet or character == META_SPACE else " " for character in word).split()

@@ -22,12 +22,12 @@ Ints: TypeAlias = "NDArray[np.int64]"
 Floats: TypeAlias = "NDArray[np.float64]"
 Bools: TypeAlias = "NDArray[np.bool_]"
 
-_MAX_PIECE = 16  # characters
-_MOST_SEEDS = 1_000_000
-_KEPT_SHARE = 0.9  # sentencepiece: 0.75, which is faster and needs more pieces per word
-_EASE = 1.1  # the last tenth is removed by probability, not by loss
-_SUB_ITERATIONS = 2
-_LEAST_EXPECTED = 0.5  # expected occurrences of a piece
+_MAX_PIECE_CHARACTERS = 16
+_MAX_SEEDS = 1_000_000
+_KEPT_SHARE = 0.9  # of the pieces, in each round; sentencepiece: 0.75, which is faster and needs more pieces per word
+_OVERSIZE = 1.1  # removal by loss ends at `size` times this; the last tenth is removed by probability
+_SUB_ITERATIONS = 2  # of expectation maximisation, in each round
+_MIN_EXPECTED = 0.5  # expected occurrences of a piece
 _DECIMALS = 6  # of a score
 _END = "\n"  # after each string
 
@@ -40,159 +40,165 @@ def learn_pieces(
     Words have at most 32 characters, all in the alphabet and no white space. Every character of the alphabet is a
     piece; other pieces have at most 16 characters and occur `min_frequency` times. Ties: the shorter piece first.
     """
-    spellings = _spellings({**dict.fromkeys(alphabet, 0), **words}, min_frequency)
-    expected = spellings.occurrences
+    table = _seed_table({**dict.fromkeys(alphabet, 0), **words}, min_frequency)
+    expected = table.occurrences
     while True:
         for _ in range(_SUB_ITERATIONS):
-            expected = _expected(spellings, _probabilities(expected))
-            kept = (expected >= _LEAST_EXPECTED) | spellings.single
-            spellings, expected = spellings.only(kept), expected[kept]
+            expected = _expected_counts(table, _probabilities(expected))
+            kept = (expected >= _MIN_EXPECTED) | table.single
+            table, expected = table.select(kept), expected[kept]
         probabilities = _probabilities(expected)
-        enough = int(size * _EASE)
-        if len(expected) <= max(enough, len(alphabet)):
+        oversize = int(size * _OVERSIZE)
+        if len(expected) <= max(oversize, len(alphabet)):
             break
-        loss = np.where(spellings.single, np.inf, expected * np.log(probabilities / _without(spellings, probabilities)))
-        kept = _largest_mask(loss, max(enough, int(len(expected) * _KEPT_SHARE)))
-        spellings, expected = spellings.only(kept), expected[kept]
+        # the log likelihood that is lost if other pieces replace a piece
+        gains = np.log(probabilities / _split_probabilities(table, probabilities))
+        loss = np.where(table.single, np.inf, expected * gains)
+        kept = _largest_mask(loss, max(oversize, int(len(expected) * _KEPT_SHARE)))
+        table, expected = table.select(kept), expected[kept]
     scores = np.round(np.log(probabilities), _DECIMALS)
-    best = np.flatnonzero(_largest_mask(np.where(spellings.single, np.inf, scores), size))
+    best = np.flatnonzero(_largest_mask(np.where(table.single, np.inf, scores), size))
     ordered = best[np.argsort(-scores[best], kind="stable")]
-    return [(spellings.piece(number), float(scores[number])) for number in ordered.tolist()]
+    return [(table.piece(index), float(scores[index])) for index in ordered.tolist()]
 
 
 @dataclass(frozen=True)
-class _Spellings:
-    """All pieces at all positions of a list of strings, sorted by descending length; P is the number of positions.
+class _PieceTable:
+    """A list of strings, sorted by descending length, and the pieces that begin at each of their P positions.
 
     Each string takes one position per character and one for its end. Pieces are numbered by length, then by their
     characters.
     """
 
     text: str  # (P,) the strings, each with an end
-    begins: Ints  # (strings,)
+    begins: Ints  # (strings,) position of the first character
     lengths: Ints  # (strings,) characters
     counts: Floats  # (strings,) occurrences
     pieces_at: NDArray[np.int32]
-    """(16, P) Piece of 1, 2, ... characters that begins at each position; the number of pieces if there is none."""
+    """(16, P) Index of the piece of 1, 2, ... characters that begins at each position; the number of pieces if there is
+    none."""
 
     positions: Ints  # (pieces,) position of the first occurrence
     sizes: Ints  # (pieces,) characters
-    occurrences: Floats  # (pieces,) as a substring
+    occurrences: Floats  # (pieces,) as a substring of the strings
 
     @property
     def single(self) -> Bools:
-        """(pieces,) Whether a piece is one character."""
+        """Whether each piece is one character, (pieces,)."""
         return self.sizes == 1
 
-    def piece(self, number: int) -> str:
-        return self.text[self.positions[number] : self.positions[number] + self.sizes[number]]
+    def piece(self, index: int) -> str:
+        return self.text[self.positions[index] : self.positions[index] + self.sizes[index]]
 
-    def only(self, kept: Bools) -> _Spellings:
-        """Select pieces and renumber them."""
-        numbers = np.full(len(kept) + 1, np.count_nonzero(kept), dtype=np.int32)
-        numbers[:-1][kept] = np.arange(np.count_nonzero(kept))
+    def select(self, kept: Bools) -> _PieceTable:
+        """Return a table with only the pieces that are True in `kept` (pieces,), renumbered."""
+        new_indices = np.full(len(kept) + 1, np.count_nonzero(kept), dtype=np.int32)
+        new_indices[:-1][kept] = np.arange(np.count_nonzero(kept))
         return replace(
             self,
-            pieces_at=numbers[self.pieces_at],
+            pieces_at=new_indices[self.pieces_at],
             positions=self.positions[kept],
             sizes=self.sizes[kept],
             occurrences=self.occurrences[kept],
         )
 
 
-class _Level(NamedTuple):
-    """Frequent strings of one length."""
+class _FrequentStrings(NamedTuple):
+    """The frequent strings of one length."""
 
-    at: Ints  # (n,) positions where a frequent string begins
-    which: Ints  # (n,) the string at each position
-    first: Ints  # (strings,) position of the first occurrence
-    times: Floats  # (strings,) occurrences
-    parents: Ints  # (strings,) the string without its last character
+    positions: Ints  # (n,) positions where a frequent string begins
+    indices: Ints  # (n,) index of the string at each position
+    first_positions: Ints  # (strings,) position of the first occurrence
+    counts: Floats  # (strings,) occurrences
+    parents: Ints  # (strings,) index, among the strings one shorter, of the string without its last character
 
 
-def _spellings(words: Mapping[str, int], min_frequency: int) -> _Spellings:
-    """Seed pieces: all single characters, and up to 1,000,000 strings with the largest length x occurrences that occur
-    `min_frequency` times and are not always followed by the same character."""
+def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
+    """Return a table of the seed pieces: all single characters, and up to 1,000,000 strings with the largest length x
+    occurrences that occur `min_frequency` times and are not always followed by the same character."""
     ordered = sorted(words, key=lambda word: (-len(word), word))
     lengths = np.array([len(word) for word in ordered], dtype=np.int64)
     counts = np.array([words[word] for word in ordered], dtype=np.float64)
     text = "".join(word + _END for word in ordered)
-    levels = list(_levels(text, np.repeat(counts, lengths + 1), min_frequency))
-    sizes = np.repeat(np.arange(1, len(levels) + 1), [len(level.first) for level in levels])
-    pieces_at = np.full((_MAX_PIECE, len(text)), len(sizes), dtype=np.int32)
-    number = 0
+    levels = list(_frequent_strings_by_length(text, np.repeat(counts, lengths + 1), min_frequency))
+    sizes = np.repeat(np.arange(1, len(levels) + 1), [len(level.first_positions) for level in levels])
+    pieces_at = np.full((_MAX_PIECE_CHARACTERS, len(text)), len(sizes), dtype=np.int32)
+    num_shorter = 0
     for row, level in zip(pieces_at, levels, strict=False):
-        row[level.at] = number + level.which
-        number += len(level.first)
-    positions, times = (np.concatenate([getattr(level, name) for level in levels]) for name in ("first", "times"))
+        row[level.positions] = num_shorter + level.indices
+        num_shorter += len(level.first_positions)
+    positions = np.concatenate([level.first_positions for level in levels])
+    occurrences = np.concatenate([level.counts for level in levels])
     begins = np.cumsum(lengths + 1) - lengths - 1
-    spellings = _Spellings(text, begins, lengths, counts, pieces_at, positions, sizes, times)
-    branching = np.concatenate([_branching(*pair) for pair in zip_longest(levels, levels[1:])])
-    seeds = branching | spellings.single
-    weights = np.where(spellings.single, np.inf, np.where(seeds, times * sizes, -np.inf))
-    return spellings.only(seeds & _largest_mask(weights, _MOST_SEEDS))
+    table = _PieceTable(text, begins, lengths, counts, pieces_at, positions, sizes, occurrences)
+    branching = np.concatenate([_is_branching(*pair) for pair in zip_longest(levels, levels[1:])])
+    seeds = branching | table.single
+    weights = np.where(table.single, np.inf, np.where(seeds, occurrences * sizes, -np.inf))
+    return table.select(seeds & _largest_mask(weights, _MAX_SEEDS))
 
 
-def _levels(text: str, weights: Floats, min_frequency: int) -> Iterator[_Level]:
+def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) -> Iterator[_FrequentStrings]:
     """Yield the frequent strings of 1, 2, ... up to 16 characters; all single characters count as frequent.
 
     `weights` (P,) are the occurrences of the word at each position.
     """
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     characters = np.unique(points, return_inverse=True)[1].astype(np.int64)
-    before = np.full(len(text) + 1, -1, dtype=np.int64)  # string of the previous level at each position
-    at = np.flatnonzero(points != ord(_END))
-    keys = characters[at]
-    for size in range(1, _MAX_PIECE + 1):
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        times = np.bincount(which, weights[at], len(first)).astype(np.float64)
-        frequent = (times >= min_frequency) | (size == 1)
-        numbers = np.where(frequent, np.cumsum(frequent) - 1, -1)
-        first, times, kept = at[first[frequent]], times[frequent], frequent[which]
-        at, which = at[kept], numbers[which[kept]]
-        yield _Level(at, which, first, times, before[first])
+    before = np.full(len(text) + 1, -1, dtype=np.int64)  # index of the frequent string one shorter at each position
+    positions = np.flatnonzero(points != ord(_END))
+    keys = characters[positions]
+    for size in range(1, _MAX_PIECE_CHARACTERS + 1):
+        _, first, indices = np.unique(keys, return_index=True, return_inverse=True)
+        counts = np.bincount(indices, weights[positions], len(first)).astype(np.float64)
+        frequent = (counts >= min_frequency) | (size == 1)
+        new_indices = np.where(frequent, np.cumsum(frequent) - 1, -1)
+        first_positions, counts, kept = positions[first[frequent]], counts[frequent], frequent[indices]
+        positions, indices = positions[kept], new_indices[indices[kept]]
+        yield _FrequentStrings(positions, indices, first_positions, counts, before[first_positions])
         before[:] = -1
-        before[at] = which
-        at = at[before[at + 1] >= 0]
-        if not len(at):
+        before[positions] = indices
+        positions = positions[before[positions + 1] >= 0]  # the string without its first character must be frequent
+        if not len(positions):
             return
-        keys = before[at] * (characters.max() + 1) + characters[at + size]
+        keys = before[positions] * (characters.max() + 1) + characters[positions + size]
 
 
-def _branching(level: _Level, longer: _Level | None) -> Bools:
-    """(strings,) Whether a string is not always followed by the same character."""
-    branching = np.ones(len(level.first), dtype=np.bool_)
+def _is_branching(level: _FrequentStrings, longer: _FrequentStrings | None) -> Bools:
+    """Return whether each string is not always followed by the same character, (strings,); `longer` are the strings one
+    longer, or None."""
+    branching = np.ones(len(level.first_positions), dtype=np.bool_)
     if longer is not None:
-        branching[longer.parents[longer.times == level.times[longer.parents]]] = False
+        branching[longer.parents[longer.counts == level.counts[longer.parents]]] = False
     return branching
 
 
-def _expected(spellings: _Spellings, probabilities: Floats) -> Floats:
-    """(pieces,) Expected occurrences of each piece over all segmentations: forward-backward algorithm."""
-    columns = _forward(spellings, spellings.begins, spellings.lengths, probabilities)
-    padded = np.append(probabilities, 0.0)
-    size, longest = len(spellings.text), len(columns) - 1
-    forward, backward = np.zeros(size), np.zeros(size + _MAX_PIECE)
+def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
+    """Return the expected occurrences of each piece over all segmentations, (pieces,), by the forward-backward
+    algorithm."""
+    columns = _forward_probabilities(table, table.begins, table.lengths, probabilities)
+    padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
+    size, longest = len(table.text), len(columns) - 1
+    forward, backward = np.zeros(size), np.zeros(size + _MAX_PIECE_CHARACTERS)
     for length, column in enumerate(columns):
-        forward[spellings.begins[: len(column)] + length] = column
-    ends = spellings.begins + spellings.lengths
-    backward[ends] = spellings.counts / forward[ends]
+        forward[table.begins[: len(column)] + length] = column
+    ends = table.begins + table.lengths
+    backward[ends] = table.counts / forward[ends]
     for length in range(longest - 1, -1, -1):
-        at = spellings.begins[: len(columns[length + 1])] + length
-        for span in range(1, min(longest - length, _MAX_PIECE) + 1):
-            backward[at] += padded[spellings.pieces_at[span - 1, at]] * backward[at + span]
+        at = table.begins[: len(columns[length + 1])] + length
+        for span in range(1, min(longest - length, _MAX_PIECE_CHARACTERS) + 1):
+            backward[at] += padded[table.pieces_at[span - 1, at]] * backward[at + span]
     expected = np.zeros(len(padded))
-    for span, row in enumerate(spellings.pieces_at, 1):
+    for span, row in enumerate(table.pieces_at, 1):
         weights = forward * padded[row] * backward[span : size + span]
         expected += np.bincount(row, weights, minlength=len(padded))
     return expected[:-1]
 
 
-def _without(spellings: _Spellings, probabilities: Floats) -> Floats:
-    """(pieces,) Probability of each piece as a sequence of other pieces; 1 for a single character."""
-    order = np.argsort(-spellings.sizes, kind="stable")
-    sizes = spellings.sizes[order]
-    columns = _forward(spellings, spellings.positions[order], sizes, probabilities, whole=False)
+def _split_probabilities(table: _PieceTable, probabilities: Floats) -> Floats:
+    """Return the probability of each piece as a sequence of other pieces, (pieces,); 1 for a single character."""
+    order = np.argsort(-table.sizes, kind="stable")
+    sizes = table.sizes[order]
+    columns = _forward_probabilities(table, table.positions[order], sizes, probabilities, whole=False)
     others = np.ones(len(order))
     for size in range(2, len(columns)):
         indices = np.flatnonzero(sizes == size)
@@ -200,36 +206,37 @@ def _without(spellings: _Spellings, probabilities: Floats) -> Floats:
     return others
 
 
-def _forward(
-    spellings: _Spellings, begins: Ints, lengths: Ints, probabilities: Floats, whole: bool = True
+def _forward_probabilities(
+    table: _PieceTable, begins: Ints, lengths: Ints, probabilities: Floats, whole: bool = True
 ) -> list[Floats]:
-    """For n = 0, 1, 2, ..., the total probability of the first n characters of each string with at least n characters.
+    """Return for n = 0, 1, 2, ... the total probability of the first n characters of each string with at least n
+    characters.
 
     Strings are sorted by descending length. Without `whole`, the piece that is equal to a string is not used for it.
     """
-    padded = np.append(probabilities, 0.0)
+    padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
     columns = [np.ones(len(begins))]
     for length in range(1, int(lengths[0]) + 1):
-        number = int(np.searchsorted(-lengths, -length, side="right"))
-        column = np.zeros(number)
-        for span in range(1, min(length, _MAX_PIECE) + 1):
+        num_strings = int(np.searchsorted(-lengths, -length, side="right"))  # of at least `length` characters
+        column = np.zeros(num_strings)
+        for span in range(1, min(length, _MAX_PIECE_CHARACTERS) + 1):
             if span == length and not whole:
-                number = int(np.searchsorted(-lengths, -length, side="left"))
-            at = begins[:number] + (length - span)
-            column[:number] += columns[length - span][:number] * padded[spellings.pieces_at[span - 1, at]]
+                num_strings = int(np.searchsorted(-lengths, -length, side="left"))  # of more than `length` characters
+            at = begins[:num_strings] + (length - span)
+            column[:num_strings] += columns[length - span][:num_strings] * padded[table.pieces_at[span - 1, at]]
         columns.append(column)
     return columns
 
 
 def _probabilities(expected: Floats) -> Floats:
-    """Probabilities with the digamma function, as in sentencepiece, which lowers rare pieces (Liang and Klein 2007,
-    "Structured Bayesian Nonparametric Models with Variational Inference")."""
-    expected = np.maximum(expected, _LEAST_EXPECTED)
+    """Return probabilities by the digamma function, as in sentencepiece, which lowers rare pieces (Liang and Klein
+    2007, "Structured Bayesian Nonparametric Models with Variational Inference")."""
+    expected = np.maximum(expected, _MIN_EXPECTED)
     return np.exp(_digamma(expected) - _digamma(expected.sum(keepdims=True)))
 
 
 def _digamma(x: Floats) -> Floats:
-    """Digamma for x > 0: recurrence and asymptotic series (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
+    """Return digamma(x) for x > 0: recurrence and asymptotic series (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
     result = np.zeros_like(x)
     for step in range(6):
         result -= 1 / (x + step)
@@ -238,8 +245,8 @@ def _digamma(x: Floats) -> Floats:
 
 
 def _largest_mask(values: Floats, count: int) -> Bools:
-    """Mask of the `count` largest values; ties: the first. Compared in float32, because in float64 sums that should be
-    equal differ in their last digits."""
+    """Return a mask of the `count` largest values; ties: the first. Values are compared in float32, because in float64
+    sums that should be equal differ in their last digits."""
     with np.errstate(over="ignore"):
         order = np.argsort(-values.astype(np.float32), kind="stable")
     chosen = np.zeros(len(values), dtype=np.bool_)

@@ -53,19 +53,19 @@ class _WordPieces(Pieces):
         return Surface(token.removeprefix(self._prefix) if inside else token, not inside) if token else None
 
     def spell(self, surface: Surface) -> list[int]:
-        model = self.backend.model if surface.starts_word else self._inner
+        model = self.backend.model if surface.starts_word else self._inside_model
         return [token.id for token in model.tokenize(surface.text)]
 
     @cached_property
-    def _inner(self) -> WordPiece:
-        """Model of only the continuing pieces, without prefix: it cuts the inside of words."""
+    def _inside_model(self) -> WordPiece:
+        """WordPiece model of only the continuing pieces, without prefix: it cuts text inside words."""
         prefix, unknown = self._prefix, self.backend.model.unk_token
         ids = self.backend.get_vocab(with_added_tokens=False)
-        inner = {token.removeprefix(prefix): number for token, number in ids.items() if token.startswith(prefix)}
-        inner = {token: number for token, number in inner.items() if token and token != unknown}
+        inside = {token.removeprefix(prefix): token_id for token, token_id in ids.items() if token.startswith(prefix)}
+        inside = {token: token_id for token, token_id in inside.items() if token and token != unknown}
         if unknown in ids:
-            inner[unknown] = ids[unknown]
-        return WordPiece(inner, unk_token=unknown, continuing_subword_prefix="")
+            inside[unknown] = ids[unknown]
+        return WordPiece(inside, unk_token=unknown, continuing_subword_prefix="")
 
 
 class WordPieceKind(TokenizerKind):
@@ -83,7 +83,7 @@ class WordPieceKind(TokenizerKind):
         return isinstance(backend.model, WordPiece)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Select words that are not too long and contain only characters of the alphabet."""
+        """Return the words that are not too long and contain only characters of the alphabet."""
         words = counter.words(self.word_splitter(self._backend({}, lowercase)))
         characters = count_words(words, list)
         alphabet, rare_characters = choose_alphabet(characters, lowercase, min_character_count, MAX_ALPHABET)
@@ -100,13 +100,13 @@ class WordPieceKind(TokenizerKind):
         )
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """Train; ids are special tokens, characters, `##` characters, then the pieces as learned."""
-        continuing = _continuing(words.alphabet, self.word_splitter(self._backend({}, lowercase)))
+        """Return a trained tokenizer; ids: special tokens, characters, `##` characters, then the pieces as learned."""
+        continuing = _continuing_characters(words.alphabet, self.word_splitter(self._backend({}, lowercase)))
         seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *continuing]
-        learner = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
+        tokenizer = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
         trainer = partial(WordPieceTrainer, continuing_subword_prefix=PREFIX)
-        pieces = tokens_by_id(train_backend(learner, trainer, words, seeds, vocab_size, min_frequency))
-        return self._backend({piece: number for number, piece in enumerate(pieces)}, lowercase)
+        pieces = tokens_by_id(train_backend(tokenizer, trainer, words, seeds, vocab_size, min_frequency))
+        return self._backend({piece: token_id for token_id, piece in enumerate(pieces)}, lowercase)
 
     def _backend(self, vocab: Mapping[str, int], lowercase: bool) -> Tokenizer:
         return bert_backend(vocab, {"do_lower_case": lowercase, "strip_accents": False if self._keep_accents else None})
@@ -120,7 +120,7 @@ class WordPieceKind(TokenizerKind):
         return normalized_words(backend)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """Read `vocab.txt` as transformers does, with `do_lower_case` true by default.
+        """Return the tokenizer of `vocab.txt`, or None, as transformers reads it: `do_lower_case` is true by default.
 
         Without `tokenizer_config.json`, as in the oldest checkpoints, a vocabulary with a capital letter is cased.
         """
@@ -132,14 +132,15 @@ class WordPieceKind(TokenizerKind):
 
     @override
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """BERT's classes in transformers take the normalizer from these settings, not from `tokenizer.json`."""
+        """Replace the normalizer by the one that `config` describes: BERT's classes in transformers take it from there,
+        not from `tokenizer.json`."""
         name = config.get("tokenizer_class", "BertTokenizer" if "do_lower_case" in config else "")
         if str(name).removesuffix("Fast") in _BERT_CLASSES and isinstance(backend.normalizer, BertNormalizer):
             backend.normalizer = bert_backend({}, config).normalizer
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Use BERT's class, which takes everything except the vocabulary from these settings, if the ids are the same;
-        otherwise a class that reads everything from `tokenizer.json`."""
+        """Return BERT's class and its settings, which define everything except the vocabulary, if they result in the
+        same ids; otherwise a class that reads everything from `tokenizer.json`."""
         normalizer = backend.normalizer
         if isinstance(normalizer, BertNormalizer):
             settings = {
@@ -148,9 +149,9 @@ class WordPieceKind(TokenizerKind):
                 "tokenize_chinese_chars": normalizer.handle_chinese_chars,
             }
             ids = backend.get_vocab()
-            frame = bert_template(ids[special_tokens["cls_token"]], ids[special_tokens["sep_token"]])
+            template = bert_template(ids[special_tokens["cls_token"]], ids[special_tokens["sep_token"]])
             same = _backend_config(bert_backend({}, settings, special_tokens)) == _backend_config(backend)
-            if same and template_of(backend) == frame:
+            if same and template_of(backend) == template:
                 return {"tokenizer_class": "BertTokenizer", **settings}
         inputs = ["input_ids", "token_type_ids", "attention_mask"]  # the default of BERT's class
         return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
@@ -164,13 +165,13 @@ class WordPieceKind(TokenizerKind):
         return decoders.WordPiece(prefix=backend.model.continuing_subword_prefix)
 
 
-def _continuing(alphabet: Iterable[str], cut: Callable[[str], list[str]]) -> list[str]:
-    """`##c` for each character that can continue a word: punctuation and Chinese characters cannot."""
-    return [PREFIX + character for character in alphabet if cut(f"a{character}") == [f"a{character}"]]
+def _continuing_characters(alphabet: Iterable[str], split: Callable[[str], list[str]]) -> list[str]:
+    """Return `##c` for each character that can continue a word: punctuation and Chinese characters cannot."""
+    return [PREFIX + character for character in alphabet if split(f"a{character}") == [f"a{character}"]]
 
 
 def _backend_config(backend: Tokenizer) -> list[Any]:
-    """Normalizer, pre-tokenizer and model options, without the vocabulary."""
+    """Return the normalizer, pre-tokenizer and model options, without the vocabulary."""
     state = json.loads(backend.to_str())
     return [state["normalizer"], state["pre_tokenizer"], {**state["model"], "vocab": {}}]
 
@@ -181,16 +182,17 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    """Map pieces to ids: line numbers from 0."""
+    """Return the id of each piece: its line number from 0. `DomainbertError` for a piece in two lines or
+    another encoding than UTF-8."""
     try:
         # not splitlines(), which also splits at U+2028 and other characters that may be pieces
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise DomainbertError(f"{path}: not UTF-8: {error}") from error
     vocab: dict[str, int] = {}
-    for number, token in enumerate(lines, 1):
+    for line, token in enumerate(lines, 1):
         if token in vocab:
             first = f"{token!r} is also in line {vocab[token] + 1}"
-            raise DomainbertError(f"{path}:{number}: {first}; expected each piece once")
-        vocab[token] = number - 1
+            raise DomainbertError(f"{path}:{line}: {first}; expected each piece once")
+        vocab[token] = line - 1
     return vocab

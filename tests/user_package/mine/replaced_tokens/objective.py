@@ -72,7 +72,7 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
         return {
             "num_hidden": int(self.masker(key.step).num_masked(plan.maskable_tokens[key.rows], key.progress).sum()),
-            "num_read": int((plan.text_tokens[key.rows] + self.tokenizer.template.extra() * pieces).sum()),
+            "num_read": int((plan.text_tokens[key.rows] + self.tokenizer.template.num_special_tokens() * pieces).sum()),
         }
 
     def build(self, start: InitialModels) -> dict[str, BuiltModel]:
