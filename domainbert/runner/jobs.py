@@ -288,7 +288,7 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
     with report_lost_rank(), record_signals() if stops_alone else nullcontext():
-        inputs = job.inputs.of_stage(lambda: job.freshness)
+        inputs = job.inputs.with_facts(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
         raise_if_stopped()
         return metrics

@@ -161,12 +161,14 @@ class _Reading:
 
     def add_checks(self, stages: Mapping[str, Node], settings: Node | None) -> None:
         """Insert the automatic checks before the trainings."""
-        from domainbert.stages.implied_checks import ReadStage, implied_checks
+        from domainbert.stages.implied_checks import RecipeStage, implied_checks
 
-        read = {name: ReadStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()}
+        read = {
+            name: RecipeStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()
+        }
         for check in list(implied_checks(read, settings)):
             names = list(self.jobs)
-            earlier = names[: names.index(check.before)]
+            earlier = names[: names.index(check.next_stage)]
             node = replace(check.node, value={**check.node.value, "stage": Node("check", check.node.where)})
             job = self.job(check.name, node, earlier, not check.trainings.isdisjoint(self.needed))
             if job is not None:

@@ -51,7 +51,7 @@ class Search:
         """Metric that selects the best evaluation of a training on a task; None for other stages."""
         if "select_by" not in defaults_of(self.space.stage.settings):
             return None
-        metric: Headline = self.space.settings(self.space.first()).instance.chosen_by
+        metric: Headline = self.space.settings(self.space.first()).instance.selection_metric
         return metric
 
     @property
