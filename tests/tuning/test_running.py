@@ -70,10 +70,10 @@ def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Pa
         make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], {}, headline, plain, tmp_path)
         for function, headline in ((stage, None), (early, F1))
     ]
-    assert [(one.last, one.stream.selection_metric) for one in kept] == [(7, None), (7, F1)]
+    assert [(one.last_evaluation, one.stream.selection_metric) for one in kept] == [(7, None), (7, F1)]
     assert kept[0].stream.metrics == ["validation/f1"]
     several = make_plan(Stage("s", stage), ["validation/f1"], {}, None, {**plain, "seeds": [1, 2]}, tmp_path)
-    assert several.last is None
+    assert several.last_evaluation is None
 
 
 def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(
