@@ -132,7 +132,10 @@ def _check_results(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
 
 
 def fit_table(runs: Sequence[Run]) -> Table | None:
-    """Return a table of how well the corpora fit the labelled texts, a column per check; None without a check of it."""
+    """Return a table of how well the corpora fit the labelled texts, a column per check.
+
+    None if no check measured it.
+    """
     columns = {name: check["fit"] for name, check in _check_results(runs).items() if check.get("fit")}
     return _fact_table("How well the corpus fits the task", columns) if columns else None
 

@@ -125,7 +125,7 @@ class Run:
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in these folders; a folder belongs to a recipe or to a single stage.
+    """Return the runs in these folders; a folder belongs to a recipe or to a single stage.
 
     Raises:
         DomainbertError: a folder does not exist or contains no stage.

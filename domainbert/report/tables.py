@@ -116,7 +116,9 @@ def further_table(evaluation: Evaluation) -> Table:
         values = [by_name.get(name) for by_name in scores]
         percent = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
         percent = percent and not _NOT_PERCENT.search(name)
-        rows.append([_readable(name), *("" if value is None else _number_cell(value, percent) for value in values)])
+        rows.append(
+            [_readable_name(name), *("" if value is None else _number_cell(value, percent) for value in values)]
+        )
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
 
 
@@ -169,7 +171,7 @@ def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) 
         support = next((scores["support"] for scores in by_system if "support" in scores), None)
         cells = [score_cell(scores[part], True) if part in scores else "" for scores in by_system for part in parts]
         rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
-    return Table(_readable(key), ["", "support", *heads], rows, over)
+    return Table(_readable_name(key), ["", "support", *heads], rows, over)
 
 
 def _slice_table(evaluation: Evaluation, key: str) -> Table:
@@ -188,7 +190,7 @@ def _slice_table(evaluation: Evaluation, key: str) -> Table:
     return Table(f"by {key}", [key, "texts", *(f"{system.name} [95 %]" for system in evaluation.systems)], rows)
 
 
-def _readable(key: str) -> str:
+def _readable_name(key: str) -> str:
     return key.replace("_", " ").replace(".", ", ")
 
 

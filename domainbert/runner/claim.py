@@ -109,7 +109,7 @@ def _open_folder(out: Path) -> Iterator[int]:
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
-    """Raise `DomainbertError` if the path of the folder no longer leads to the folder of this descriptor."""
+    """Raise `DomainbertError` if the folder of this descriptor was removed, or replaced by another folder."""
     try:
         is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:

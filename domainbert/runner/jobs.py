@@ -288,6 +288,7 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 
 def _call_stage(job: Job, stops_alone: bool = True) -> dict[str, Any]:
+    """Run the stage function and return its metrics; with `stops_alone`, a signal to this process stops the stage."""
     with report_lost_rank(), record_signals() if stops_alone else nullcontext():
         inputs = job.inputs.with_facts(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)

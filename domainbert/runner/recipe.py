@@ -179,7 +179,10 @@ class _RecipeReader:
                 self.checks[check.name] = check.trainings
 
     def read_job(self, name: str, node: Node, earlier: Sequence[str], needed: bool) -> Job | None:
-        """Return the job of a stage, or None after adding its problems; `earlier` are the names of earlier stages."""
+        """Return the job of a stage; None if it is left out, or has problems, which are added.
+
+        `earlier` are the names of the earlier stages, to which references may refer.
+        """
         problems, prefix = self.problems, f"stages.{name}."
         num_problems = len(problems.messages)
         function = node.value.get("stage", Node(name, node.where))

@@ -110,7 +110,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
             neither selected nor done.
     """
     _check_names(recipe, selection)
-    selected = _selected(recipe, selection)
+    selected = _selected_stages(recipe, selection)
     forced = selection.select(list(recipe.jobs)) if selection.force == () else recipe.dependents(selection.force or ())
     forced += [name for name in recipe.dependents(forced) if name not in selected]
     if rerun := {name for name in forced if name in selected}:
@@ -150,7 +150,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
         ErrorsFound: a stage found errors in the data; the first process does not run later stages.
     """
     _check_names(recipe, selection)
-    for name in _selected(recipe, selection):
+    for name in _selected_stages(recipe, selection):
         job = recipe.jobs[name]
         follow_job(job)
         manifest = read_manifest(job.out)
@@ -257,7 +257,7 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
                 problems.add(f"{option}: no stage '{name}' in the recipe; {suggest_name(name, list(recipe.jobs))}")
     problems.raise_if_any()
     for name in selection.force or ():
-        if name not in _selected(recipe, selection):
+        if name not in _selected_stages(recipe, selection):
             problems.add(f"--force: '{name}' is not selected by --only or --from; expected a selected stage")
     problems.raise_if_any()
 
@@ -279,7 +279,7 @@ def _still_forced(recipe: Recipe) -> list[str]:
     return names
 
 
-def _selected(recipe: Recipe, selection: Selection) -> list[str]:
+def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
     """Return the names of the selected stages, and of the automatic checks that the selected trainings need."""
     names = set(selection.select(list(recipe.jobs)))
     return [name for name in recipe.jobs if name in names or names & recipe.checks.get(name, frozenset())]

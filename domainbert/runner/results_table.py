@@ -38,7 +38,7 @@ class SystemScore:
 
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
-    """Return the score of each system in a stage's metrics; empty if the stage evaluates no systems."""
+    """Return the score of each system in the metrics of a stage; [] if the stage evaluates no systems."""
     metric = {**_DEFAULT_METRIC, **metrics.get("metric", {})}
     key, name, percent = metric["key"], metric["name"], metric["percent"]
     return [

@@ -162,7 +162,7 @@ def _read_sets(settings: Check, inputs: Inputs) -> LabelledCheck:
 
 
 def _load_tokenizer(folder: Path, inputs: Inputs) -> DomainTokenizer:
-    """Load the tokenizer of a folder, or of its best seed if the folder holds a model for each seed."""
+    """Return the tokenizer of a folder, or of its best seed if the folder holds a model for each seed."""
     from domainbert.models.folder import best_seed_folder
 
     return inputs.tokenizer(best_seed_folder(folder))
@@ -183,7 +183,7 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
 
 
 def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
-    """Return the message that the corpus was read in part; `num_cut` files were read only in part."""
+    """Return the message that the corpus was read in part: `num_cut` files were cut."""
     read = sum(source.read_characters for source in report.sources)
     files = "a file" if num_cut == 1 else f"{num_cut:,} files"
     advice = "most_characters: null reads the whole corpus"
@@ -220,7 +220,7 @@ def _error_line(finding: Finding) -> str:
 
 
 def check_arguments(arguments: StageArguments) -> None:
-    """Check the tokenizer."""
+    """Check that the tokenizer can be read."""
     if arguments.is_ready(arguments["tokenizer"]):
         with arguments.record_problems("tokenizer"):
             _load_tokenizer(arguments["tokenizer"], arguments.inputs)

@@ -112,7 +112,7 @@ class StageArguments:
                 self.inputs.tokenizer(path)
 
     def check_model(self, key: str, path: Path | None, trained: bool = True) -> None:
-        """Report a model folder that cannot be read; an exported folder, which has no weights, only if `trained`."""
+        """Report a model folder that cannot be read or, if `trained`, has no weights, such as an exported folder."""
         if path is None or not self.is_ready(path):
             return
         with self.record_problems(key):
@@ -149,7 +149,7 @@ class StageArguments:
         return pending.task_of_model(model) if task is None and model is not None else None
 
     def check_pairs(self, key: str, path: Path | None = None) -> None:
-        """Report a tokenizer without a template for pairs if the task reads pairs."""
+        """Report a tokenizer that cannot encode pairs (it has no template for them) if the task reads pairs."""
         path = path or self[key]
         if path is None or not self.is_ready(path) or not self["task"].reads_pairs:
             return

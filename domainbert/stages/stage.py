@@ -74,7 +74,7 @@ def _keyword_signature(settings: type) -> Signature:
 
 
 def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call with the settings dataclass as keyword arguments; raise for another class."""
+    """Return the arguments of a call with the settings dataclass as keyword arguments."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")

@@ -155,7 +155,7 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
 
 
 def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
-    """Return which old embeddings each new entry is the weighted mean of, for the `method` of the settings."""
+    """Return the weights of the old embeddings in each new embedding, by the `method` of the settings."""
     from domainbert.models.static_embeddings import count_contexts, static_embeddings
     from domainbert.models.transfer.focus import similarity_mix
     from domainbert.models.transfer.mixing import composed, copied_only

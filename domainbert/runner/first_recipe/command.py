@@ -117,6 +117,7 @@ def write_recipe(typed: ParsedArguments) -> str:
 
 
 def _read_options(typed: ParsedArguments) -> dict[str, str]:
+    """Return the given options by name; raise `DomainbertError` for an unknown, missing or unusable option."""
     for name in [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]:
         raise DomainbertError(f"{name}: unknown to init; {suggest_name(name.removeprefix('--'), list(FLAGS))}")
     options = {name: value for name, value in typed.flags.items() if value is not None}

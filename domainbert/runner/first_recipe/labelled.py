@@ -25,7 +25,7 @@ _MAX_MEASURED_TEXTS = 20_000  # texts
 
 @dataclass(frozen=True)
 class LabelledFacts:
-    """A labelled set and its task."""
+    """Facts of a labelled set: its task, its splits and their contents."""
 
     path: Path
     detected: DetectedTask
