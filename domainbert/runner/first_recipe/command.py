@@ -316,7 +316,7 @@ def _text_lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int]
 
 
 def _title(findings: _Findings) -> str:
-    """Return the first sentence of the recipe: what it compares."""
+    """Return the first sentence of the recipe: the comparison that it makes."""
     name = findings.labelled.path
     if findings.model is None:
         return f"{name}: an encoder pretrained on the corpus, compared with the same encoder from random weights."
