@@ -19,7 +19,7 @@ from domainbert.tasks.config import task_kind
 
 FILE = "attention.html"
 
-MOST_PIECES = 64
+MAX_PIECES = 64
 """Maximum number of pieces, special tokens included, for attention maps."""
 
 Result = TypeVar("Result")
@@ -52,7 +52,7 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     has_task = task_kind(opened.head, opened.fields) is not None
     model = load_predictor(folder, "32-true") if has_task else folder
     claims, attribution_error = _result_or_error(lambda: attributions(model, text) if has_task else _raise_no_task())
-    maps, map_error = _result_or_error(lambda: attention_maps(model, text, MOST_PIECES))
+    maps, map_error = _result_or_error(lambda: attention_maps(model, text, MAX_PIECES))
     omitted = [reason for reason in (attribution_error, map_error) if reason]
     if claims is None and maps is None:
         raise DomainbertError(

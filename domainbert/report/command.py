@@ -79,14 +79,14 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     Raises:
         DomainbertError: a folder does not exist or contains no stage; the disk is full.
     """
-    from domainbert.report.page import MOST_BYTES, page_text, save_page
+    from domainbert.report.page import MAX_BYTES, page_text, save_page
     from domainbert.report.runs import read_runs
     from domainbert.report.sections import sections
 
     title = ", ".join(run.name for run in read_runs(folders))
     for max_mistakes in _MAX_MISTAKES:
         text = page_text(f"Report: {title}", sections(read_runs(folders), max_mistakes))
-        if len(text.encode("utf-8")) <= MOST_BYTES:
+        if len(text.encode("utf-8")) <= MAX_BYTES:
             break
     save_page(path, text)
 

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from domainbert import __version__
 from domainbert.base.files import report_full_disk, write_text
 
-MOST_BYTES = 2_000_000
+MAX_BYTES = 2_000_000
 """Maximum size of a page, so that it opens quickly and can be sent by e-mail."""
 
 _PICTURE = 'src="data:image/'  # only templates can write this: quotes in texts are escaped

@@ -38,7 +38,7 @@ class Table:
     caption: str
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    over: Sequence[tuple[str, int]] = ()
+    spanning_heads: Sequence[tuple[str, int]] = ()
     """Second row of heads above `heads`: text and number of spanned columns."""
 
     @property
@@ -164,14 +164,14 @@ def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) 
     names = list(dict.fromkeys(name for name, _ in scored))
     parts = [part for part in titles if any(part in scores for _, scores in scored)]
     heads = [titles[part] for _ in evaluation.systems for part in parts]
-    over = [("", 2), *((system.name, len(parts)) for system in evaluation.systems)]
+    spanning_heads = [("", 2), *((system.name, len(parts)) for system in evaluation.systems)]
     rows: list[list[Cell]] = []
     for name in names:
         by_system = [system.scores.get(key, {}).get(name, {}) for system in evaluation.systems]
         support = next((scores["support"] for scores in by_system if "support" in scores), None)
         cells = [score_cell(scores[part], True) if part in scores else "" for scores in by_system for part in parts]
         rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
-    return Table(_readable_name(key), ["", "support", *heads], rows, over)
+    return Table(_readable_name(key), ["", "support", *heads], rows, spanning_heads)
 
 
 def _slice_table(evaluation: Evaluation, key: str) -> Table:

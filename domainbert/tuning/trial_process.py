@@ -202,13 +202,13 @@ class RunningTrial:
         """Seconds since the start of the trial."""
         return round(time.monotonic() - self.process.started, 3)
 
-    def report(self, single: bool, ended: bool) -> None:
+    def report(self, single_objective: bool, ended: bool) -> None:
         """Report new values to Optuna, and stop the trial if it has to be pruned.
 
         A trial is not pruned at its last evaluation: this would save no time and lose its value.
 
         Args:
-            single: whether the study has a single objective; Optuna supports intermediate values only then.
+            single_objective: whether the study has a single objective; Optuna supports intermediate values only then.
             ended: whether the process had ended before this call.
 
         Raises:
@@ -216,7 +216,7 @@ class RunningTrial:
         """
         self.plan.stream.new_values()
         values = self.plan.stream.values
-        while single and not self.pruned and self.num_reported < len(values):
+        while single_objective and not self.pruned and self.num_reported < len(values):
             step = self.num_reported + 1
             self.trial.report(values[step - 1], step)
             is_last = step == self.plan.last_evaluation or (ended and step == len(values))

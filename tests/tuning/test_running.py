@@ -42,14 +42,14 @@ def test_a_trial_is_pruned_at_the_first_evaluation_that_asks_for_it(
     last: int | None, ended: bool, reported: list[int]
 ) -> None:
     one, found = running([0.5, 0.25], last)
-    one.report(single=True, ended=ended)
+    one.report(single_objective=True, ended=ended)
     assert one.pruned and found == reported
 
 
 @pytest.mark.parametrize(("last", "ended"), [(1, False), (None, True)])
 def test_nothing_is_pruned_at_the_last_evaluation(last: int | None, ended: bool) -> None:
     one, found = running([0.5], last)
-    one.report(single=True, ended=ended)
+    one.report(single_objective=True, ended=ended)
     assert not one.pruned and found == [1]
 
 
