@@ -178,7 +178,7 @@ def bind_corpus(
     for facts in parts.values():
         total.add_counts(facts["report"])
     total.set_ignored_counts(ignored_files(corpus.sources))  # files that no part reads are counted once
-    splits = _sum_counts([facts["splits"] for facts in parts.values()])
+    splits = _sum_splits([facts["splits"] for facts in parts.values()])
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     return PreparedSummary(splits, unknown, empty, total, tokenizer.fingerprint, parts=len(parts))
 

@@ -19,7 +19,7 @@ from domainbert.tasks.config import task_kind
 
 FILE = "attention.html"
 
-MOST_PIECES = 64
+MAX_PIECES = 64
 """Maximum number of pieces, special tokens included, for attention maps."""
 
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ def write_attention_report(folders: Sequence[str], text: str, out: str | None) -
 
 
 def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
-    """Write the page about a model and a text, and return the reason for each omitted part.
+    """Write the page about a model and a text, and return the reason for each part that is omitted, if any.
 
     Raises:
         DomainbertError: no model folder; both parts are impossible for this model and text; the disk is full.
@@ -51,23 +51,18 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
     model = load_predictor(folder, "32-true") if has_task else folder
-    claims, no_words = _try(lambda: attributions(model, text) if has_task else _no_task())
-    maps, no_maps = _try(lambda: attention_maps(model, text, MOST_PIECES))
-    omitted = [reason for reason in (no_words, no_maps) if reason]
+    claims, attribution_error = _result_or_error(lambda: attributions(model, text) if has_task else _raise_no_task())
+    maps, map_error = _result_or_error(lambda: attention_maps(model, text, MAX_PIECES))
+    omitted = [reason for reason in (attribution_error, map_error) if reason]
     if claims is None and maps is None:
         raise DomainbertError(
-            "\n  ".join(
-                [
-                    f"{folder}: no attributions and no attention maps",
-                    *dict.fromkeys(omitted),
-                ]
-            )
+            "\n  ".join([f"{folder}: no attributions and no attention maps", *dict.fromkeys(omitted)])
         )
     word_data = {} if claims is None else attribution_data(text, claims)
     map_data = {} if maps is None else attention_data(maps)
     sections = [
-        Section("Word attributions", "attributions.html", {"omitted": no_words, **word_data}),
-        Section("Attention maps", "attention.html", {"omitted": no_maps, **map_data}),
+        Section("Word attributions", "attributions.html", {"omitted": attribution_error, **word_data}),
+        Section("Attention maps", "attention.html", {"omitted": map_error, **map_data}),
     ]
     sections.sort(key=lambda section: bool(section.data["omitted"]))  # omitted parts come last
     with report_full_disk(path.parent):
@@ -76,13 +71,13 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     return omitted
 
 
-def _try(compute: Callable[[], Result]) -> tuple[Result | None, str]:
-    """Return the result and "", or None and the error message."""
+def _result_or_error(compute: Callable[[], Result]) -> tuple[Result | None, str]:
+    """Return the result and "", or after a `DomainbertError` None and its message."""
     try:
         return compute(), ""
     except DomainbertError as error:
         return None, str(error)
 
 
-def _no_task() -> list[Attribution]:
+def _raise_no_task() -> list[Attribution]:
     raise DomainbertError(f"attributions: {NO_TASK_HEAD}")

@@ -36,12 +36,12 @@ _MAX_MISTAKES = (50, 20, 5, 0)  # per system; the next value is tried if the pag
 
 
 def help_text() -> str:
-    """Text of `domainbert report --help`."""
+    """Return the text of `domainbert report --help`."""
     return HELP
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Write the page and print its path; raises as `report`."""
+    """Write the page, print its path, and return exit code 0; raises the errors of `report`."""
     print(report(typed))
     return 0
 
@@ -57,7 +57,9 @@ def report(typed: ParsedArguments) -> str:
         name = typed.options[0][0] if typed.options else "-c"
         raise DomainbertError(f"--{name.lstrip('-')}: no such option of report; expected --out FILE or --attend TEXT")
     if "attend" in typed.flags:
-        return _attend(typed)
+        from domainbert.report.attention_page import write_attention_report
+
+        return write_attention_report(typed.words, typed.flags["attend"] or "", typed.flags.get("out"))
     if not folders:
         raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
     out = typed.flags.get("out")
@@ -71,26 +73,20 @@ def report(typed: ParsedArguments) -> str:
     return f"report: {path}"
 
 
-def _attend(typed: ParsedArguments) -> str:
-    from domainbert.report.attention_page import write_attention_report
-
-    return write_attention_report(typed.words, typed.flags["attend"] or "", typed.flags.get("out"))
-
-
 def write_report(folders: Sequence[Path], path: Path) -> None:
-    """Write the report of the runs in these folders.
+    """Write the report of the runs in these folders to `path`, with fewer mistakes if the page would be too large.
 
     Raises:
         DomainbertError: a folder does not exist or contains no stage; the disk is full.
     """
-    from domainbert.report.page import MOST_BYTES, page_text, save_page
+    from domainbert.report.page import MAX_BYTES, page_text, save_page
     from domainbert.report.runs import read_runs
     from domainbert.report.sections import sections
 
     title = ", ".join(run.name for run in read_runs(folders))
-    for most in _MAX_MISTAKES:
-        text = page_text(f"Report: {title}", sections(read_runs(folders), most))
-        if len(text.encode("utf-8")) <= MOST_BYTES:
+    for max_mistakes in _MAX_MISTAKES:
+        text = page_text(f"Report: {title}", sections(read_runs(folders), max_mistakes))
+        if len(text.encode("utf-8")) <= MAX_BYTES:
             break
     save_page(path, text)
 
@@ -103,7 +99,7 @@ def report_after_run(out: Path) -> str:
     try:
         write_report([out], out / FILE)
     except Exception as error:
-        again = shlex.join(["domainbert", "report", str(out)])
+        retry_command = shlex.join(["domainbert", "report", str(out)])
         name = "" if isinstance(error, DomainbertError) else f"{type(error).__name__}: "
-        return f"warning: no {FILE}: {name}{' '.join(str(error).split())}; to try again: {again}"
+        return f"warning: no {FILE}: {name}{' '.join(str(error).split())}; to try again: {retry_command}"
     return f"report: {out / FILE} (open it in a browser)"

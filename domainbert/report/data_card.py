@@ -10,8 +10,8 @@ from domainbert.report.runs import Run, StageFolder
 from domainbert.report.tables import Cell, Number, Table
 
 _REPORT, _PREPARED, _CHECK = "report.json", "prepared.json", "check.json"
-_WORDS = 10
-_MAX_DEPTH = 3
+_MAX_WORDS = 10  # rows of a table of words
+_MAX_DEPTH = 3  # mappings nested more deeply are shown as text
 
 
 @dataclass(frozen=True)
@@ -23,38 +23,40 @@ class Finding:
     message: str
     count: int | None
     ignored: str
+    """Reason to ignore the rule; empty if it is not ignored."""
     places: list[str]
+    """Examples: `path:line: text`."""
 
 
 def vocabulary_tables(runs: Sequence[Run]) -> list[Table]:
-    """Tables of each vocabulary: statistics by text, words with most pieces, and words changed by `transfer`."""
+    """Return the tables of each vocabulary: statistics by text, words with most pieces, words changed by `transfer`."""
     return [
         table
         for run in runs
         for stage in run.stages_with_file(_REPORT)
-        for table in _vocabulary(run, stage, len(runs) > 1)
+        for table in _tables_of_vocabulary(run, stage, len(runs) > 1)
     ]
 
 
-def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
+def _tables_of_vocabulary(run: Run, stage: StageFolder, with_run_name: bool) -> Iterator[Table]:
     report = run.json(stage.path / _REPORT, "a vocabulary report")
     if "texts" not in report:
         return
-    name = f"{stage.name} ({run.name})" if named else stage.name
+    name = f"{stage.name} ({run.name})" if with_run_name else stage.name
     rows: list[list[Cell]] = []
     for text, vocabularies in report["texts"].items():
         for side, statistics in vocabularies.items():
             if isinstance(statistics, dict):
-                rows.append([text, "new" if side == "ours" else "compared with", *_statistics(statistics)])
+                rows.append([text, "new" if side == "ours" else "compared with", *_statistics_cells(statistics)])
     size = f"{report.get('vocab_size', 0):,} entries"
     heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "with [UNK], %", "split, %"]
     yield Table(f"{name}, {size}", heads, rows)
     first: dict[str, Any] = next(iter(report["texts"].values()), {})
-    longest = first.get("ours", {}).get("longest_split", [])[:_WORDS]
+    longest = first.get("ours", {}).get("longest_split", [])[:_MAX_WORDS]
     if longest:
         split = [[row["word"], " ".join(row["pieces"]), Number(f"{row['count']:,}", row["count"])] for row in longest]
         yield Table(f"{name}: words with most pieces", ["word", "pieces", "occurrences"], split)
-    fallen = (report.get("transfer") or {}).get("fallen", [])[:_WORDS]
+    fallen = (report.get("transfer") or {}).get("fallen", [])[:_MAX_WORDS]
     if fallen:
         changed = [
             [row["word"], " ".join(row["before"]), " ".join(row["after"]), Number(f"{row['count']:,}", row["count"])]
@@ -63,14 +65,14 @@ def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
         yield Table(f"{name}: words that save most pieces", ["word", "before", "now", "occurrences"], changed)
 
 
-def _statistics(values: Mapping[str, Any]) -> list[Cell]:
+def _statistics_cells(values: Mapping[str, Any]) -> list[Cell]:
     cells: list[Cell] = [Number(f"{values[key]:,}", values[key]) for key in ("words", "distinct_words")]
     cells.append(Number(f"{values['pieces_per_word']:.3f}", values["pieces_per_word"]))
     return cells + [Number(f"{100 * values[key]:.2f}", values[key]) for key in ("share_unknown", "share_continued")]
 
 
 def data_tables(runs: Sequence[Run]) -> list[Table]:
-    """Sizes of the prepared corpora, and the counts of corpora and labelled sets from `check`."""
+    """Return a table of the sizes of prepared corpora, and the tables of corpora and labelled sets from `check`."""
     rows: list[list[Cell]] = []
     for run in runs:
         for stage in run.stages_with_file(_PREPARED):
@@ -82,37 +84,44 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
                 ]
                 rows.append([f"{stage.path}: {split}", *(Number(f"{total:,}", total) for total in totals)])
     tables = [Table("Prepared corpora", ["corpus", "documents", "tokens", "characters"], rows)] if rows else []
-    return tables + [table for name, check in _checks(runs).items() for table in _facts(name, check.get("data") or {})]
+    return tables + [
+        table
+        for name, check in _check_results(runs).items()
+        for table in _tables_of_check(name, check.get("data") or {})
+    ]
 
 
-def _facts(name: str, data: Mapping[str, Any]) -> Iterator[Table]:
-    """Tables of the sets in a check, a column per set; sets with the same kinds of facts share a table."""
+def _tables_of_check(name: str, data: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of the corpus and the labelled sets of a check.
+
+    Sets with the same facts share a table, as columns.
+    """
     for keys in dict.fromkeys(tuple(facts) for facts in data.values()):
-        yield _side_by_side(name, {label: facts for label, facts in data.items() if tuple(facts) == keys})
+        yield _fact_table(name, {label: facts for label, facts in data.items() if tuple(facts) == keys})
 
 
-def _side_by_side(title: str, columns: Mapping[str, Any]) -> Table:
-    """Make a table with a row for each fact and the given columns."""
-    flat = {name: dict(_flat(facts)) for name, facts in columns.items()}
+def _fact_table(title: str, columns: Mapping[str, Any]) -> Table:
+    """Return a table with a row for each fact; `columns` has the nested facts of each column."""
+    flat = {name: dict(_flat_facts(facts)) for name, facts in columns.items()}
     keys = dict.fromkeys(key for facts in flat.values() for key in facts)
     return Table(title, ["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys])
 
 
-def _flat(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:
-    """Yield the facts in nested mappings and lists as (name, cell)."""
+def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:
+    """Yield the facts in nested mappings and lists as pairs of a name and a cell: {"a": {"b": 1}} as `a, b` and 1."""
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         value = {str(number): item for number, item in enumerate(value, start=1)}
     if isinstance(value, dict) and depth < _MAX_DEPTH:
         for key, item in value.items():
-            yield from _flat(item, f"{prefix}, {key}".removeprefix(", ").replace("_", " "), depth + 1)
+            yield from _flat_facts(item, f"{prefix}, {key}".removeprefix(", ").replace("_", " "), depth + 1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield prefix, Number(f"{value:,}" if isinstance(value, int) else f"{value:,.4g}", value)
     elif value is not None:
         yield prefix, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _checks(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """Contents of every `check.json`, by stage name (and run name if there are several runs), without duplicates."""
+def _check_results(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """Return the distinct contents of `check.json`, by the name of the stage, with its run if there are several."""
     checks: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         for stage in run.stages_with_file(_CHECK):
@@ -123,16 +132,19 @@ def _checks(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
 
 
 def fit_table(runs: Sequence[Run]) -> Table | None:
-    """Table of how well the corpora fit the labelled texts, a column for each check with `fit`; None without any."""
-    columns = {name: check["fit"] for name, check in _checks(runs).items() if check.get("fit")}
-    return _side_by_side("How well the corpus fits the task", columns) if columns else None
+    """Return a table of how well the corpora fit the labelled texts, a column per check.
+
+    None if no check measured it.
+    """
+    columns = {name: check["fit"] for name, check in _check_results(runs).items() if check.get("fit")}
+    return _fact_table("How well the corpus fits the task", columns) if columns else None
 
 
 def findings(runs: Sequence[Run]) -> list[Finding] | None:
-    """Findings of `check`, errors first; None if no run has checked its data."""
+    """Return the findings of `check`, errors first, ignored findings last; None if no run has checked its data."""
     if not any(run.stages_with_file(_CHECK) for run in runs):
         return None
-    rows = map(_finding, (row for check in _checks(runs).values() for row in check.get("findings", [])))
+    rows = map(_finding, (row for check in _check_results(runs).values() for row in check.get("findings", [])))
     return sorted(rows, key=lambda finding: (bool(finding.ignored), finding.severity != "error", finding.rule))
 
 

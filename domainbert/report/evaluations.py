@@ -33,7 +33,7 @@ class System:
     """`systems.NAME` of `metrics.json`."""
     run: Run
     folder: Path
-    """Folder of its mistakes and predictions: `mistakes/NAME` below the folder of `evaluate`."""
+    """Folder of its mistakes: `mistakes/NAME` below the folder of `evaluate`."""
     drawn: dict[str, Any]
     """Settings of the bootstrap: `seed`, `resamples`, `units`, `metric`; empty for older versions."""
     draws: list[float]
@@ -53,7 +53,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Results on a test set."""
+    """Systems and their differences on one test set."""
 
     title: str
     """Name of the stage; empty for a single evaluation."""
@@ -66,19 +66,20 @@ class Evaluation:
 
 
 def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
-    """Read the evaluations of these runs, and merge evaluations on the same test set."""
+    """Return the evaluations of these runs; evaluations on the same test set are merged into one."""
     groups: dict[tuple[str, int], list[Evaluation]] = {}
     for run in runs:
-        counts: Counter[str] = Counter()  # evaluations of the same run stay separate: system names may repeat
+        counts: Counter[str] = Counter()  # by test set; evaluations of one run stay separate: system names may repeat
         for stage in run.stages_with_file(_METRICS):
             metrics = run.json(stage.path / _METRICS, "the result of evaluate")
-            evaluation, identity = _evaluation(run, stage, metrics, single=len(runs) == 1), _identity(stage, metrics)
+            evaluation = _evaluation(run, stage, metrics, single=len(runs) == 1)
+            test_set = _test_set_hash(stage, metrics)
             if evaluation.systems:
-                groups.setdefault((identity, counts[identity]), []).append(evaluation)
-                counts[identity] += 1
+                groups.setdefault((test_set, counts[test_set]), []).append(evaluation)
+                counts[test_set] += 1
     if len(groups) == 1:
-        return [replace(_merge(group), title="") for group in groups.values()]
-    return [_merge(group) for group in groups.values()]
+        return [replace(_merge_evaluations(group), title="") for group in groups.values()]
+    return [_merge_evaluations(group) for group in groups.values()]
 
 
 def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any], single: bool) -> Evaluation:
@@ -101,8 +102,8 @@ def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any], single
     return Evaluation(stage.name, metric, facts, systems, pairs, warnings)
 
 
-def _identity(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
-    """Hash of the test set, the task and the metric; equal for comparable evaluations."""
+def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
+    """Return a hash of the test set, the task and the metric; it is equal for comparable evaluations."""
     facts = recorded_facts(stage.manifest) or {}
     test = {name: fact for name, fact in facts.items() if name.partition(".")[0].partition("[")[0] == "test"}
     text = json.dumps(test)
@@ -111,21 +112,21 @@ def _identity(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     return hash_json([test or metrics.get("test"), stages, *task])  # without a manifest only the name is known
 
 
-def _merge(group: Sequence[Evaluation]) -> Evaluation:
-    """Merge evaluations of several stages; the first system is compared with all systems of the other stages."""
+def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
+    """Return one evaluation for several stages; the first system is compared with all systems of the other stages."""
     first, *others = group
     if not others:
         return first
     systems = [system for evaluation in group for system in evaluation.systems]
     pairs = [*first.pairs]
     for other in others:
-        pairs += _pairs(first.systems[0], other.systems, first.metric)
+        pairs += _pairs_with_first(first.systems[0], other.systems, first.metric)
     title = ", ".join(dict.fromkeys(evaluation.title for evaluation in group))
     warnings = [warning for evaluation in group for warning in evaluation.warnings]
     return Evaluation(title, first.metric, first.facts, systems, pairs, warnings)
 
 
-def _pairs(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
+def _pairs_with_first(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
     for other in others:
         a, b = first.scores[metric.key], other.scores[metric.key]
         if a is not None and b is not None:
@@ -133,7 +134,7 @@ def _pairs(first: System, others: Sequence[System], metric: Headline) -> Iterato
 
 
 def _paired_interval(first: System, other: System) -> list[float] | None:
-    """Percentile interval of the differences in the same resamples; None if the resamples are not the same."""
+    """Return the 95 % percentile interval of the differences per resample; None if the resamples are not the same."""
     if not first.draws or first.drawn != other.drawn or len(first.draws) != len(other.draws):
         return None
     import numpy as np

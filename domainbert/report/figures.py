@@ -1,4 +1,4 @@
-"""The pictures of the report."""
+"""Pictures of the report, drawn by matplotlib. Each `name` must be different on a page: ids in the SVG depend on it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from markupsafe import Markup
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, Pair
 from domainbert.report.svg import INK, RULE, SERIES, SOFT, picture, style_of
-from domainbert.report.trainings import Curve, Group
+from domainbert.report.trainings import Curve, CurveGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _WIDTH = 9.0  # inches: the page's column
-_ROW = 0.34
+_ROW_HEIGHT = 0.34  # inches for each system pair
 _TITLES = {"train/lr": "learning rate", "train/loss": "loss in training"}
 _COSTS = {"latency_1": "latency of one text, ms", "parameters": "parameters, millions"}
-_UNITS = {"latency_1": 1e3, "parameters": 1e-6}
+_UNITS = {"latency_1": 1e3, "parameters": 1e-6}  # factors: seconds to ms, number to millions
 
 
-def forest(name: str, evaluation: Evaluation) -> Markup:
-    """Draw each paired difference with its interval, and a line at 0."""
+def forest_plot(name: str, evaluation: Evaluation) -> Markup:
+    """Return a picture of each paired difference with its interval, and a line at 0."""
     metric, pairs = evaluation.metric, evaluation.pairs
-    height = 0.75 + _ROW * len(pairs)
+    height = 0.75 + _ROW_HEIGHT * len(pairs)
     label = f"Differences in {metric.name} with their 95 % intervals"
-    return picture(name, label, (_WIDTH, height), lambda figure: _forest(figure.subplots(), metric, pairs))
+    return picture(name, label, (_WIDTH, height), lambda figure: _draw_forest_plot(figure.subplots(), metric, pairs))
 
 
-def _forest(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
+def _draw_forest_plot(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
     scale = 100 if metric.percent else 1
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
@@ -52,44 +52,44 @@ def _forest(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
 
 
 def is_significant(pair: Pair) -> bool:
-    """Whether the 95 % interval is known and excludes 0."""
+    """Return whether the 95 % interval is known and excludes 0."""
     return pair.interval is not None and not pair.interval[0] <= 0 <= pair.interval[1]
 
 
-def learning_curves(name: str, group: Group) -> Markup:
-    """Draw a panel for each metric, a colour for each training, a line for each seed; a ring marks the best step."""
+def learning_curves(name: str, group: CurveGroup) -> Markup:
+    """Return a picture with a panel per metric, a colour per training, a line per seed; rings mark the saved models."""
     panels = [metric for metric in group.metrics if group.panel(metric)]
-    rows = math.ceil(len(panels) / _columns(panels))
+    rows = math.ceil(len(panels) / _num_columns(panels))
     height = 0.35 + 2.3 * rows + 0.2 * math.ceil(len(group.trainings) / 3)
     label = f"{group.title}: learning curves of {', '.join(group.trainings)}"
-    return picture(name, label, (_WIDTH, height), partial(_learning_curves, group, panels))
+    return picture(name, label, (_WIDTH, height), partial(_draw_learning_curves, group, panels))
 
 
-def _learning_curves(group: Group, panels: Sequence[str], figure: Figure) -> None:
-    columns = _columns(panels)
+def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], figure: Figure) -> None:
+    columns = _num_columns(panels)
     grid = list(figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False).flat)
-    numbers = {training: number for number, training in enumerate(group.trainings)}
+    series_of = {training: series for series, training in enumerate(group.trainings)}
     for axes, metric in zip(grid, panels, strict=False):
         for curve in group.panel(metric):
-            _curve(axes, curve, numbers[curve.training])
+            _draw_curve(axes, curve, series_of[curve.training])
         axes.set_title(_TITLES.get(metric, metric.replace("/", " ").replace("_", " ")), color=INK)
         axes.set_xlabel("step")
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
-    handles = {training: lines[training] for training in numbers if training in lines}
+    handles = {training: lines[training] for training in series_of if training in lines}
     if len(handles) > 1:  # explicit labels: matplotlib omits automatic labels that begin with "_"
         figure.legend(list(handles.values()), list(handles), loc="outside lower left", ncols=3)
 
 
-def _columns(panels: Sequence[str]) -> int:
+def _num_columns(panels: Sequence[str]) -> int:
     return 3 if len(panels) == 3 else 2
 
 
-def _curve(axes: Axes, curve: Curve, number: int) -> None:
-    style = style_of(number)
+def _draw_curve(axes: Axes, curve: Curve, series: int) -> None:
+    style = style_of(series)
     labels = {label for label in (line.get_label() for line in axes.get_lines())}
-    few = len(curve.steps) < 8
+    few = len(curve.steps) < 8  # points, so that markers do not overlap
     axes.plot(
         curve.steps,
         curve.values,
@@ -105,24 +105,24 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
 
 
 def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
-    """Draw the score of each system against its latency and its size, on log axes; None without measured costs."""
+    """Return a picture of the score of each system by latency and by size, on log axes; None without measured costs."""
     metric = evaluation.metric
     scored = (system for system in evaluation.systems if system.scores[metric.key] is not None)
     measured = {system.name: system.scores for system in scored if system.scores.get("cost")}
     if not measured:
         return None
     label = f"{metric.name} against latency and against size"
-    return picture(name, label, (_WIDTH, 3.1), partial(_score_and_cost, metric, measured))
+    return picture(name, label, (_WIDTH, 3.1), partial(_draw_score_and_cost, metric, measured))
 
 
-def _score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
+def _draw_score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
     scale = 100 if metric.percent else 1
     panels, points = figure.subplots(1, 2, sharey=True), {}
     for axes, (key, title) in zip(panels, _COSTS.items(), strict=True):
-        for number, (name, scores) in enumerate(measured.items()):
+        for series, (name, scores) in enumerate(measured.items()):
             if not scores["cost"].get(key):
                 continue
-            style, x = style_of(number), scores["cost"][key] * _UNITS[key]
+            style, x = style_of(series), scores["cost"][key] * _UNITS[key]
             y, (low, high) = scale * scores[metric.key], scores.get("interval") or [scores[metric.key]] * 2
             axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
             points[name] = axes.plot(x, y, style["marker"], color=style["color"], markersize=7)[0]
@@ -147,24 +147,24 @@ def _plain_log_ticks(axes: Axes, values: Sequence[float]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def reliability(name: str, evaluation: Evaluation) -> Markup | None:
-    """Draw a reliability diagram (accuracy by confidence) for each system; None if no system has bins."""
+def reliability_diagrams(name: str, evaluation: Evaluation) -> Markup | None:
+    """Return reliability diagrams (accuracy by confidence), one per system; None if no system has confidence bins."""
     scores = {system.name: system.scores.get("reliability") or {} for system in evaluation.systems}
     binned = {system: values for system, values in scores.items() if values.get("bins")}
     if not binned:
         return None
     label = "Accuracy against confidence"
     rows = math.ceil(len(binned) / 3)
-    return picture(name, label, (_WIDTH, 2.7 * rows), partial(_reliability, binned))
+    return picture(name, label, (_WIDTH, 2.7 * rows), partial(_draw_reliability_diagrams, binned))
 
 
-def _reliability(binned: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
+def _draw_reliability_diagrams(binned: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
     columns = 3
     grid = list(
         figure.subplots(math.ceil(len(binned) / columns), columns, squeeze=False, sharex=True, sharey=True).flat
     )
-    for number, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=False)):
-        style, bins = style_of(number), values["bins"]
+    for series, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=False)):
+        style, bins = style_of(series), values["bins"]
         axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
         points = [item["confidence"] for item in bins], [item["accuracy"] for item in bins]
         axes.plot(*points, color=style["color"], marker=style["marker"])

@@ -9,11 +9,11 @@ from typing import Any
 
 from domainbert.report.evaluations import Evaluation, System
 
-MOST = 50
+MAX_MISTAKES = 50
 """Maximum number of mistakes shown per system."""
 
-_HUES = 6
-_RIGHT = "correct"
+_HUES = 6  # colours of labels in mistakes.css
+_CORRECT = "correct"
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,18 @@ class Piece:
 
     text: str
     label: str = ""
+    """Empty for plain text."""
     hue: int = 0
+    """Index of the colour of the label."""
     kind: str = ""
+    """Kind of mistake, or `correct`."""
     tip: str = ""
+    """Tooltip."""
 
     @property
     def wrong(self) -> bool:
         """Whether the marked label is a mistake."""
-        return bool(self.kind) and self.kind != _RIGHT
+        return bool(self.kind) and self.kind != _CORRECT
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,19 @@ class Mistake:
     """A text with a wrong prediction."""
 
     line: str
+    """Line of the text in the test set."""
     text: str
     """The text if neither side marks a part of it; otherwise empty."""
     gold: Side
     predicted: Side
     pair: str
+    """Second text, for tasks on pairs; otherwise empty."""
     kinds: list[str]
     labels: list[str]
     severity: float
+    """Mistakes are sorted by it: usually the probability of the wrong prediction."""
     seeds: list[str]
+    """Names of the seeds whose prediction is wrong."""
 
 
 @dataclass(frozen=True)
@@ -79,20 +87,26 @@ class SystemMistakes:
         return sorted({label for mistake in self.shown for label in mistake.labels})
 
 
-def mistakes(evaluation: Evaluation, most: int = MOST) -> list[SystemMistakes]:
-    """Worst mistakes of each system; a text that is wrong for several seeds is listed once, for the worst seed."""
-    systems = {system.name: _read(system) for system in evaluation.systems}
-    labels = sorted({label for rows, _ in systems.values() for row in rows for label in _names(row)})
+def mistakes(evaluation: Evaluation, max_mistakes: int = MAX_MISTAKES) -> list[SystemMistakes]:
+    """Return the worst mistakes of each system.
+
+    A text that is wrong for several seeds occurs once, with the worst seed.
+    """
+    systems = {system.name: _worst_rows(system) for system in evaluation.systems}
+    labels = sorted({label for rows, _ in systems.values() for row in rows for label in _label_names(row)})
     hues = {label: number % _HUES for number, label in enumerate(labels)}
     return [
-        SystemMistakes(name, len(rows), seeds, [_mistake(row, hues) for row in rows[:most]])
+        SystemMistakes(name, len(rows), seeds, [_mistake(row, hues) for row in rows[:max_mistakes]])
         for name, (rows, seeds) in systems.items()
         if rows
     ]
 
 
-def _read(system: System) -> tuple[list[dict[str, Any]], int]:
-    """Read the mistakes, worst first, each text once with the `seeds` that are wrong; and the number of seeds."""
+def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
+    """Return the mistakes, worst first, and the number of seeds.
+
+    A text occurs once, with `seeds`, all seeds that fail on it.
+    """
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
     if not system.run.is_intact(system.folder, "*.jsonl"):
         return [], 0
@@ -107,13 +121,13 @@ def _read(system: System) -> tuple[list[dict[str, Any]], int]:
     return sorted(merged.values(), key=lambda row: -row.get("severity", 0)), len(files)
 
 
-def _names(row: Mapping[str, Any]) -> Iterator[str]:
+def _label_names(row: Mapping[str, Any]) -> Iterator[str]:
     yield from (str(mark.get("label", "")) for side in ("gold", "predicted") for mark in row.get(side, []))
 
 
 def _mistake(row: Mapping[str, Any], hues: Mapping[str, int]) -> Mistake:
     text = str(row.get("text", ""))
-    gold, predicted = (_side(text, row.get(side, []), hues) for side in ("gold", "predicted"))
+    gold, predicted = (_split_at_marks(text, row.get(side, []), hues) for side in ("gold", "predicted"))
     return Mistake(
         line=str(row.get("line", "")),
         text="" if gold.pieces or predicted.pieces else text,
@@ -127,22 +141,22 @@ def _mistake(row: Mapping[str, Any], hues: Mapping[str, int]) -> Mistake:
     )
 
 
-def _side(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> Side:
-    """Split a text at its marks; a mark that overlaps an earlier mark is listed after the text."""
+def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> Side:
+    """Return a text split at its marks, and the marks that overlap an earlier mark or have no position."""
     pieces: list[Piece] = []
     labels: list[Piece] = []
     end = 0
     for mark in sorted(marks, key=lambda mark: mark.get("start", -1)):
         covered = text[mark["start"] : mark["end"]] if "start" in mark else ""
         if "start" in mark and mark["start"] >= end:
-            pieces += [Piece(text[end : mark["start"]]), _marked(covered, mark, hues)]
+            pieces += [Piece(text[end : mark["start"]]), _marked_piece(covered, mark, hues)]
             end = mark["end"]
         else:
-            labels.append(_marked(covered, mark, hues))
+            labels.append(_marked_piece(covered, mark, hues))
     return Side([*pieces, Piece(text[end:])] if pieces else [], labels)
 
 
-def _marked(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
+def _marked_piece(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
     label, kind = str(mark.get("label", "")), str(mark.get("kind", ""))
     head = f" of {mark['head']}" if mark.get("head") is not None else ""
     probability = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""

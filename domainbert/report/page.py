@@ -21,7 +21,7 @@ from markupsafe import Markup
 from domainbert import __version__
 from domainbert.base.files import report_full_disk, write_text
 
-MOST_BYTES = 2_000_000
+MAX_BYTES = 2_000_000
 """Maximum size of a page, so that it opens quickly and can be sent by e-mail."""
 
 _PICTURE = 'src="data:image/'  # only templates can write this: quotes in texts are escaped
@@ -40,54 +40,55 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Anchor for links: "Score against cost" becomes `score-against-cost`."""
+        """Anchor for links: the title "Score against cost" gives `score-against-cost`."""
         return re.sub(r"[\W_]+", "-", self.title.lower()).strip("-")
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write the page atomically; `DomainbertError` if the disk is full."""
+    """Write the page atomically; raise `DomainbertError` if the disk is full."""
     save_page(path, page_text(title, sections))
 
 
 def save_page(path: Path, text: str) -> None:
-    """Write the text of a page atomically; `DomainbertError` if the disk is full."""
+    """Write the text of a page atomically; raise `DomainbertError` if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with report_full_disk(path.parent):
         write_text(path, text)
 
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
-    """Render the HTML of a page; `ValueError` if two sections have the same anchor."""
+    """Return the HTML of a page; raise `ValueError` if two sections have the same anchor."""
     anchors = [section.anchor for section in sections]
     if len(set(anchors)) < len(anchors):
         raise ValueError(f"section titles must be different; found {anchors}")
     environment = _environment()
     bodies = [Markup(environment.get_template(section.template).render(section.data)) for section in sections]
     names = list(dict.fromkeys(["page", *(section.template.removesuffix(".html") for section in sections)]))
-    style, script = (_joined(f"{name}.{suffix}" for name in names) for suffix in ("css", "js"))
+    style, script = (_read_templates(f"{name}.{suffix}" for name in names) for suffix in ("css", "js"))
     return environment.get_template("page.html").render(
         title=title,
         sections=list(zip(sections, bodies, strict=True)),
         style=Markup(style),
         script=Markup(script),
-        policy=_policy(style, script, pictures=any(_PICTURE in body for body in bodies)),
+        policy=_security_policy(style, script, pictures=any(_PICTURE in body for body in bodies)),
         version=__version__,
     )
 
 
-def _policy(style: str, script: str, pictures: bool) -> str:
-    """Content security policy (W3C, CSP level 3) that allows this style, this script and optional embedded images."""
+def _security_policy(style: str, script: str, pictures: bool) -> str:
+    """Return a content security policy (W3C, CSP level 3) that allows this style, this script and, if set, pictures."""
     allowed = {"style-src": style, "script-src": script}
-    parts = [f"{name} 'sha256-{_digest(text)}'" for name, text in allowed.items()]
+    parts = [f"{name} 'sha256-{_sha256(text)}'" for name, text in allowed.items()]
     parts += ["img-src data:"] if pictures else []
     return "; ".join(["default-src 'none'", *parts, "base-uri 'none'", "form-action 'none'"])
 
 
-def _digest(text: str) -> str:
+def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def _joined(names: Iterable[str]) -> str:
+def _read_templates(names: Iterable[str]) -> str:
+    """Return the contents of these template files, joined by line breaks; missing files are skipped."""
     files = [_TEMPLATES / name for name in names]
     return "\n".join(file.read_text(encoding="utf-8").strip() for file in files if file.is_file())
 

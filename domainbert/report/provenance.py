@@ -13,7 +13,7 @@ from domainbert.report.runs import Run, StageFolder, settings_of
 from domainbert.report.tables import Cell, Number, Table
 
 _NOT_SET = "not set"
-_MODEL = ".safetensors"
+_WEIGHTS = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -25,32 +25,32 @@ class Command:
 
 
 def setting_tables(runs: Sequence[Run]) -> list[Table]:
-    """Tables of the settings that differ between runs, by stage; for a single run between its trainings."""
-    tables = [_between_runs(name, runs) for name in _names(runs)] if len(runs) > 1 else _between_trainings(runs[0])
+    """Return tables of the settings that differ between runs, by stage; for a single run between its trainings."""
+    tables = [_run_table(name, runs) for name in _stage_names(runs)] if len(runs) > 1 else _training_tables(runs[0])
     return [table for table in tables if table.rows]
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _stage_names(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(stage.name for run in runs for stage in run.stages))
 
 
-def _between_runs(name: str, runs: Sequence[Run]) -> Table:
+def _run_table(name: str, runs: Sequence[Run]) -> Table:
     folders = {run.name: [stage for stage in run.stages if stage.name == name] for run in runs}
-    settings = {run: flat(settings_of(stages[0])) for run, stages in folders.items() if stages}
-    return _differences(f"Stage {name}", settings)
+    settings = {run: flatten_settings(settings_of(stages[0])) for run, stages in folders.items() if stages}
+    return _difference_table(f"Stage {name}", settings)
 
 
-def _between_trainings(run: Run) -> list[Table]:
-    """Tables of the differences between trainings of the same stage and task."""
+def _training_tables(run: Run) -> list[Table]:
+    """Return tables of the settings that differ between trainings of the same stage and task."""
     groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for stage in run.stages:
-        settings = flat(settings_of(stage))
+        settings = flatten_settings(settings_of(stage))
         if "optim.name" in settings:
             groups.setdefault((stage.kind, settings.get("task.class_path", "")), {})[stage.name] = settings
-    return [_differences(f"Trainings by {stage}", group) for (stage, _), group in groups.items() if len(group) > 1]
+    return [_difference_table(f"Trainings by {stage}", group) for (stage, _), group in groups.items() if len(group) > 1]
 
 
-def _differences(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
+def _difference_table(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
     keys = list(dict.fromkeys(key for values in settings.values() for key in values))
     rows: list[list[Cell]] = []
     for key in keys:
@@ -60,29 +60,29 @@ def _differences(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Tab
     return Table(caption, ["setting", *settings], rows)
 
 
-def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Flatten nested settings to dotted keys without `init_args`; None values are left out."""
+def flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
+    """Return nested settings by dotted key, values as text; keys have no `init_args`, None values are left out."""
     if isinstance(value, dict) and value:
         settings: dict[str, str] = {}
         for key, item in value.items():
-            settings |= flat(item, prefix if key == "init_args" else f"{prefix}{key}.")
+            settings |= flatten_settings(item, prefix if key == "init_args" else f"{prefix}{key}.")
         return settings
     if value is None:
         return {}
     return {prefix.rstrip("."): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
 
 
-def format_time(moment: str) -> str:
-    """Format a time of a manifest to the minute.
+def format_time(timestamp: str) -> str:
+    """Format the start time in a manifest to the minute.
 
     >>> format_time("2026-11-22T18:11:49+00:00")
     '2026-11-22 18:11 UTC'
     """
-    return moment[:16].replace("T", " ") + (" UTC" if moment.endswith("+00:00") else "")
+    return timestamp[:16].replace("T", " ") + (" UTC" if timestamp.endswith("+00:00") else "")
 
 
 def stages_table(run: Run) -> Table:
-    """Table of the stages of a run: state, start, duration, seeds, cache key."""
+    """Return a table of the stages of a run: state, start, duration, seeds, cache key."""
     rows: list[list[Cell]] = []
     for stage in run.stages:
         manifest, seed = stage.manifest, stage.manifest.get("seed")
@@ -103,7 +103,10 @@ def stages_table(run: Run) -> Table:
 
 
 def versions_table(runs: Sequence[Run]) -> Table:
-    """Table of the versions of Python and packages and the git commit, by run; several if its stages differ."""
+    """Return a table of the versions of Python and packages, and the git commit, by run.
+
+    A cell has several if the stages of a run differ.
+    """
     versions: dict[str, dict[str, set[str]]] = {}
     for run in runs:
         for stage in run.stages:
@@ -116,21 +119,24 @@ def versions_table(runs: Sequence[Run]) -> Table:
 
 
 def hashes_table(runs: Sequence[Run]) -> Table:
-    """Table of the SHA-256 hashes of all input files and written weights."""
+    """Return a table of the SHA-256 hashes of all input files and all written weights."""
     rows: dict[tuple[str, str], list[Cell]] = {}
     for run in runs:
         for stage in run.stages:
             inputs = {name: digest for name, digest in stage.manifest.get("inputs", {}).items() if name[:1] != "@"}
             outputs = stage.manifest.get("outputs", {})
-            weights = {str(stage.path / name): outputs[name]["sha256"] for name in outputs if name.endswith(_MODEL)}
+            weights = {str(stage.path / name): outputs[name]["sha256"] for name in outputs if name.endswith(_WEIGHTS)}
             for name, digest in {**inputs, **weights}.items():
                 rows[name, digest] = [name, digest]
     return Table("SHA-256 of inputs and weights", ["file", "hash"], list(rows.values()))
 
 
 def commands(runs: Sequence[Run]) -> list[Command]:
-    """Commands to run each stage again: `domainbert run` for a stage of a recipe, so that later stages accept the
-    result; otherwise the stage with its `config.yaml`."""
+    """Return the commands to run each stage again that has a `config.yaml`, with --force.
+
+    A stage of a recipe runs with `domainbert run --only`, because later stages check that the recipe made their input;
+    any other stage runs with its `config.yaml`.
+    """
     return [
         Command(stage.name, shlex.join(_command(run, stage)))
         for run in runs

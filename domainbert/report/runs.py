@@ -1,4 +1,4 @@
-"""Reads run folders for the report: stages with their manifests, and small files that may be missing.
+"""Read run folders for the report: stages with their manifests, and small files that may be missing.
 
 Older versions wrote fewer files, and a run may have been interrupted: missing and unreadable files are listed in the
 report.
@@ -61,8 +61,10 @@ class Run:
     """Messages about parts that could not be read; filled while the report is built."""
 
     def json(self, path: Path, expected: str, optional: bool = False) -> dict[str, Any]:
-        """Read the JSON object in a file; empty if the file is missing or has changed since its stage wrote it. Both
-        add a message to `missing`, except for a missing file that is `optional`."""
+        """Return the JSON object in a file; {} if the file is missing, broken, or changed since its stage wrote it.
+
+        Each reason is added to `missing`, except for a missing file that is `optional`. `expected` names the contents.
+        """
         if not self.is_intact(path.parent, path.name):
             return {}
         if not path.is_file():
@@ -77,13 +79,15 @@ class Run:
         return content
 
     def lines(self, path: Path) -> list[dict[str, Any]]:
-        """Read the objects of a JSONL file; empty if it has changed since its stage wrote it. Damaged lines, such as
-        the last line of a killed run, are skipped. Both add a message to `missing`."""
+        """Return the objects of a JSONL file; [] if it has changed since its stage wrote it.
+
+        Damaged lines, such as the last line of a killed run, are skipped. Both reasons are added to `missing`.
+        """
         if not self.is_intact(path.parent, path.name):
             return []
         rows: list[dict[str, Any]] = []
         damaged = 0
-        for line in _text_lines(path):
+        for line in _nonblank_lines(path):
             try:
                 row = json.loads(line)
             except ValueError:
@@ -97,8 +101,10 @@ class Run:
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
-        """Whether files in or below the folder of a stage are unchanged since the stage wrote them. If not, add a
-        message to `missing`. Files outside of stage folders count as intact."""
+        """Return whether the files that match `pattern` in `folder` are unchanged since their stage wrote them.
+
+        If not, add a message to `missing`. Files outside of stage folders count as unchanged.
+        """
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True
@@ -112,14 +118,14 @@ class Run:
         return True
 
     def stages_with_file(self, file: str) -> list[StageFolder]:
-        """Stages that have written a file with this name, even if the file is missing now."""
+        """Return the stages that have written a file with this name, even if the file is missing now."""
         return [
             stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
         ]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in these folders; a folder belongs to a recipe or to a single stage.
+    """Return the runs in these folders; a folder belongs to a recipe or to a single stage.
 
     Raises:
         DomainbertError: a folder does not exist or contains no stage.
@@ -161,7 +167,7 @@ def _read_stage(run: Run, path: Path) -> StageFolder:
 
 
 def settings_of(stage: StageFolder) -> dict[str, Any]:
-    """Settings of a stage from its manifest, or from its `config.yaml` if there is no manifest."""
+    """Return the settings of a stage without `out`, from its manifest, or else its `config.yaml`; {} if unreadable."""
     if stage.manifest:
         config = stage.manifest.get("config") or {}
     else:
@@ -172,6 +178,6 @@ def settings_of(stage: StageFolder) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "out"}
 
 
-def _text_lines(path: Path) -> Iterator[str]:
+def _nonblank_lines(path: Path) -> Iterator[str]:
     with open(path, encoding="utf-8", errors="replace") as file:
         yield from (line for line in file if line.strip())

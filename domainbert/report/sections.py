@@ -8,34 +8,34 @@ from typing import Any
 from domainbert.report import figures, provenance
 from domainbert.report.data_card import data_tables, findings, fit_table, vocabulary_tables
 from domainbert.report.evaluations import Evaluation, evaluations
-from domainbert.report.mistakes import MOST, mistakes
+from domainbert.report.mistakes import MAX_MISTAKES, mistakes
 from domainbert.report.page import Section
 from domainbert.report.runs import Run
 from domainbert.report.tables import confusions, further_table, label_tables, slice_tables, systems_table
-from domainbert.report.trainings import groups
-from domainbert.report.verdict import run_summary, troubles, verdicts
+from domainbert.report.trainings import curve_groups
+from domainbert.report.verdict import run_summary, run_warnings, verdicts
 
 
-def sections(runs: Sequence[Run], most_mistakes: int = MOST) -> list[Section]:
-    """All sections with content; messages about unreadable files are in the last section."""
+def sections(runs: Sequence[Run], max_mistakes: int = MAX_MISTAKES) -> list[Section]:
+    """Return all sections that have content; messages about unreadable files are in the last section."""
     evaluated = evaluations(runs)
-    parts = [_verdict(runs, evaluated)]
-    parts += _scores(evaluated)
-    parts += _curves(runs)
-    parts += _details(evaluated)
-    parts += _mistakes(evaluated, most_mistakes)
-    parts += _data(runs)
-    parts.append(_making(runs))
+    parts = [_verdict_section(runs, evaluated)]
+    parts += _score_sections(evaluated)
+    parts += _curve_section(runs)
+    parts += _detail_sections(evaluated)
+    parts += _mistake_section(evaluated, max_mistakes)
+    parts += _data_sections(runs)
+    parts.append(_provenance_section(runs))
     return parts
 
 
-def _verdict(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
+def _verdict_section(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
     sentences = [{"title": result.title, "sentences": verdicts(result), "facts": result.facts} for result in results]
-    data = {"verdicts": sentences, "troubles": troubles(runs, results), "runs": run_summary(runs)}
+    data = {"verdicts": sentences, "troubles": run_warnings(runs, results), "runs": run_summary(runs)}
     return Section("Verdict", "verdict.html", data)
 
 
-def _scores(results: Sequence[Evaluation]) -> Iterator[Section]:
+def _score_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
     if not results:
         return
     tables = [
@@ -48,18 +48,18 @@ def _scores(results: Sequence[Evaluation]) -> Iterator[Section]:
         "Each point is the difference between two systems on the same test documents, with its 95 % interval. A hollow "
         "point is not a significant difference: its interval contains 0 or is unknown."
     )
-    yield from _pictures("Differences", compared, figures.forest, caption)
+    yield from _picture_section("Differences", compared, figures.forest_plot, caption)
     caption = (
         "Score with its 95 % interval against latency and size, on logarithmic axes. Systems further left are faster "
         "or smaller."
     )
-    yield from _pictures("Score against cost", results, figures.score_and_cost, caption)
+    yield from _picture_section("Score against cost", results, figures.score_and_cost, caption)
 
 
-def _pictures(
+def _picture_section(
     title: str, results: Sequence[Evaluation], draw: Callable[[str, Evaluation], Any], caption: str
 ) -> Iterator[Section]:
-    """Yield a section with the pictures that `draw` returns; nothing if it returns None for all evaluations."""
+    """Yield a section with the pictures that `draw` returns; no section if it returns None for all evaluations."""
     name = title.lower().replace(" ", "-")
     pictures = [
         {"title": evaluation.title, "picture": draw(f"{name}-{number}", evaluation), "notes": []}
@@ -70,9 +70,9 @@ def _pictures(
         yield Section(title, "pictures.html", {"pictures": pictures, "caption": caption})
 
 
-def _curves(runs: Sequence[Run]) -> Iterator[Section]:
+def _curve_section(runs: Sequence[Run]) -> Iterator[Section]:
     pictures = []
-    for number, group in enumerate(groups(runs)):
+    for number, group in enumerate(curve_groups(runs)):
         if any(group.panel(metric) for metric in group.metrics):
             picture = figures.learning_curves(f"curves-{number}", group)
             pictures.append({"title": group.title, "picture": picture, "notes": group.not_finite()})
@@ -81,7 +81,7 @@ def _curves(runs: Sequence[Run]) -> Iterator[Section]:
         yield Section("Learning curves", "pictures.html", {"pictures": pictures, "caption": caption})
 
 
-def _details(results: Sequence[Evaluation]) -> Iterator[Section]:
+def _detail_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
     for title, tables_of in {"By label": label_tables, "Slices": slice_tables}.items():
         tables = [{"title": evaluation.title, "tables": tables_of(evaluation)} for evaluation in results]
         tables = [entry for entry in tables if entry["tables"]]
@@ -95,17 +95,17 @@ def _details(results: Sequence[Evaluation]) -> Iterator[Section]:
         "Accuracy of predictions by confidence, in bins of equal size. On the dashed line the model is calibrated; "
         "below the line it is overconfident."
     )
-    yield from _pictures("Reliability", results, figures.reliability, caption)
+    yield from _picture_section("Reliability", results, figures.reliability_diagrams, caption)
 
 
-def _mistakes(results: Sequence[Evaluation], most: int) -> Iterator[Section]:
-    groups = [{"title": evaluation.title, "systems": mistakes(evaluation, most)} for evaluation in results]
+def _mistake_section(results: Sequence[Evaluation], max_mistakes: int) -> Iterator[Section]:
+    groups = [{"title": evaluation.title, "systems": mistakes(evaluation, max_mistakes)} for evaluation in results]
     groups = [group for group in groups if group["systems"]]
     if groups:
-        yield Section("Mistakes", "mistakes.html", {"groups": groups, "most": most, "usual": MOST})
+        yield Section("Mistakes", "mistakes.html", {"groups": groups, "most": max_mistakes, "usual": MAX_MISTAKES})
 
 
-def _data(runs: Sequence[Run]) -> Iterator[Section]:
+def _data_sections(runs: Sequence[Run]) -> Iterator[Section]:
     vocabulary = vocabulary_tables(runs)
     if vocabulary:
         yield Section("Vocabulary", "tables.html", {"groups": [{"title": "", "tables": vocabulary}]})
@@ -114,7 +114,7 @@ def _data(runs: Sequence[Run]) -> Iterator[Section]:
     yield Section("Data", "data.html", data)
 
 
-def _making(runs: Sequence[Run]) -> Section:
+def _provenance_section(runs: Sequence[Run]) -> Section:
     data = {
         "settings": provenance.setting_tables(runs),
         "stages": [provenance.stages_table(run) for run in runs],

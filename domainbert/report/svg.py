@@ -50,13 +50,13 @@ _RC: Mapping[str, Any] = {
 
 
 def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> Markup:
-    """Draw a figure by `draw` (see `svg`) and return it as an `<img>` element; `label` is the `alt` text."""
+    """Return a figure as an `<img>` element with the `alt` text `label`; `draw` draws it, see `svg`."""
     data = base64.b64encode(svg(name, size, draw).encode("utf-8")).decode("ascii")
     return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(label, data)
 
 
 def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Draw a figure by `draw` and return it as an SVG file. `size` is width and height in inches.
+    """Return a figure, drawn by `draw`, as the text of an SVG file. `size` is width and height in inches.
 
     The ids in the file are derived from `name`.
     """
@@ -73,10 +73,10 @@ def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) ->
     return stream.getvalue()
 
 
-def style_of(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of series `number`."""
+def style_of(index: int) -> dict[str, Any]:
+    """Return colour, marker and dashes of the series with this index; they repeat after six series."""
     return {
-        "color": SERIES[number % len(SERIES)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[number % len(DASHES)],
+        "color": SERIES[index % len(SERIES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": DASHES[index % len(DASHES)],
     }

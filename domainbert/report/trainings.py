@@ -10,12 +10,12 @@ from typing import Any
 
 from domainbert.report.runs import Run, StageFolder, settings_of
 
-_MOST_POINTS = 300
+_MAX_POINTS = 300
 """Maximum number of points of a curve; more points are not visible."""
 
 _LOG, _SEEDS, _TRAINING = "logs/metrics.jsonl", "seeds.json", "training.json"
 _PRETRAINING = "Pretraining"
-_OF_PRETRAINING = ("validation/loss", "validation/bits_per_character")
+_PRETRAINING_METRICS = ("validation/loss", "validation/bits_per_character")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Group:
+class CurveGroup:
     """Curves in one figure, from trainings with the same validation metric."""
 
     title: str
@@ -51,7 +51,7 @@ class Group:
         return list(dict.fromkeys(curve.training for curve in self.curves))
 
     def not_finite(self) -> list[str]:
-        """A message for each curve with omitted values."""
+        """Return a message for each curve with omitted values."""
         return [
             f"{curve.training} {curve.seed}: {curve.not_finite:,} values of {curve.metric} are not finite"
             for curve in self.curves
@@ -59,35 +59,35 @@ class Group:
         ]
 
     def panel(self, metric: str) -> list[Curve]:
-        """Curves of a metric that have values."""
+        """Return the curves of a metric that have values."""
         return [curve for curve in self.curves if curve.metric == metric and curve.steps]
 
 
-def groups(runs: Sequence[Run]) -> list[Group]:
-    """Curves of all trainings, in groups; pretraining (without seeds) comes first."""
+def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
+    """Return the curves of all trainings, in groups; pretraining (without seeds) comes first."""
     by_group: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
     for run in runs:
         suffix = "" if len(runs) == 1 else f" ({run.name})"
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
-            monitored = (seeds["metric"],) if seeds.get("metric") else _OF_PRETRAINING
-            metrics, title = (*monitored, "train/loss", "train/lr"), _title(stage) if seeds else _PRETRAINING
+            monitored = (seeds["metric"],) if seeds.get("metric") else _PRETRAINING_METRICS
+            metrics, title = (*monitored, "train/loss", "train/lr"), _task_name(stage) if seeds else _PRETRAINING
             for folder in _log_folders(stage):
                 curves = _curves(run, folder, stage.name + suffix, metrics, monitored[0] if seeds else "")
                 by_group.setdefault((title, metrics), []).extend(curves)
     ordered = sorted(by_group, key=lambda key: key[0] != _PRETRAINING)
-    return [Group(title, list(metrics), by_group[title, metrics]) for title, metrics in ordered]
+    return [CurveGroup(title, list(metrics), by_group[title, metrics]) for title, metrics in ordered]
 
 
-def _title(stage: StageFolder) -> str:
-    """Name of the task in the settings: `Classification`."""
+def _task_name(stage: StageFolder) -> str:
+    """Return the name of the task in the settings, such as `Classification`, or else the name of the stage."""
     task = settings_of(stage).get("task") or {}
     name = task.get("class_path", "") if isinstance(task, dict) else str(task)
     return str(name).rpartition(".")[2] or stage.name
 
 
 def _log_folders(stage: StageFolder) -> list[Path]:
-    """Folders with a log: the stage folder or its seed folders."""
+    """Return the folders with a log: the stage folder or its seed folders."""
     return [folder for folder in (stage.path, *sorted(stage.path.glob("seed-*"))) if (folder / _LOG).is_file()]
 
 
@@ -99,7 +99,7 @@ def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monit
 
 
 def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str, best: int | None) -> Curve:
-    """Curve with the last value of each step: a resumed training logs some steps twice."""
+    """Return the curve of a metric, with the last value of each step: a resumed training logs some steps twice."""
     points = {row["step"]: row[metric] for row in rows if "step" in row and metric in row}
     finite = {step: value for step, value in sorted(points.items()) if value is not None and math.isfinite(value)}
     steps = _thin_out(list(finite), best)
@@ -108,6 +108,6 @@ def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str
 
 
 def _thin_out(steps: list[int], best: int | None) -> list[int]:
-    """Keep every n-th step, the last step and the best step."""
-    stride = -(-len(steps) // _MOST_POINTS)
+    """Return every n-th step, the last step and the best step, at most about `_MAX_POINTS` steps."""
+    stride = -(-len(steps) // _MAX_POINTS)
     return [step for number, step in enumerate(steps) if number % max(stride, 1) == 0 or step in (best, steps[-1])]

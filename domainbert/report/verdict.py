@@ -13,48 +13,48 @@ from domainbert.report.runs import Run
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """A sentence for each comparison; without comparisons, a sentence with the score of each system."""
+    """Return a sentence for each comparison; without comparisons, a sentence with the score of each system."""
     if evaluation.pairs:
-        return [_comparison(pair, evaluation.metric) for pair in evaluation.pairs]
-    return [_score(system, evaluation.metric) for system in evaluation.systems]
+        return [_comparison_sentence(pair, evaluation.metric) for pair in evaluation.pairs]
+    return [_score_sentence(system, evaluation.metric) for system in evaluation.systems]
 
 
-def _comparison(pair: Pair, metric: Headline) -> str:
+def _comparison_sentence(pair: Pair, metric: Headline) -> str:
     a_first = (pair.difference > 0) == metric.higher_is_better
     better, worse = (pair.a, pair.b) if a_first else (pair.b, pair.a)
-    by = f"{_short(abs(pair.difference), metric)} {_unit(metric)}"
+    lead = f"{_number(abs(pair.difference), metric)} {_unit(metric)}"
     if pair.interval is None:
-        result = f"{better} is ahead of {worse} by {by}" if pair.difference else f"{pair.a} and {pair.b} score the same"
-        return f"{result}; the significance is unknown, because they were not evaluated on the same resamples."
+        text = f"{better} is ahead of {worse} by {lead}" if pair.difference else f"{pair.a} and {pair.b} score the same"
+        return f"{text}; the significance is unknown, because they were not evaluated on the same resamples."
     if not is_significant(pair):
-        difference = f"{_short(pair.difference, metric, '+')} {_unit(metric)} {_bounds(pair.interval, metric, '+')}"
+        difference = f"{_number(pair.difference, metric, '+')} {_unit(metric)} {_interval(pair.interval, metric, '+')}"
         return f"No significant difference between {pair.a} and {pair.b}: {pair.a} minus {pair.b} is {difference}."
-    return f"{better} is better than {worse} by {by} {_bounds(sorted(map(abs, pair.interval)), metric)}."
+    return f"{better} is better than {worse} by {lead} {_interval(sorted(map(abs, pair.interval)), metric)}."
 
 
-def _score(system: System, metric: Headline) -> str:
+def _score_sentence(system: System, metric: Headline) -> str:
     interval = system.scores.get("interval")
-    bounds = f" {_bounds(interval, metric)}" if interval else ""
+    bounds = f" {_interval(interval, metric)}" if interval else ""
     if system.scores[metric.key] is None:
         return f"{system.name}: {metric.name} is undefined."
     unit = "%" if metric.percent else ""
-    return f"{system.name}: {metric.name} is {_short(system.scores[metric.key], metric)}{unit and ' ' + unit}{bounds}."
+    return f"{system.name}: {metric.name} is {_number(system.scores[metric.key], metric)}{unit and ' ' + unit}{bounds}."
 
 
 def _unit(metric: Headline) -> str:
     return f"points of {metric.name}" if metric.percent else f"of {metric.name}"
 
 
-def _short(value: float, metric: Headline, sign: str = "") -> str:
+def _number(value: float, metric: Headline, sign: str = "") -> str:
     return f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.4f}"
 
 
-def _bounds(bounds: Sequence[float], metric: Headline, sign: str = "") -> str:
-    return f"[{', '.join(_short(bound, metric, sign) for bound in bounds)}]"
+def _interval(bounds: Sequence[float], metric: Headline, sign: str = "") -> str:
+    return f"[{', '.join(_number(bound, metric, sign) for bound in bounds)}]"
 
 
 def run_summary(runs: Sequence[Run]) -> str:
-    """Number of stages, duration and start of each run, on one line."""
+    """Return a line with the number of stages, duration and start of each run."""
     summaries = []
     for run in runs:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
@@ -65,10 +65,10 @@ def run_summary(runs: Sequence[Run]) -> str:
     return "; ".join(summaries)
 
 
-def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
-    """Messages about unfinished stages, and all warnings."""
+def run_warnings(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return messages about unfinished stages, and all warnings of stages and evaluations."""
     messages = [
-        f"{run.name}: stage {stage.name} is not done ({stage.state}{_reason(stage.status.get('reason'))})"
+        f"{run.name}: stage {stage.name} is not done ({stage.state}{_reason_suffix(stage.status.get('reason'))})"
         for run in runs
         for stage in run.stages
         if stage.state != "done"
@@ -82,5 +82,5 @@ def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str
     ]
 
 
-def _reason(reason: object) -> str:
+def _reason_suffix(reason: object) -> str:
     return f": {reason}" if reason else ""

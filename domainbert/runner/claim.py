@@ -43,11 +43,11 @@ class FolderFinished(FolderTaken):
 def claim_folder(
     job: Job, config: str, resume_command: str, resume: bool, expected_manifest: Mapping[str, Any] | None
 ) -> Iterator[Callable[[], None]]:
-    """Lock `running.lock` in the output folder until this process ends; empty the folder unless `resume`.
+    """Context manager that locks `running.lock` in the output folder, and empties the folder unless `resume`.
 
-    Yields a function that raises `DomainbertError` if the folder was removed. `config` is the YAML of the resolved
-    settings, `resume_command` the command that resumes the stage after an interruption, and `expected_manifest` the
-    manifest that the caller has read in the folder.
+    After success it removes the lock and the checkpoints. It yields a function that raises `DomainbertError` if the
+    folder was removed. `config` is the YAML of the resolved settings, `resume_command` the command that resumes the
+    stage after an interruption, and `expected_manifest` the manifest that the caller has read in the folder.
 
     Raises:
         DomainbertError: an error of the stage, with a message for the user. Files that cannot be used any more are
@@ -55,7 +55,7 @@ def claim_folder(
         FolderTaken: another process is writing the folder, or (`FolderFinished`) has finished it.
         TrainingStopped: the error of the stage, with the command that resumes it.
     """
-    created = not job.out.exists()
+    is_new = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
     facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": resume_command, "launch": launch_id()}
     facts |= {"key": job.key, "made_from": job.freshness.facts}
@@ -66,7 +66,7 @@ def claim_folder(
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
         _lock(marker, job)
         _check_manifest_unchanged(marker, job, expected_manifest)
-        check = partial(_check_not_removed, job, descriptor)
+        check_not_removed = partial(_check_not_removed, job, descriptor)
         try:
             if not resume:
                 _clear(job.out)
@@ -75,19 +75,19 @@ def claim_folder(
             (job.out / CONFIG).write_text(config, encoding="utf-8")
             write_status("running")
             (job.out / MANIFEST).unlink(missing_ok=True)  # the files that an old manifest lists may be removed soon
-            yield check
+            yield check_not_removed
         except TrainingStopped as stop:
             with suppress(OSError):
                 write_status("stopped", str(stop))
             raise TrainingStopped(f"{job.out}: {stop}; to resume: {resume_command}") from stop
         except Exception as error:
-            check()
+            check_not_removed()
             reported = _disk_full_error(job, error, resume_command) or error
             permanent = isinstance(reported, DomainbertError) and not isinstance(reported, TrainingFailed)
             if permanent and not holds_progress(job.out):  # no file in the folder can be used again
                 _clear(job.out)
                 (job.out / RUNNING).unlink(missing_ok=True)
-                if created:
+                if is_new:
                     job.out.rmdir()
             else:
                 with suppress(OSError):  # raise the first error, not an error of writing the status
@@ -100,7 +100,7 @@ def claim_folder(
 
 @contextmanager
 def _open_folder(out: Path) -> Iterator[int]:
-    """Open a descriptor of a folder: while it is open, no other folder can get the same inode."""
+    """Context manager that yields a descriptor of a folder: while it is open, no other folder gets the same inode."""
     descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -109,11 +109,12 @@ def _open_folder(out: Path) -> Iterator[int]:
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
+    """Raise `DomainbertError` if the folder of this descriptor was removed, or replaced by another folder."""
     try:
-        same = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
+        is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
-        same = False
-    if not same or not any((job.out / name).exists() for name in (RUNNING, CONFIG)):
+        is_same_folder = False
+    if not is_same_folder or not any((job.out / name).exists() for name in (RUNNING, CONFIG)):
         raise DomainbertError(
             f"{job.out}: was removed while stage {job.stage.name} was writing it; remove the remaining files and run "
             "the stage again"
@@ -121,7 +122,10 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
-    """Return an error with the written and free bytes, None if the disk is not full; delete incomplete files."""
+    """Return an error with the written and free bytes, or None if the disk is not full.
+
+    If the stage can be resumed, delete its incomplete output files to free space.
+    """
     reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)
     if not reason:
         return None
@@ -140,7 +144,7 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 
 
 def _finish(job: Job) -> None:
-    """Remove checkpoints and the lock after the manifest was written; a failure here is harmless."""
+    """Remove checkpoints and the lock after the manifest was written; a failure to write the status is ignored."""
     remove_checkpoints(job.out)
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
@@ -162,7 +166,10 @@ def is_running(out: Path) -> bool:
 
 
 def _lock(marker: TextIO, job: Job) -> None:
-    """Lock until this process ends. With flock, a data loader's worker would keep the lock after its parent died."""
+    """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock.
+
+    With flock, a data loader's worker would keep the lock after its parent died.
+    """
     try:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -183,6 +190,7 @@ def _check_manifest_unchanged(marker: TextIO, job: Job, expected: Mapping[str, A
 
 
 def _clear(folder: Path) -> None:
+    """Empty the folder, except for `running.lock`, which this process has locked."""
     (folder / MANIFEST).unlink(missing_ok=True)  # first: while it exists, the files that it lists have to exist
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from domainbert.stages.early_checks import StageArguments
     from domainbert.stages.inputs import Inputs
 
-_HAS_A_LINE = re.compile(r"\S.*:\d+: ")
+_STARTS_WITH_LINE = re.compile(r"\S.*:\d+: ")
 
 
-def _given_to(stage: Stage, settings: Settings, inputs: Inputs, earlier: Mapping[str, Job]) -> StageArguments:
-    """Return the arguments of a stage, with the arguments of the pending stages whose outputs it reads."""
+def _stage_arguments(stage: Stage, settings: Settings, inputs: Inputs, pending: Mapping[str, Job]) -> StageArguments:
+    """Return the arguments of a stage, with the arguments of the pending stages whose outputs it names."""
     from domainbert.stages.early_checks import StageArguments
 
     names = {path: stage_of(reference) for path, reference in settings.references.items()}
-    pending = {path: earlier[name] for path, name in names.items() if name in earlier}
-    makers = {path: _given_to(job.stage, job.settings, inputs, earlier) for path, job in pending.items()}
-    return StageArguments(defaults_of(stage.settings) | settings.arguments, makers, inputs)
+    jobs = {path: pending[name] for path, name in names.items() if name in pending}
+    pending_arguments = {path: _stage_arguments(job.stage, job.settings, inputs, pending) for path, job in jobs.items()}
+    return StageArguments(defaults_of(stage.settings) | settings.arguments, pending_arguments, inputs)
 
 
 def add_early_problems(
@@ -40,7 +40,7 @@ def add_early_problems(
     problems: Problems,
     inputs: Inputs,
     prefix: str = "",
-    earlier: Mapping[str, Job] = {},
+    pending: Mapping[str, Job] = {},
 ) -> None:
     """Check the declared inputs of a stage, call its `check_arguments`, and add all problems to `problems`.
 
@@ -53,15 +53,15 @@ def add_early_problems(
         problems: the list that is extended.
         inputs: opens the files and folders of the settings.
         prefix: prefix of every key in a message, such as `stages.pretrain.`.
-        earlier: earlier stages of the recipe that have not run yet, by name; the files of finished stages exist.
+        pending: earlier stages of the recipe that have not run yet, by name; the files of finished stages exist.
     """
-    given = _given_to(stage, settings, inputs, earlier)
+    arguments = _stage_arguments(stage, settings, inputs, pending)
     with redirect_stdout(StringIO()):
-        given.check_declared(stage.settings)
+        arguments.check_declared(stage.settings)
         if stage.check is not None:
-            stage.check(given)
-    for key, problem in given.problems:
+            stage.check(arguments)
+    for key, problem in arguments.problems:
         location = node.at(re.findall(r"[^.\[\]]+", key)).location(f"{prefix}{key}".rstrip("."))
-        message = problem if _HAS_A_LINE.match(problem) else f"{location}: {problem}"
+        message = problem if _STARTS_WITH_LINE.match(problem) else f"{location}: {problem}"
         if message not in problems.messages:
             problems.add(message)

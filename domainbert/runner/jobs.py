@@ -86,7 +86,7 @@ class FolderState:
     """Settings or inputs that changed after an interrupted run, which therefore cannot be resumed."""
     damaged: str = ""
     """Output files of a finished stage that are missing or were changed."""
-    drops: bool = False
+    removes_outputs: bool = False
     """Whether resuming removes parts (seeds) that the settings no longer name, or outputs of changed input files."""
 
 
@@ -101,7 +101,7 @@ def make_job(
 ) -> Job:
     """Return the job of a stage; it takes over the key of an up-to-date folder, unless `new_key`.
 
-    `keys` are the keys of the earlier stages of the recipe. Only stages that the settings refer to are used.
+    `keys` are the keys of the earlier stages of the recipe, by name. Only stages that the settings refer to are used.
     """
     input_hashes = hashes_of_inputs(settings, hashes)
     referred = {name: keys[name] for name in referred_stages(settings)}
@@ -113,7 +113,7 @@ def make_job(
 
 
 def _read_record(out: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder, or the status of a resumable run; None if neither exists or can be read."""
+    """Return the manifest of a folder, or the status of a resumable run; None if neither can be read."""
     try:
         state, manifest = read_state(out)
     except DomainbertError:
@@ -131,36 +131,36 @@ def folder_state(job: Job) -> FolderState:
     if state in (UNSEALED, NEVER_RUN, NOT_FINISHED):
         return FolderState(False, state, empty=state == NEVER_RUN, damaged=state if state == UNSEALED else "")
     if manifest is not None and manifest["key"] == job.key:
-        return FolderState(True, f"{state}{_other_version(manifest)}", manifest=manifest)
-    before = recorded_facts(manifest or read_status(job.out)) or {}
-    changes, interrupted = job.freshness.changes(before), manifest is None
+        return FolderState(True, f"{state}{_version_suffix(manifest)}", manifest=manifest)
+    earlier_facts = recorded_facts(manifest or read_status(job.out)) or {}
+    changes, interrupted = job.freshness.changes(earlier_facts), manifest is None
     if interrupted and not changes:
         return FolderState(False, state, resumable=True)
-    if (drops := _drops(job, before, interrupted)) is not None:
+    if (removes_outputs := _removes_outputs(job, earlier_facts, interrupted)) is not None:
         reason = "; ".join([*([state] if interrupted else []), *changes.values()])
-        return FolderState(False, reason, manifest=manifest, resumable=True, drops=drops)
+        return FolderState(False, reason, manifest=manifest, resumable=True, removes_outputs=removes_outputs)
     if interrupted and is_running(job.out):  # not interrupted but running: `claim_folder` raises `FolderTaken`
         return FolderState(False, BEING_WRITTEN)
     if interrupted:
         return FolderState(False, f"{state}, and changed since", changed="; ".join(changes.values()))
-    return FolderState(False, job.freshness.stale_reason(before) or "changed", manifest=manifest)
+    return FolderState(False, job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
 
 
-def _drops(job: Job, before: Mapping[str, Any], interrupted: bool) -> bool | None:
-    """Return whether resuming removes outputs (`FolderState.drops`); None if no output can be kept.
+def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bool) -> bool | None:
+    """Return whether resuming removes outputs; None if no output of the folder can be kept.
 
     Outputs can be kept if only the parts (seeds) have changed, or only the input files of a stage that converts them
     one by one.
     """
     parts = job.stage.parts or ""
-    if job.freshness.changes(before).keys() == {parts} and isinstance(before.get(parts), list):
-        return not set(before[parts]) <= set(job.freshness.facts[parts])
+    if job.freshness.changes(earlier_facts).keys() == {parts} and isinstance(earlier_facts.get(parts), list):
+        return not set(earlier_facts[parts]) <= set(job.freshness.facts[parts])
     by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
-    return not interrupted if by_input and job.freshness.only_input_contents_changed(before) else None
+    return not interrupted if by_input and job.freshness.only_input_contents_changed(earlier_facts) else None
 
 
-def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
-    """Return `folder_state`; a folder with a missing or changed output file is neither done nor resumable.
+def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
+    """Return the `folder_state`, but neither done nor resumable if an output file is missing or was changed.
 
     Files whose size, times and inode are unchanged are not hashed, unless `thorough`.
     """
@@ -175,12 +175,13 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     return state
 
 
-def _other_version(manifest: Mapping[str, Any]) -> str:
+def _version_suffix(manifest: Mapping[str, Any]) -> str:
+    """Return ", by domainbert VERSION" if another version wrote the manifest, otherwise ""."""
     before, now = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
     return f", by domainbert {before}" if before not in (None, now) else ""
 
 
-def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:
+def raise_data_errors(manifest: Mapping[str, Any], out: Path) -> None:
     """Raise `ErrorsFound` if the metrics of a finished stage list errors in the data."""
     errors = (manifest["metrics"] or {}).get("errors", [])
     if errors:
@@ -214,12 +215,12 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
 
 
 def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> dict[str, Any]:
-    """Run a stage whose folder has the given state; unless `resume`, the folder is cleared."""
+    """Run a stage whose folder has the given state, and return the manifest; clear the folder unless `resume`."""
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
     claim = claim_folder(job, dump_yaml(config), resume_command, resume, state.manifest)
-    with command_of_other_processes(_command(job)), claim as check_not_removed:
-        metrics = _call(job)
+    with command_of_other_processes(_stage_command(job)), claim as check_not_removed:
+        metrics = _call_stage(job)
         check_not_removed()
         facts = job.freshness.facts
         manifest = {
@@ -240,7 +241,7 @@ def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -
 
 
 def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """Call `run_job`; if another process runs the same job, wait for it and return its manifest, or resume its run.
+    """Return the manifest of `run_job`; if another process runs the same job, wait for it first, or resume its run.
 
     Processes of a distributed launch do not wait, and neither does a run with `force`.
     """
@@ -253,13 +254,13 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
         print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
         try:
             with record_signals():
-                _wait(lambda: not is_running(job.out), job)
+                _wait_until(lambda: not is_running(job.out), job)
         except TrainingStopped as stop:
             raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {resume_command}") from stop
 
 
 def _runs_same_job(job: Job) -> bool:
-    """Return whether the process that locks the folder runs the same job; it writes its key after clearing it."""
+    """Return whether the process that locks the folder runs the same job, known by its key in `status.json`."""
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
         if read_status(job.out).get("key") == job.key:
             return True
@@ -279,22 +280,24 @@ def follow_job(job: Job, force: bool = False) -> None:
         end_with_parent()
         StopSignals().install()  # this process must not end alone: the first process would wait for it
     if job.trains:
-        _wait(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
-        with command_of_other_processes(_command(job)):
-            _call(job, stops_alone=not launched)
+        _wait_until(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
+        with command_of_other_processes(_stage_command(job)):
+            _call_stage(job, stops_alone=not launched)
     if not launched:
-        _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
+        _wait_until(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
-def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
+def _call_stage(job: Job, stops_alone: bool = True) -> dict[str, Any]:
+    """Run the stage function and return its metrics; with `stops_alone`, a signal to this process stops the stage."""
     with report_lost_rank(), record_signals() if stops_alone else nullcontext():
-        inputs = job.inputs.of_stage(lambda: job.freshness)
+        inputs = job.inputs.with_facts(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
         raise_if_stopped()
         return metrics
 
 
-def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
+def _wait_until(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
+    """Wait until `condition()` is true; raise `DomainbertError` after `seconds`, `TrainingStopped` after a signal."""
     end = time.monotonic() + seconds
     while not condition():
         raise_if_stopped()
@@ -303,5 +306,5 @@ def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")
         time.sleep(_POLL_SECONDS)
 
 
-def _command(job: Job) -> list[str]:
+def _stage_command(job: Job) -> list[str]:
     return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_arguments()]

@@ -34,8 +34,8 @@ STATES = ("damaged", "failed", "running", "killed", "stopped", "unfinished")
 """States of an unfinished stage or search, the most urgent first."""
 _SEARCH, _TRIALS = "study.json", "trials"  # written by `domainbert tune`; its trials are not listed
 _RESULTS = "results.json"
-_TAIL = 1 << 14  # bytes at the end of a log that contain its last line
-_BROKEN = (DomainbertError, OSError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_TAIL_BYTES = 1 << 14  # bytes at the end of a log that contain its last line
+_READ_ERRORS = (DomainbertError, OSError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class StageStatus:
 
 @dataclass(frozen=True)
 class Run:
-    """The stages of a recipe, in order; or a single stage or search outside a recipe (`alone`)."""
+    """The stages of a recipe, in order; or a single stage or search outside a recipe (`is_single`)."""
 
     path: Path
     stages: list[StageStatus]
-    alone: bool = False
+    is_single: bool = False
 
     @property
     def state(self) -> str:
@@ -84,7 +84,7 @@ class Run:
 
 
 def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
-    """Return the runs in a folder and below it, by path, and the unreadable folders with the reason.
+    """Return the runs in a folder and below it, sorted by path, and a line for each unreadable folder.
 
     Links are followed, and each folder is visited once.
 
@@ -94,27 +94,28 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected a run, or a folder that contains runs")
     runs, unreadable, visited = list[Run](), list[str](), set[str]()
-    walk = os.walk(folder, onerror=lambda error: unreadable.append(_reason(error)), followlinks=True)
+    walk = os.walk(folder, onerror=lambda error: unreadable.append(_format_error(error)), followlinks=True)
     for root, folders, files in walk:
         real_path = os.path.realpath(root)
-        run = None if real_path in visited else _run_in(Path(root), folders, files)
+        run = None if real_path in visited else _find_run(Path(root), folders, files)
         runs += [run] if run else []
         stage_names = {stage.name for stage in run.stages} if run else set()
         visible = sorted(name for name in folders if not name.startswith(".") and name not in stage_names)
-        folders[:] = [] if real_path in visited or (run and run.alone) else visible
+        folders[:] = [] if real_path in visited or (run and run.is_single) else visible
         visited.add(real_path)
     return runs, unreadable
 
 
-def _reason(error: OSError) -> str:
+def _format_error(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}"
 
 
-def _run_in(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run | None:
+def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run | None:
+    """Return the run whose folder this is, or None; `folders` and `files` are the names in the folder."""
     if _is_stage(folder):
-        return Run(folder, [inspect_stage(folder)], alone=True)
+        return Run(folder, [inspect_stage(folder)], is_single=True)
     if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):
-        return Run(folder, [_inspect_search(folder)], alone=True)
+        return Run(folder, [_inspect_search(folder)], is_single=True)
     if RECIPE not in files and _RESULTS not in files and not (folder / ".cache/hashes.json").is_file():
         return None
     existing = [name for name in sorted(folders) if _is_stage(folder / name)]
@@ -139,29 +140,29 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _stage_functions(path: Path, required_key: str) -> dict[str, str]:
-    """Return the stage function of each stage in a recipe's file; empty if it is broken or has no `required_key`."""
+    """Return the stage function of each stage in a recipe's file; {} if it is broken or has no `required_key`."""
     try:
         content = read_json(path, "the stages of a recipe")
         stages = content["stages"] if required_key in content else {}
         return {str(name): str(entry["stage"] if isinstance(entry, dict) else entry) for name, entry in stages.items()}
-    except _BROKEN:
+    except _READ_ERRORS:
         return {}
 
 
 def inspect_stage(folder: Path) -> StageStatus:
     """Return the state of a stage's folder; a broken file gives the state `damaged`, never an exception."""
-    status, started = read_status(folder), _modified(folder / STATUS)
+    status, started = read_status(folder), _modification_time(folder / STATUS)
     function = str(status.get("stage", ""))
     try:
         folder_state, manifest = read_state(folder)
         if manifest is not None:
-            return _finished(folder, manifest)
-    except _BROKEN as error:
+            return _finished_status(folder, manifest)
+    except _READ_ERRORS as error:
         reason = error if isinstance(error, DomainbertError) else f"{MANIFEST}: not a valid manifest ({error!r})"
         return StageStatus(folder.name, function, "damaged", " ".join(str(reason).split()), started=started)
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
-        return StageStatus(folder.name, function, "running", _progress(folder), "", started, seconds)
+        return StageStatus(folder.name, function, "running", _last_step(folder), "", started, seconds)
     state, reason = str(status.get("state", "")), " ".join(str(status.get("reason", "")).split())
     if state in ("failed", "stopped"):
         why = f"{reason or 'no reason given'}; {folder_state}"
@@ -173,7 +174,7 @@ def inspect_stage(folder: Path) -> StageStatus:
     return StageStatus(folder.name, function, state, why, resume_command, started)
 
 
-def _finished(folder: Path, manifest: dict[str, Any]) -> StageStatus:
+def _finished_status(folder: Path, manifest: dict[str, Any]) -> StageStatus:
     """Return the state of a finished stage. Only the sizes of its files are compared; no file is hashed."""
     damage, metrics = format_examples(find_damaged_outputs(folder, manifest, None)), manifest["metrics"]
     errors = format_examples(metrics.get("errors", []))
@@ -193,22 +194,23 @@ def _finished(folder: Path, manifest: dict[str, Any]) -> StageStatus:
     )
 
 
-def _progress(folder: Path) -> str:
-    """Return the last logged training step, with the name of the part (a seed) if there are several."""
+def _last_step(folder: Path) -> str:
+    """Return the last logged training step, with the part (a seed) if there are several; "" without a log."""
     logs = [*folder.glob("logs/metrics.jsonl"), *folder.glob("*/logs/metrics.jsonl")]
     try:
         newest = max(logs, key=lambda path: path.stat().st_mtime)
         with open(newest, "rb") as file:
-            file.seek(max(0, newest.stat().st_size - _TAIL))
+            file.seek(max(0, newest.stat().st_size - _TAIL_BYTES))
             lines = file.read().split(b"\n")[:-1]  # the last line may be incomplete
         step = f"step {int(json.loads(lines[-1])['step']):,}"
-    except _BROKEN:
+    except _READ_ERRORS:
         return ""
     part = newest.parent.parent
     return step if part == folder else f"{part.name}, {step}"
 
 
 def _inspect_search(folder: Path) -> StageStatus:
+    """Return the state of a search of `domainbert tune`, with the values of its best trial."""
     state, why, validation, seconds = "unfinished", "no trial is finished yet", {}, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
@@ -216,15 +218,17 @@ def _inspect_search(folder: Path) -> StageStatus:
         state, why = DONE if trials >= total else "unfinished", f"{trials:,} of {total:,} trials"
         if best is not None:
             validation = {name: float(value) for name, value in zip(facts["objective"], best["values"], strict=True)}
-    except _BROKEN as error:
+    except _READ_ERRORS as error:
         if (folder / _SEARCH).exists():
             state, why = "damaged", f"{_SEARCH}: not a valid search summary ({error})"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
-    return StageStatus(folder.name, "tune", state, why, "", _modified(folder / _SEARCH), seconds, validation=validation)
+    return StageStatus(
+        folder.name, "tune", state, why, "", _modification_time(folder / _SEARCH), seconds, validation=validation
+    )
 
 
-def _modified(path: Path) -> datetime | None:
+def _modification_time(path: Path) -> datetime | None:
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).replace(microsecond=0)
     except OSError:

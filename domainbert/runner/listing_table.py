@@ -36,7 +36,7 @@ def help_text() -> str:
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Print the list of runs; raise `DomainbertError` if the folder does not exist."""
+    """Print the list of runs and return exit code 0; raise `DomainbertError` if the folder does not exist."""
     if len(typed.words) > 1 or typed.files or typed.options:
         raise DomainbertError("runs: expected at most one folder and --json, such as: domainbert runs FOLDER")
     folder = Path(typed.words[0] if typed.words else "runs")
@@ -45,7 +45,7 @@ def perform(typed: ParsedArguments) -> int:
         listing = {"folder": str(folder), "runs": [_as_json(run) for run in runs], "unreadable": unreadable}
         print(json.dumps(redact(listing), indent=2))
         return 0
-    lines = [*table(runs, folder), *(f"cannot be read: {reason}" for reason in unreadable)]
+    lines = [*runs_table(runs, folder), *(f"cannot be read: {reason}" for reason in unreadable)]
     print("\n".join(map(printable, lines)))  # names and messages come from files
     return 0
 
@@ -63,34 +63,36 @@ def _as_json(run: Run) -> dict[str, Any]:
     return {"path": str(run.path), "state": run.state, "started": started, "seconds": run.seconds, "stages": stages}
 
 
-def table(runs: Sequence[Run], folder: Path) -> list[str]:
+def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
     """Return the lines of the table: start, time and state of each run, followed by lines for its stages.
 
     Stages are shown if they have scores or are unfinished; for a run that is `folder` itself all stages are shown.
     """
-    lines = [row for run in runs for row in _rows(run, whole=run.path == folder)]
+    lines = [row for run in runs for row in _run_lines(run, whole=run.path == folder)]
     return [f"{'started':16}  {'time':>7}  run", *lines] if runs else ["no runs"]
 
 
-def _rows(run: Run, whole: bool) -> Iterator[str]:
+def _run_lines(run: Run, whole: bool) -> Iterator[str]:
+    """Yield the line of a run and the lines of its stages; `whole` shows all stages."""
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     done, first = sum(stage.state == DONE for stage in run.stages), run.stages[0]
-    state = f"{first.stage or 'a stage'}, {_state(first)}" if run.alone else f"{done} of {len(run.stages)} stages done"
-    yield f"{started:16}  {_time(run.seconds):>7}  {run.path}: {state}"
-    shown = [stage for stage in run.stages if stage.scores or (not run.alone and (whole or stage.state != DONE))]
-    width = 0 if run.alone else max((len(stage.name) for stage in shown), default=0) + 2
+    finished = f"{done} of {len(run.stages)} stages done"
+    state = f"{first.stage or 'a stage'}, {_state_text(first)}" if run.is_single else finished
+    yield f"{started:16}  {_format_seconds(run.seconds):>7}  {run.path}: {state}"
+    shown = [stage for stage in run.stages if stage.scores or (not run.is_single and (whole or stage.state != DONE))]
+    width = 0 if run.is_single else max((len(stage.name) for stage in shown), default=0) + 2
     for stage in shown:
-        seconds = _time(stage.seconds) if whole else ""
-        for number, line in enumerate(_scores(stage) or [_state(stage)]):
-            name = stage.name if width and not number else ""
-            yield f"{'':16}  {'' if number else seconds:>7}    {name:{width}}{line}"
+        seconds = _format_seconds(stage.seconds) if whole else ""
+        for index, line in enumerate(_score_lines(stage) or [_state_text(stage)]):
+            name = stage.name if width and not index else ""
+            yield f"{'':16}  {'' if index else seconds:>7}    {name:{width}}{line}"
 
 
-def _time(seconds: float | None) -> str:
+def _format_seconds(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-def _state(stage: StageStatus) -> str:
+def _state_text(stage: StageStatus) -> str:
     """Return state, reason and resume command of a stage; for a finished training its validation metrics."""
     scores = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in stage.validation.items())
     state = stage.why if stage.why.startswith(stage.state) else f"{stage.state}: {stage.why}".removesuffix(": ")
@@ -99,7 +101,7 @@ def _state(stage: StageStatus) -> str:
     return f"{state}; to resume: {stage.go_on}" if stage.go_on else state
 
 
-def _scores(stage: StageStatus) -> list[str]:
+def _score_lines(stage: StageStatus) -> list[str]:
     rows = [(score.system, score.metric, f"{score.shown_score} {score.shown_interval}") for score in stage.scores]
     systems, metrics = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
     return [f"{system:{systems}}  {metric:{metrics}} {score}".rstrip() for system, metric, score in rows]

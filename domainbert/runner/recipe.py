@@ -23,7 +23,7 @@ from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import Job, compared_state, make_job
+from domainbert.runner.jobs import Job, make_job, verified_state
 from domainbert.runner.manifest import referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -38,11 +38,11 @@ from domainbert.settings.tree import (
 from domainbert.settings.yaml_files import Node, load_yaml
 from domainbert.stages.inputs import Inputs
 
-_KEYS = ("out", "vars", "check", "stages")
+_RECIPE_KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
-_CHECK = re.compile(r"check(-.+)?")
-_ALL = Selection()
+_CHECK_NAME = re.compile(r"check(-.+)?")
+_ALL_STAGES = Selection()
 
 
 def read_recipe(
@@ -50,9 +50,9 @@ def read_recipe(
     options: Sequence[tuple[str, str]],
     environment: Mapping[str, str] = os.environ,
     verify: bool = False,
-    selection: Selection = _ALL,
+    selection: Selection = _ALL_STAGES,
 ) -> Recipe:
-    """Read and validate a recipe.
+    """Return a validated recipe.
 
     Args:
         path: the YAML file.
@@ -85,21 +85,21 @@ def read_recipe(
         _check_stages(tree.value["stages"], problems)  # options may have added stages
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
-    needed = _needed(tree.value["stages"].value, selection)
-    reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", trust_cache=not verify), problems, needed)
-    reading.read(tree.value["stages"].value)
+    needed = _needed_stages(tree.value["stages"].value, selection)
+    reader = _RecipeReader(out, FileHashes(out / ".cache" / "hashes.json", trust_cache=not verify), problems, needed)
+    reader.read_stages(tree.value["stages"].value)
     if not problems.messages:
-        reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
+        reader.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
     environment_variables = select_environment_variables(variables, options, environment)
-    return Recipe(out, reading.jobs, reading.hashes, reading.checks, environment_variables, reading.left_out)
+    return Recipe(out, reader.jobs, reader.hashes, reader.checks, environment_variables, reader.left_out)
 
 
-def _needed(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
+def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
     """Return the selected stages and their dependencies; all stages if the selection has an unknown name."""
     if not {*selection.only, *filter(None, [selection.first])} <= set(stages):
         return frozenset(stages)
-    needed = set(selection.among(list(stages)))
+    needed = set(selection.select(list(stages)))
     for name, node in reversed(list(stages.items())):
         if name in needed:
             needed |= {stage_of(text) for text in node.texts() if _REFERENCE.fullmatch(text)}
@@ -108,8 +108,8 @@ def _needed(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
 
 def _check_keys(tree: Node, problems: Problems) -> None:
     for key, node in tree.value.items():
-        if key not in _KEYS:
-            problems.add(f"{node.where}: {key}: unknown key; {suggest_name(key, _KEYS)}")
+        if key not in _RECIPE_KEYS:
+            problems.add(f"{node.where}: {key}: unknown key; {suggest_name(key, _RECIPE_KEYS)}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, a string")
@@ -135,7 +135,7 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
     stages = tree.value["stages"].value if "stages" in tree.value else None
     for key, _ in options:
         _, name, *setting = key.split(".")
-        if setting and isinstance(stages, dict) and name not in stages and _CHECK.fullmatch(name):
+        if setting and isinstance(stages, dict) and name not in stages and _CHECK_NAME.fullmatch(name):
             problems.add(
                 f"--{key}: the recipe lists no stage '{name}'; expected --check.{'.'.join(setting)} for the automatic "
                 "checks"
@@ -143,7 +143,9 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
 
 
 @dataclass
-class _Reading:
+class _RecipeReader:
+    """Read the stages of a recipe into jobs, in order, and collect their problems."""
+
     out: Path
     hashes: FileHashes
     problems: Problems
@@ -158,32 +160,37 @@ class _Reading:
     inputs: Inputs = field(default_factory=Inputs)
     """Opens the inputs of all stages."""
 
-    def read(self, stages: Mapping[str, Node]) -> None:
-        for number, (name, node) in enumerate(stages.items()):
+    def read_stages(self, stages: Mapping[str, Node]) -> None:
+        for index, (name, node) in enumerate(stages.items()):
             node = replace(node, value=node.value or {})
-            job = self.job(name, node, list(stages)[:number], name in self.needed)
+            job = self.read_job(name, node, list(stages)[:index], name in self.needed)
             if job is not None:
                 self.jobs[name] = job
 
     def add_checks(self, stages: Mapping[str, Node], settings: Node | None) -> None:
-        """Insert the automatic checks before the trainings."""
-        from domainbert.stages.implied_checks import ReadStage, implied_checks
+        """Add the automatic checks to the jobs, each before the first stage that needs it."""
+        from domainbert.stages.implied_checks import RecipeStage, implied_checks
 
-        read = {name: ReadStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()}
-        for check in list(implied_checks(read, settings)):
+        recipe_stages = {
+            name: RecipeStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()
+        }
+        for check in list(implied_checks(recipe_stages, settings)):
             names = list(self.jobs)
-            earlier = names[: names.index(check.before)]
+            earlier = names[: names.index(check.next_stage)]
             node = replace(check.node, value={**check.node.value, "stage": Node("check", check.node.where)})
-            job = self.job(check.name, node, earlier, not check.trainings.isdisjoint(self.needed))
+            job = self.read_job(check.name, node, earlier, not check.trainings.isdisjoint(self.needed))
             if job is not None:
                 later = {name: self.jobs.pop(name) for name in names[len(earlier) :]}
                 self.jobs |= {check.name: job} | later
                 self.checks[check.name] = check.trainings
 
-    def job(self, name: str, node: Node, earlier: Sequence[str], needed: bool) -> Job | None:
-        """Return the job of a stage, or None after adding its problems; `earlier` are the names of earlier stages."""
+    def read_job(self, name: str, node: Node, earlier: Sequence[str], needed: bool) -> Job | None:
+        """Return the job of a stage; None if it is left out, or has problems, which are added.
+
+        `earlier` are the names of the earlier stages, to which references may refer.
+        """
         problems, prefix = self.problems, f"stages.{name}."
-        before = len(problems.messages)
+        num_problems = len(problems.messages)
         function = node.value.get("stage", Node(name, node.where))
         if not isinstance(function.value, str) or function.value not in STAGES:
             text = function.value if isinstance(function.value, str) else ""
@@ -191,14 +198,14 @@ class _Reading:
             problems.add(f"{function.where}: stages.{name}: no stage {function.short_text()}; {hint}")
             return None
         stage = load_stage(function.value)
-        node = node.without("stage").with_texts(lambda text: self.resolve(text, earlier))
+        node = node.without("stage").with_texts(lambda text: self.resolve_reference(text, earlier))
         settings = read_settings(stage.settings, node, problems, prefix)
         if settings.missing and not needed:
             self.left_out += settings.missing
-            messages = problems.messages[before:]
-            problems.messages[before:] = [message for message in messages if message not in settings.missing]
+            messages = problems.messages[num_problems:]
+            problems.messages[num_problems:] = [message for message in messages if message not in settings.missing]
             return None
-        if len(problems.messages) > before or any(other not in self.jobs for other in referred_stages(settings)):
+        if len(problems.messages) > num_problems or any(other not in self.jobs for other in referred_stages(settings)):
             return None
         keys = {other: job.key for other, job in self.jobs.items()}
         job = make_job(stage, settings, self.out / name, self.hashes, keys, self.inputs)
@@ -211,12 +218,12 @@ class _Reading:
 
     def is_done(self, job: Job) -> bool:
         try:
-            return compared_state(job, self.hashes).done
+            return verified_state(job, self.hashes).done
         except DomainbertError:
             return False  # `make_plan` reports the problem of the folder
 
-    def resolve(self, node: Node, earlier: Sequence[str]) -> Node:
-        """Replace a reference such as `@vocab` by the folder of the earlier stage `vocab`."""
+    def resolve_reference(self, node: Node, earlier: Sequence[str]) -> Node:
+        """Return the node with a reference such as `@vocab` replaced by the folder of the earlier stage `vocab`."""
         if not _REFERENCE.fullmatch(node.value):
             return node
         stage = stage_of(node.value)

@@ -17,11 +17,11 @@ from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.jobs import (
     FolderState,
     Job,
-    compared_state,
     follow_job,
     make_job,
-    refuse_errors,
+    raise_data_errors,
     run_or_wait,
+    verified_state,
 )
 from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results_table import results_table
@@ -67,8 +67,8 @@ class Selection:
     force: tuple[str, ...] | None = None
     """Stages of `--force`, which run even if they are done, with their dependents; empty means every selected stage."""
 
-    def among(self, names: Sequence[str]) -> list[str]:
-        """Return the selected stages; `names` are all stages of the recipe, in order."""
+    def select(self, names: Sequence[str]) -> list[str]:
+        """Return the names of the selected stages; `names` are all stages of the recipe, in order."""
         names = names[names.index(self.first) :] if self.first is not None else names
         return [name for name in names if not self.only or name in self.only]
 
@@ -81,7 +81,9 @@ class PlannedStage:
     job: Job
     state: FolderState
     run: bool
+    """Whether the stage runs."""
     reason: str
+    """Reason why the stage runs or is skipped."""
     forced: bool
     """Whether the stage runs even if it is done; an unselected stage runs with the next command that selects it."""
     selected: bool = True
@@ -92,14 +94,14 @@ class PlannedStage:
         """Whether the folder is damaged and the command line does not force the stage."""
         return self.run and bool(self.state.damaged) and not self.forced
 
-    def line(self) -> str:
+    def dry_run_line(self) -> str:
         """Return the line that `--dry-run` prints."""
         action = "stop" if self.refused else "run " if self.run else "skip"
         return f"{action}  {self.name} ({self.reason}) -> {self.job.out}"
 
 
 def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> list[PlannedStage]:
-    """Decide for every stage whether it runs, and why.
+    """Return the plan: for every stage of the recipe whether it runs, and why.
 
     With `verify`, every output file is hashed, even if its size and times are unchanged.
 
@@ -108,21 +110,23 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
             neither selected nor done.
     """
     _check_names(recipe, selection)
-    selected = _selected(recipe, selection)
-    forced = selection.among(list(recipe.jobs)) if selection.force == () else recipe.dependents(selection.force or ())
+    selected = _selected_stages(recipe, selection)
+    forced = selection.select(list(recipe.jobs)) if selection.force == () else recipe.dependents(selection.force or ())
     forced += [name for name in recipe.dependents(forced) if name not in selected]
     if rerun := {name for name in forced if name in selected}:
         recipe = _with_new_keys(recipe, rerun)
     problems, states = Problems("plan"), {}
     for name, job in recipe.jobs.items():
         try:
-            states[name] = compared_state(job, recipe.hashes, verify)
+            states[name] = verified_state(job, recipe.hashes, verify)
         except DomainbertError as error:
             problems.add(str(error))
     problems.raise_if_any()
     remaining = [name for name in _still_forced(recipe) if name in states]
     forced = [*forced, *(name for name in remaining if states[name].done or states[name].damaged)]
-    plan = [_step(name, job, states[name], name in selected, name in forced) for name, job in recipe.jobs.items()]
+    plan = [
+        _planned_stage(name, job, states[name], name in selected, name in forced) for name, job in recipe.jobs.items()
+    ]
     steps = {step.name: step for step in plan}
     for step in plan:
         for other in referred_stages(step.job.settings) if step.run else []:
@@ -146,7 +150,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
         ErrorsFound: a stage found errors in the data; the first process does not run later stages.
     """
     _check_names(recipe, selection)
-    for name in _selected(recipe, selection):
+    for name in _selected_stages(recipe, selection):
         job = recipe.jobs[name]
         follow_job(job)
         manifest = read_manifest(job.out)
@@ -178,21 +182,21 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
         print(f"the next command without --only will run: {', '.join(later)}", flush=True)
     with report_full_disk(recipe.out):
         recipe.hashes.save()
-        _write_recipe(recipe, resume_command, without=selected, forced=forced)
+        _write_recipe(recipe, resume_command, removed=selected, forced=forced)
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
             print(f"{step.name}: running ({step.reason})", flush=True)
-            manifests[step.name] = _run(step, resume_command)
+            manifests[step.name] = _run_step(step, resume_command)
             if step.forced:
-                _write_recipe(recipe, resume_command, without={step.name})
+                _write_recipe(recipe, resume_command, removed={step.name})
         else:
             if step.selected:
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
         if step.selected and step.name in manifests:
-            refuse_errors(manifests[step.name], step.job.out)
+            raise_data_errors(manifests[step.name], step.job.out)
     for step in plan:
         if step.name not in manifests and (manifest := _new_manifest(step, recipe.hashes)) is not None:
             manifests[step.name] = manifest
@@ -206,13 +210,14 @@ def _new_manifest(step: PlannedStage, hashes: FileHashes) -> dict[str, Any] | No
     if step.state.damaged:
         return None
     try:
-        state = compared_state(step.job, hashes)
+        state = verified_state(step.job, hashes)
     except DomainbertError:  # the folder holds foreign files, but this command does not write it
         return None
     return state.manifest if state.done else None
 
 
 def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:
+    """Write `results.json` and, if `with_page`, the page; print table and warnings; return the results."""
     stages = {name: {"stage": entry["stage"], "metrics": entry["metrics"]} for name, entry in manifests.items()}
     warnings = [
         f"{name}: {warning}"
@@ -232,7 +237,7 @@ def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_
     return results
 
 
-def _run(step: PlannedStage, resume_command: str) -> dict[str, Any]:
+def _run_step(step: PlannedStage, resume_command: str) -> dict[str, Any]:
     start = time.monotonic()
     try:
         manifest = run_or_wait(step.job, resume_command, step.state.resumable and not step.forced, step.forced)
@@ -252,28 +257,31 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
                 problems.add(f"{option}: no stage '{name}' in the recipe; {suggest_name(name, list(recipe.jobs))}")
     problems.raise_if_any()
     for name in selection.force or ():
-        if name not in _selected(recipe, selection):
+        if name not in _selected_stages(recipe, selection):
             problems.add(f"--force: '{name}' is not selected by --only or --from; expected a selected stage")
     problems.raise_if_any()
 
 
-def _write_recipe(recipe: Recipe, command: str, without: Collection[str], forced: Sequence[str] = ()) -> None:
-    """Write `RECIPE`; in the list of forced stages, which other processes also edit, remove `without`, add `forced`."""
+def _write_recipe(recipe: Recipe, command: str, removed: Collection[str], forced: Sequence[str] = ()) -> None:
+    """Write `RECIPE`; remove the stages `removed` from its list of forced stages, and add the stages `forced`.
+
+    Other processes also edit this list.
+    """
     functions = {name: job.stage.name for name, job in recipe.jobs.items()}
-    still_forced = dict.fromkeys([*(name for name in _still_forced(recipe) if name not in without), *forced])
+    still_forced = dict.fromkeys([*(name for name in _still_forced(recipe) if name not in removed), *forced])
     write_json(recipe.out / RECIPE, {"command": command, "stages": functions, "forced": list(still_forced)})
 
 
 def _still_forced(recipe: Recipe) -> list[str]:
-    """Return the stages, perhaps removed since, that an earlier command forced but did not finish."""
+    """Return the names of stages, perhaps deleted since, that an earlier command forced but did not finish."""
     path = recipe.out / RECIPE
     names: list[str] = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
     return names
 
 
-def _selected(recipe: Recipe, selection: Selection) -> list[str]:
-    """Return the selected stages, and the automatic checks that the selected trainings need."""
-    names = set(selection.among(list(recipe.jobs)))
+def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
+    """Return the names of the selected stages, and of the automatic checks that the selected trainings need."""
+    names = set(selection.select(list(recipe.jobs)))
     return [name for name in recipe.jobs if name in names or names & recipe.checks.get(name, frozenset())]
 
 
@@ -286,7 +294,7 @@ def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
     return replace(recipe, jobs=jobs)
 
 
-def _step(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
+def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
     if not selected:
         return PlannedStage(name, job, state, False, state.reason, forced and not state.empty, selected=False)
     reason = "forced" if forced and not state.empty else state.reason

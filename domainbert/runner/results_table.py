@@ -8,7 +8,7 @@ from typing import Any
 
 from domainbert.base.scores import format_interval, format_score
 
-_METRIC = {"key": "f1", "name": "F1", "percent": True}  # default for manifests without a metric
+_DEFAULT_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests without a metric
 _HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
 
 
@@ -38,8 +38,8 @@ class SystemScore:
 
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
-    """Return the score of each system in a stage's metrics; empty if the stage evaluates no systems."""
-    metric = {**_METRIC, **metrics.get("metric", {})}
+    """Return the score of each system in the metrics of a stage; [] if the stage evaluates no systems."""
+    metric = {**_DEFAULT_METRIC, **metrics.get("metric", {})}
     key, name, percent = metric["key"], metric["name"], metric["percent"]
     return [
         SystemScore(system, name, values[key], values.get("interval"), percent, values.get("seeds"))
@@ -55,11 +55,11 @@ def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
             `systems`: {name: {interval, seeds, cost, and the score under the metric's key}} and `paired`:
             [{a, b, difference, interval}].
     """
-    rows = [row for name, entry in stages.items() for row in _rows(name, entry["metrics"] or {})]
-    return _aligned([_HEADER, *rows]) if rows else ""
+    rows = [row for name, entry in stages.items() for row in _table_rows(name, entry["metrics"] or {})]
+    return _align_columns([_HEADER, *rows]) if rows else ""
 
 
-def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[tuple[str, ...]] = []
     for score in system_scores(metrics):
@@ -76,7 +76,7 @@ def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+def _align_columns(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

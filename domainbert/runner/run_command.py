@@ -58,8 +58,8 @@ def perform(typed: ParsedArguments) -> int:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
     flags = typed.flags
     verify = "verify" in flags
-    force = _names(flags, "force") if "force" in flags else None
-    selection = Selection(_names(flags, "only"), flags.get("from"), force)
+    force = _names_of_option(flags, "force") if "force" in flags else None
+    selection = Selection(_names_of_option(flags, "only"), flags.get("from"), force)
     recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify, selection=selection)
     for name in ("force", "verify"):
         if name in flags and launched_world_size() > 1:
@@ -74,7 +74,7 @@ def perform(typed: ParsedArguments) -> int:
         print(f"{message}; the stage is left out, because it is not selected", flush=True)
     plan = make_plan(recipe, selection, verify)
     if "dry_run" in flags:
-        sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
+        sys.stdout.writelines(f"{step.dry_run_line()}\n" for step in plan if step.selected)
         return 2 if any(step.refused for step in plan) else 0
     run_plan(recipe, plan, _resume_command(typed, recipe.variables))
     return 0
@@ -84,12 +84,12 @@ def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str
     """Return the command that resumes a recipe, with the variables of the environment and without `--force`."""
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]
-    once = ("force", "dry_run", "verify")
-    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in once]
+    not_repeated = ("force", "dry_run", "verify")
+    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in not_repeated]
     return shlex.join(["domainbert", "run", *typed.words, *options])
 
 
-def _names(flags: Mapping[str, str | None], option: str) -> tuple[str, ...]:
+def _names_of_option(flags: Mapping[str, str | None], option: str) -> tuple[str, ...]:
     """Return the names in the value of an option; empty if the option is absent or has no value."""
     text = flags.get(option)
     names = tuple(name for name in (text or "").split(",") if name)

@@ -22,12 +22,12 @@ from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
     FolderState,
     Job,
-    compared_state,
     folder_state,
     follow_job,
     make_job,
-    refuse_errors,
+    raise_data_errors,
     run_job,
+    verified_state,
 )
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.command_line import ParsedArguments
@@ -39,7 +39,7 @@ from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
 from domainbert.stages.inputs import Inputs
 
-_MOST_EXAMPLES = 10_000
+_MAX_EXAMPLES = 10_000
 
 
 def stage_help(stage: Stage) -> str:
@@ -101,6 +101,7 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
 
 
 def _default_at(stage: Stage, key: str) -> Any:
+    """Return the default of a dotted key; None if a parent has no such field."""
     first, *rest = key.split(".")
     value = defaults_of(stage.settings).get(first)
     for part in rest:
@@ -120,7 +121,7 @@ def _class_at(stage: Stage, key: str) -> type | None:
 def config_template(stage: Stage, typed: ParsedArguments) -> str:
     """Return the text of `--print_config`: all settings; missing required settings are null."""
     problems = Problems(stage.name)
-    out, settings, _ = _settings(stage, typed, problems, template=True)
+    out, settings, _ = _read_stage_settings(stage, typed, problems, template=True)
     problems.raise_if_any()
     return dump_yaml({"out": out, **settings.plain})
 
@@ -134,9 +135,9 @@ def show_examples(stage: Stage, typed: ParsedArguments) -> str:
     if stage.show is None:
         raise DomainbertError(f"--show: {stage.name} has no examples to show; expected prepare, pretrain or finetune")
     problems, count = Problems(stage.name), typed.flags["show"] or ""
-    if not (count.isascii() and count.isdecimal() and 0 < int(count) <= _MOST_EXAMPLES):
-        problems.add(f"--show: found '{count}'; expected a number of examples from 1 to {_MOST_EXAMPLES:,}")
-    _, settings, tree = _settings(stage, typed, problems, template=False)
+    if not (count.isascii() and count.isdecimal() and 0 < int(count) <= _MAX_EXAMPLES):
+        problems.add(f"--show: found '{count}'; expected a number of examples from 1 to {_MAX_EXAMPLES:,}")
+    _, settings, tree = _read_stage_settings(stage, typed, problems, template=False)
     problems.raise_if_any()
     inputs = Inputs()
     add_early_problems(stage, settings, tree, problems, inputs)
@@ -154,7 +155,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
             process is writing the folder.
     """
     problems = Problems(stage.name)
-    out, settings, tree = _settings(stage, typed, problems, template=False)
+    out, settings, tree = _read_stage_settings(stage, typed, problems, template=False)
     if out is None:
         problems.add("--out: missing; expected the folder to write")
     elif starts_at_home(str(out)):
@@ -171,30 +172,30 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
             problems.raise_if_any()
         follow_job(job, force)
         return f"{stage.name}: done, together with the other processes"
-    state = compared_state(job, HASHES)
+    state = verified_state(job, HASHES)
     if state.done and not force:
-        refuse_errors(state.manifest or {"metrics": {}}, job.out)
+        raise_data_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
     force = force or (resume == "or-replace" and not state.resumable)
     if not force and not _holds_report(job, state):
-        _check_replaceable(job, state, may_drop="resume" in typed.flags)
+        _check_replaceable(job, state, may_remove="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems, job.inputs)
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
-    refuse_errors(manifest, job.out)
+    raise_data_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
 
 def _holds_report(job: Job, state: FolderState) -> bool:
-    """Return whether the folder holds only an unchanged earlier report of the same stage."""
+    """Return whether the folder holds only an unchanged earlier report of the same stage, which may be replaced."""
     if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
         return False
     others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
     return not others and not find_damaged_outputs(job.out, state.manifest)
 
 
-def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
+def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
     """Raise `DomainbertError` if only --force may replace the folder, for example predictions of a failed stage."""
     out, kept_output = job.out, not job.trains and read_status(job.out).get("state") == "failed"
     if state.changed:
@@ -207,7 +208,7 @@ def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
             f"{out}: was changed after the stage finished: {state.damaged}; restore the files, or use --force to "
             "run the stage again"
         )
-    nothing_lost = state.resumable and (may_drop or not (state.drops or kept_output))
+    nothing_lost = state.resumable and (may_remove or not (state.removes_outputs or kept_output))
     if state.empty or nothing_lost or (state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept_output):
         return
     resume = "--resume auto to resume, " if state.resumable and not kept_output else ""
@@ -216,8 +217,10 @@ def _check_replaceable(job: Job, state: FolderState, may_drop: bool) -> None:
     )
 
 
-def _settings(stage: Stage, typed: ParsedArguments, problems: Problems, template: bool) -> tuple[Any, Settings, Node]:
-    """Return the output folder, the settings, and the YAML tree that they were read from."""
+def _read_stage_settings(
+    stage: Stage, typed: ParsedArguments, problems: Problems, template: bool
+) -> tuple[Any, Settings, Node]:
+    """Return the output folder (None if it is missing), the settings, and the YAML tree that has them."""
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):

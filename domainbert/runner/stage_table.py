@@ -72,7 +72,7 @@ class Stage:
 
 
 def load_stage(name: str) -> Stage:
-    """Import the module of a stage; for an unknown name, raise a `DomainbertError` that suggests the nearest name."""
+    """Return a stage, whose module is imported; raise `DomainbertError` for an unknown name."""
     if name not in STAGES:
         raise DomainbertError(f"{name}: no such stage; {suggest_name(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")

@@ -42,7 +42,7 @@ class LabelledSets:
     test: LabelledSet | None = None
     """Test set. `check` compares it with the other sets and inspects it; nothing is selected with it."""
 
-    def given(self) -> dict[SetName, LabelledSet]:
+    def named_sets(self) -> dict[SetName, LabelledSet]:
         """Return the sets that are not None, by name."""
         return {name: labelled for name in get_args(SetName) if (labelled := getattr(self, name)) is not None}
 
@@ -85,7 +85,7 @@ class Check:
 
     def __post_init__(self) -> None:
         """Check that a labelled set or a corpus is given, and that the rules exist."""
-        if self.corpus is None and (self.labelled is None or not self.labelled.given()):
+        if self.corpus is None and (self.labelled is None or not self.labelled.named_sets()):
             raise DomainbertError(
                 "labelled: found no set and no corpus; expected train, validation or test, or a corpus"
             )
@@ -129,31 +129,36 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     from domainbert.checks.finding import REPORT, format_findings, with_reasons, write_report
     from domainbert.checks.labelled_set import labelled_set_facts
 
-    labelled = _labelled(settings, inputs)
-    corpus_findings, data = _corpus(settings, labelled)
+    labelled = _read_sets(settings, inputs)
+    corpus_findings, data = _check_corpus(settings, labelled)
     findings = with_reasons([*labelled.findings(), *corpus_findings], settings.ignore)
-    corpus_fit = _fit(settings, labelled)
-    set_facts = {checked.name: labelled_set_facts(checked) for checked in labelled.sets}
-    write_report(out / REPORT, findings, data | set_facts, corpus_fit)
+    corpus_fit = _measure_fit(settings, labelled)
+    write_report(
+        out / REPORT,
+        findings,
+        data | {checked.name: labelled_set_facts(checked) for checked in labelled.sets},
+        corpus_fit,
+    )
     print(format_findings(findings, "check"), flush=True)
     errors = [finding for finding in findings if finding.is_error or (settings.strict and finding.ignored is None)]
     leaks = [finding for finding in findings if finding.rule.endswith("-and-test") and "same-" in finding.rule]
     result = {
-        "findings": _counts(findings),
+        "findings": _counts_by_rule(findings),
         "errors": [_error_line(error) for error in errors],
         "warnings": [_leak_line(leak) for leak in leaks],
     }
     return result if corpus_fit is None else {**result, "fit": corpus_fit}
 
 
-def _labelled(settings: Check, inputs: Inputs) -> LabelledCheck:
+def _read_sets(settings: Check, inputs: Inputs) -> LabelledCheck:
+    """Return the readable labelled sets, the problems of unreadable files, and the tokenizer to check them with."""
     from domainbert.checks.reading import read_checked
     from domainbert.checks.rules import LabelledCheck
 
     sets, problems = [], []
-    for name, given in (settings.labelled or LabelledSets()).given().items():
+    for name, labelled_set in (settings.labelled or LabelledSets()).named_sets().items():
         assert settings.task is not None
-        checked, unreadable = read_checked(settings.task, name, given, inputs.labelled)
+        checked, unreadable = read_checked(settings.task, name, labelled_set, inputs.labelled)
         sets += [] if checked is None else [checked]
         problems += unreadable
     tokenizer = None if settings.tokenizer is None else _load_tokenizer(settings.tokenizer, inputs)
@@ -162,14 +167,14 @@ def _labelled(settings: Check, inputs: Inputs) -> LabelledCheck:
 
 
 def _load_tokenizer(folder: Path, inputs: Inputs) -> DomainTokenizer:
-    """Load the tokenizer of a folder, or of its best seed if the folder holds a model for each seed."""
+    """Return the tokenizer of a folder, or of its best seed if the folder holds a model for each seed."""
     from domainbert.models.folder import best_seed_folder
 
     return inputs.tokenizer(best_seed_folder(folder))
 
 
-def _corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
-    """Return the findings in the corpus, and its statistics under the key `corpus`."""
+def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
+    """Return the findings in the corpus, and its statistics under the key `corpus`; [] and {} without a corpus."""
     from domainbert.checks.checked_corpus import corpus_facts, scan_corpus
     from domainbert.checks.corpus_rules import corpus_findings
 
@@ -177,20 +182,21 @@ def _corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding]
         return [], {}
     tests = [checked for checked in labelled.sets if checked.name == "test"]
     corpus = scan_corpus(settings.corpus, tests, labelled.tokenizer, settings.most_characters)
-    if cut := sum(source.files_cut for source in corpus.report.sources):
-        print(_excerpt_line(corpus.report, cut), flush=True)
+    if num_cut := sum(source.files_cut for source in corpus.report.sources):
+        print(_excerpt_line(corpus.report, num_cut), flush=True)
     return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
 
 
-def _excerpt_line(report: CorpusReport, cut: int) -> str:
+def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
+    """Return the message that the corpus was read in part: `num_cut` files were cut."""
     read = sum(source.read_characters for source in report.sources)
-    files = "a file" if cut == 1 else f"{cut:,} files"
+    files = "a file" if num_cut == 1 else f"{num_cut:,} files"
     advice = "most_characters: null reads the whole corpus"
     return f"check: read {read:,} characters of the corpus, and {files} only in part; {advice}"
 
 
-def _fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
-    """Measure and print how well the corpora predict the texts of the first labelled set; None if either is missing."""
+def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
+    """Return and print how well the corpora predict the texts of the first labelled set; None if either is missing."""
     from domainbert.checks.corpus_fit import compare_corpora, fit_lines
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
@@ -201,7 +207,7 @@ def _fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
     return corpus_fit
 
 
-def _counts(findings: Iterable[Finding]) -> dict[str, int]:
+def _counts_by_rule(findings: Iterable[Finding]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for finding in findings:
         counts[finding.rule] = counts.get(finding.rule, 0) + finding.count
@@ -218,8 +224,8 @@ def _error_line(finding: Finding) -> str:
     return f"{rule}: {finding.message}; correct it, or ignore the rule with a reason: ignore: {{{rule}: ...}}"
 
 
-def check_arguments(given: StageArguments) -> None:
-    """Check the tokenizer."""
-    if given.there(given["tokenizer"]):
-        with given.under("tokenizer"):
-            _load_tokenizer(given["tokenizer"], given.inputs)
+def check_arguments(arguments: StageArguments) -> None:
+    """Check that the tokenizer can be read."""
+    if arguments.is_ready(arguments["tokenizer"]):
+        with arguments.record_problems("tokenizer"):
+            _load_tokenizer(arguments["tokenizer"], arguments.inputs)

@@ -143,9 +143,9 @@ def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, P
     return module, data
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check that rows fit the models and that the corpus has the tokenizer of the teachers."""
-    for path in given["teachers"]:
-        given.check_max_length(given.encoder_of(path))
-    given.check_max_length(given["student"].encoder)
-    given.check_prepared({f"teachers[{number}]": path for number, path in enumerate(given["teachers"])})
+    for path in arguments["teachers"]:
+        arguments.check_max_length(arguments.encoder_of(path))
+    arguments.check_max_length(arguments["student"].encoder)
+    arguments.check_prepared({f"teachers[{number}]": path for number, path in enumerate(arguments["teachers"])})

@@ -126,31 +126,31 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.read(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
     train_seed = partial(_train_seed, settings, inputs, teachers, text, validation)
-    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.selection_metric, train_seed)
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check the labelled files, and that teachers and student are models for the task."""
-    for number, path in enumerate(given["teachers"]):
-        given.check_task(f"teachers[{number}]", path, given["task"].name)
-        given.check_pairs(f"teachers[{number}]", path)
-    given.check_pairs("model")
-    _check_vocabularies(given)
-    given.check_max_length(given["student"].encoder or given.encoder_of(given["model"]))
-    given.check_training_files()
+    for number, path in enumerate(arguments["teachers"]):
+        arguments.check_task(f"teachers[{number}]", path, arguments["task"].name)
+        arguments.check_pairs(f"teachers[{number}]", path)
+    arguments.check_pairs("model")
+    _check_vocabularies(arguments)
+    arguments.check_max_length(arguments["student"].encoder or arguments.encoder_of(arguments["model"]))
+    arguments.check_training_files()
 
 
-def _check_vocabularies(given: StageArguments) -> None:
+def _check_vocabularies(arguments: StageArguments) -> None:
     """Report different vocabularies of existing models if the task cannot compare such models."""
-    paths = [*([] if given["model"] is None else [given["model"]]), *given["teachers"]]
+    paths = [*([] if arguments["model"] is None else [arguments["model"]]), *arguments["teachers"]]
     fingerprints: list[str | None] = []
     for path in paths:
-        folder = given.opened(path) if given.there(path) else None
+        folder = arguments.readable_model(path) if arguments.is_ready(path) else None
         fingerprints.append(None)
         with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
             fingerprints[-1] = None if folder is None else folder.tokenizer().fingerprint
-    with given.under("model"):
-        check_one_vocabulary(given["task"], given["losses"], given["model"] is not None, fingerprints)
+    with arguments.record_problems("model"):
+        check_one_vocabulary(arguments["task"], arguments["losses"], arguments["model"] is not None, fingerprints)
 
 
 def _train_seed(

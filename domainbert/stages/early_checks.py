@@ -1,8 +1,8 @@
 """Checks of the settings of a stage, and of the files that they name, before any stage runs. Imports no torch.
 
-Fields of the settings declare in their metadata whether they name a tokenizer or a model (`opened_settings`). A
-stage module does further checks that need no output of earlier stages in `check_arguments(given: Given)`. `domainbert
-<stage>`, `run`, `run --dry-run` and `tune` run both before the first stage.
+Fields of the settings declare in their metadata whether they name a tokenizer or a model
+(`settings.schema.opened_settings`). A stage module does further checks that need no output of earlier stages in
+`check_arguments(arguments)`. `domainbert <stage>`, `run`, `run --dry-run` and `tune` run both before the first stage.
 
 Labelled files are read to their end, which takes about 0.3 s per megabyte, so that every error is reported.
 """
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 class StageArguments:
     """Arguments of a stage before it runs, and the problems found in them.
 
-    Checks skip paths that an earlier stage has not written yet. The default path of a check is the argument at `key`.
+    The methods `check_...` add problems to `problems`, and skip paths that a pending stage (an earlier stage of the
+    recipe that has not run yet) will write. The default path of a check is the argument at `key`.
     """
 
     arguments: Mapping[str, Any]
     """All arguments except `out`, including defaults."""
 
-    makers: Mapping[str, StageArguments] = field(default_factory=dict)
-    """Arguments of earlier stages that have not run yet, by each path in their output that these arguments name."""
+    pending_stages: Mapping[str, StageArguments] = field(default_factory=dict)
+    """Arguments of the pending stages, by each path in their output that these arguments name."""
 
     inputs: Inputs = field(default_factory=Inputs)
     """Inputs that the checks open; the stage reuses them."""
@@ -57,20 +58,20 @@ class StageArguments:
         """Return an argument; None if the stage has no argument of this name."""
         return self.arguments.get(name)
 
-    def maker(self, path: Path) -> StageArguments | None:
-        """Return the arguments of the stage that has yet to write `path`; None if no stage writes it."""
-        return self.makers.get(str(path))
+    def pending_stage(self, path: Path) -> StageArguments | None:
+        """Return the arguments of the pending stage that will write `path`; None if there is none."""
+        return self.pending_stages.get(str(path))
 
-    def there(self, path: LabelledSet | None) -> bool:
-        """Return whether `path` is set and no earlier stage has yet to write it."""
-        return path is not None and all(self.maker(file) is None for file in paths_of(path))
+    def is_ready(self, path: LabelledSet | None) -> bool:
+        """Return whether `path` is set and no pending stage has yet to write it; it may still not exist."""
+        return path is not None and all(self.pending_stage(file) is None for file in paths_of(path))
 
     @contextmanager
-    def under(self, key: str) -> Iterator[None]:
-        """Record the problems of a `DomainbertError`: under the argument whose name begins the problem, else under
-        `key`.
+    def record_problems(self, key: str) -> Iterator[None]:
+        """Context manager that adds the problems of a `DomainbertError` to `problems` instead of raising it.
 
-        An empty `key` refers to the arguments as a whole.
+        A problem that begins with the name of an argument (`max_length: ...`) belongs to this argument, any other to
+        `key`. An empty `key` refers to the arguments as a whole.
         """
         try:
             yield
@@ -82,8 +83,7 @@ class StageArguments:
                 self.problems.append((name, rest) if is_argument and not is_file else (key, problem))
 
     def check_declared(self, settings_class: type) -> None:
-        """Check the tokenizers and models that `settings_class` declares, and that required packages are
-        installed."""
+        """Check the tokenizers and models that fields of `settings_class` declare; report missing packages."""
         for key, expected in opened_settings(settings_class).items():
             paths = self[key] if isinstance(self[key], list) else [self[key]]
             for number, path in enumerate(paths):
@@ -96,7 +96,7 @@ class StageArguments:
             if isinstance(value, CorpusConfig) and value.near_duplicate_threshold is not None:
                 self.check_installed(f"{key}.near_duplicate_threshold", ["datasketch"], "near-duplicates")
         for name in self.get("loggers") or ():
-            with self.under("loggers"):
+            with self.record_problems("loggers"):
                 check_logger_installed(name)
 
     def check_installed(self, key: str, packages: Sequence[str], extra: str) -> None:
@@ -107,15 +107,15 @@ class StageArguments:
 
     def check_tokenizer(self, key: str, path: Path | None) -> None:
         """Report a tokenizer folder that cannot be read."""
-        if path is not None and self.there(path):
-            with self.under(key):
+        if path is not None and self.is_ready(path):
+            with self.record_problems(key):
                 self.inputs.tokenizer(path)
 
     def check_model(self, key: str, path: Path | None, trained: bool = True) -> None:
-        """Report a model folder that cannot be read; an exported folder, which has no weights, only if `trained`."""
-        if path is None or not self.there(path):
+        """Report a model folder that cannot be read or, if `trained`, has no weights, such as an exported folder."""
+        if path is None or not self.is_ready(path):
             return
-        with self.under(key):
+        with self.record_problems(key):
             from domainbert.models.folder import need_weights
 
             folder = self.inputs.model(path)
@@ -123,71 +123,72 @@ class StageArguments:
                 need_weights(folder)
             folder.tokenizer()
 
-    def check_task(self, key: str, path: Path | None = None, wanted: str | None = None) -> None:
-        """Report a model that has no head for a task or, if `wanted` is set, is for another task than `wanted`."""
+    def check_task(self, key: str, path: Path | None = None, expected: str | None = None) -> None:
+        """Report a model that has no head for a task, or that is for another task than `expected`, if set."""
         path = path or self[key]
-        with self.under(key):
+        with self.record_problems(key):
             task = self.task_of_model(path)
             if task == "":
                 raise DomainbertError(f"{path} has {NO_TASK_HEAD}")
-            if task is not None and wanted is not None and task != wanted:
-                raise DomainbertError(f"{path} is for {task}; expected {wanted}")
+            if task is not None and expected is not None and task != expected:
+                raise DomainbertError(f"{path} is for {task}; expected {expected}")
 
     def task_of_model(self, path: Path) -> str | None:
-        """Return the task of a model, "" for a model without a head for a task, or None if the task is not known
-        yet."""
-        maker = self.maker(path)
-        if maker is None:
-            if (folder := self.opened(path)) is None:
+        """Return the task of a model, "" for a model without a task head, or None if the task is not known yet."""
+        pending = self.pending_stage(path)
+        if pending is None:
+            if (folder := self.readable_model(path)) is None:
                 return None
             kind = task_kind(folder.head, folder.fields)
             return "" if kind is None else folder_name(kind)
-        task, model = maker.get("task"), maker.get("model")
+        task, model = pending.get("task"), pending.get("model")
         if isinstance(task, TaskConfig):
             return task.name
-        if task is None and "prepared" in maker.arguments:  # pretraining
+        if task is None and "prepared" in pending.arguments:  # pretraining
             return ""
-        return maker.task_of_model(model) if task is None and model is not None else None
+        return pending.task_of_model(model) if task is None and model is not None else None
 
     def check_pairs(self, key: str, path: Path | None = None) -> None:
-        """Report a tokenizer without a template for pairs if the task reads pairs."""
+        """Report a tokenizer that cannot encode pairs (it has no template for them) if the task reads pairs."""
         path = path or self[key]
-        if path is None or not self.there(path) or not self["task"].reads_pairs:
+        if path is None or not self.is_ready(path) or not self["task"].reads_pairs:
             return
-        folder = self.opened(path)
+        folder = self.readable_model(path)
         with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
             tokenizer = self.inputs.tokenizer(path) if folder is None else folder.tokenizer()
-            with self.under(key):
+            with self.record_problems(key):
                 tokenizer.template.num_special_tokens(pair=True)
 
     def check_max_length(self, encoder: EncoderConfig | None) -> None:
         """Report a window or row that is longer than the positions of the encoder, if its architecture is known."""
-        with self.under("max_length"):
+        with self.record_problems("max_length"):
             check_length(last_length(self["max_length"]), encoder)
 
     def check_prepared(self, models: Mapping[str, Path]) -> None:
-        """Report corpora that an earlier stage has yet to prepare with other row lengths, or with another tokenizer
-        than the existing `models` (by key)."""
+        """Report corpora of pending stages that do not fit.
+
+        They are prepared with other row lengths, or with another tokenizer than one of the existing `models` (by key).
+        """
         lengths = {phase.length for phase in phases_of(self["max_length"])}
         for path in (*self["prepared"], *(self.get("held_out") or {}).values()):
-            maker = self.maker(path)
-            if maker is None or "tokenizer" not in maker.arguments:
+            pending = self.pending_stage(path)
+            if pending is None or "tokenizer" not in pending.arguments:
                 continue
-            prepared = maker.get("row_lengths")
+            prepared = pending.get("row_lengths")
             if prepared is not None and (missing := sorted(lengths - set(prepared))):
                 missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
                 found = f"found {missing_text}; expected one of the row_lengths of {path}, {prepared_text}"
                 self.problems.append(("max_length", found))
             for key, model in models.items():
-                if self.there(model) and not maker.has_tokenizer_of(model):
-                    found = f"{path} is prepared with {maker['tokenizer']}, which is not the tokenizer of {model}"
+                if self.is_ready(model) and not pending.has_tokenizer_of(model):
+                    found = f"{path} is prepared with {pending['tokenizer']}, which is not the tokenizer of {model}"
                     self.problems.append((key, f"{found}; expected tokenizer: {model} in prepare"))
 
     def has_tokenizer_of(self, model: Path) -> bool:
         """Return whether the argument `tokenizer` is the tokenizer of a model; False if it is still to be trained."""
-        maker, folder = self.maker(self["tokenizer"]), self.opened(model)
-        if maker is not None:
-            return "vocab_size" not in maker.arguments
+        pending, folder = self.pending_stage(self["tokenizer"]), self.readable_model(model)
+        if pending is not None:
+            return "vocab_size" not in pending.arguments
         try:
             tokenizer = self.inputs.tokenizer(self["tokenizer"])
             return folder is None or folder.tokenizer().fingerprint == tokenizer.fingerprint
@@ -201,31 +202,30 @@ class StageArguments:
             self.problems.append(("frozen_layers", frozen_layers_problem(frozen, size)))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
-        """Return the architecture of a model that an argument names; None if it is not known yet."""
+        """Return the configuration of the encoder of the model in `path`; None if it is not known yet."""
         if path is None:
             return None
-        maker = self.maker(path)
-        if maker is None:
-            folder = self.opened(path)
+        pending = self.pending_stage(path)
+        if pending is None:
+            folder = self.readable_model(path)
             return None if folder is None else folder.config
-        if "student" in maker.arguments:  # the architecture depends on the teacher
+        if "student" in pending.arguments:  # the architecture depends on the teacher
             return None
-        encoder: EncoderConfig | None = maker.get("encoder")
-        return encoder or maker.encoder_of(maker.get("init_from")) or maker.encoder_of(maker.get("model"))
+        encoder: EncoderConfig | None = pending.get("encoder")
+        return encoder or pending.encoder_of(pending.get("init_from")) or pending.encoder_of(pending.get("model"))
 
     def check_training_files(self) -> None:
-        """Report errors in the training and validation sets, and validation labels that the training set does not
-        have."""
+        """Report errors in the training and validation sets, and validation labels that the training set lacks."""
         labels = self.training_labels()
         if labels is not None:
-            with self.under("task"):
+            with self.record_problems("task"):
                 self["task"].check_labels(labels)
         self.check_labelled("train", self["task"])
         self.check_labelled("validation", self["task"], labels)
 
     def training_labels(self) -> tuple[str, ...] | None:
         """Return the labels of the training set; None if they are not known yet."""
-        if self.get("train") is None or self.get("task") is None or not self.there(self["train"]):
+        if self.get("train") is None or self.get("task") is None or not self.is_ready(self["train"]):
             return None
         try:
             labels = [self.inputs.labels(self["task"], file) for file in files_of(self["train"])]
@@ -233,22 +233,22 @@ class StageArguments:
             return None  # `check_labelled` reports the error
         return tuple(sorted(set().union(*labels)))
 
-    def check_labelled(self, key: str, task: TaskConfig | None, known: tuple[str, ...] | None = None) -> None:
-        """Report errors in a labelled set, and labels outside `known`, the labels of the training set, if given.
+    def check_labelled(self, key: str, task: TaskConfig | None, known_labels: tuple[str, ...] | None = None) -> None:
+        """Report errors in a labelled set, and labels that are not in `known_labels` (of the training set), if set.
 
         Nothing is checked without a task, which defines the format of the files.
         """
-        if task is None or not self.there(self[key]):
+        if task is None or not self.is_ready(self[key]):
             return
         for file in files_of(self[key]):
             try:
                 labels = self.inputs.labels(task, file)
-                if known is not None:
-                    check_labels_known(labels, known, path_of(file))
+                if known_labels is not None:
+                    check_labels_known(labels, known_labels, path_of(file))
             except DomainbertError as error:
                 self.problems += [(key, problem) for problem in error.problems]
 
-    def opened(self, path: Path) -> ModelFolder | None:
+    def readable_model(self, path: Path) -> ModelFolder | None:
         """Open a model folder; return None if it cannot be read, which `check_model` reports."""
         try:
             return self.inputs.model(path)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.predictor import Predictor
     from domainbert.tasks.scoring import Scoring
 
-Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
+SystemFolders = dict[str, dict[str, Path]]  # system name -> seed name -> model folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +110,8 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
     write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, unredacted=True)
     write_json(out / "metrics.json", {**facts, **summary}, unredacted=True)
-    names = ", ".join(path_of(file).name for file in files_of(settings.test))
-    write_cards(out / "cards", settings.models, task, names, summary["systems"])
+    test_files = ", ".join(path_of(file).name for file in files_of(settings.test))
+    write_cards(out / "cards", settings.models, task, test_files, summary["systems"])
     costs_text = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""
     resampled = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
@@ -123,9 +123,12 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
 
 
 def _score_models(
-    out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, inputs: Inputs
+    out: Path, folders: SystemFolders, task: TaskConfig, scoring: Scoring, inputs: Inputs
 ) -> dict[str, dict[str, Any]]:
-    """Predict the test set with every model, and measure the costs of the first model of each system side by side."""
+    """Write the predictions and mistakes of every model on the test set; return the costs of each system.
+
+    The costs of the first model of each system are measured side by side.
+    """
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 
@@ -155,46 +158,48 @@ def read_test_set(
     train: Path | None,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> Scoring:
-    """Read a test set, and `train` as in `Evaluate`; raise `DomainbertError` if a file cannot be read."""
+    """Return the scoring of a test set; raise `DomainbertError` if a file cannot be read.
+
+    `train` is the training set, for tasks that score seen and unseen items separately; `read` reads a labelled set.
+    """
     from domainbert.tasks.task import build_scoring
 
     training = None if train is None else read(task, train)
     return build_scoring(task, read(task, test), training)
 
 
-def check_arguments(given: StageArguments) -> None:
-    """Check the existing models, the test set, and that the training set of each model has the labels of the test
-    set."""
-    task, models = given["task"], given["models"]
+def check_arguments(arguments: StageArguments) -> None:
+    """Check the existing models, the test set, and that the labels of the test set are labels of each model."""
+    task, models = arguments["task"], arguments["models"]
     for name, path in models.items():
         labels = None
-        with given.under(f"models.{name}"):
-            labels = _labels_of_model(given, name, path)
+        with arguments.record_problems(f"models.{name}"):
+            labels = _labels_of_model(arguments, name, path)
         if labels is not None:
-            with given.under("task"):
+            with arguments.record_problems("task"):
                 task.check_labels(labels)
-        given.check_labelled("test", task, labels)
-    given.check_labelled("train", task)
+        arguments.check_labelled("test", task, labels)
+    arguments.check_labelled("train", task)
 
 
-def _labels_of_model(given: StageArguments, name: str, path: Path) -> tuple[str, ...] | None:
-    """Check a system, and return its labels; None if a later training has yet to determine them."""
-    maker, task = given.maker(path), given["task"]
-    if maker is not None:
-        if (task_name := given.task_of_model(path)) is not None:
+def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[str, ...] | None:
+    """Check a system, and return its labels; None if a pending training has yet to determine them."""
+    pending, task = arguments.pending_stage(path), arguments["task"]
+    if pending is not None:
+        if (task_name := arguments.task_of_model(path)) is not None:
             _check_task_name(name, path, task_name, task)
-        training = maker.get("task")
+        training = pending.get("task")
         if isinstance(training, TaskConfig) and training.reads_pairs != task.reads_pairs:
             found, expected = (("pairs" if config.reads_pairs else "single texts") for config in (task, training))
             raise DomainbertError(f"task: reads {found}; expected {expected}, which models.{name} is trained on")
         if isinstance(training, type(task)):
             _check_settings(name, vars(training), task)
-        training_labels = maker.training_labels()
+        training_labels = pending.training_labels()
         return None if training_labels is None else task.read_labels(training_labels)
-    for folder in _folders_of(name, path).values():
-        given.check_model(f"models.{name}", folder, trained=False)
-        opened = given.inputs.model(folder)
-        _check_task_name(name, folder, given.task_of_model(folder), task)
+    for folder in _seed_folders(name, path).values():
+        arguments.check_model(f"models.{name}", folder, trained=False)
+        opened = arguments.inputs.model(folder)
+        _check_task_name(name, folder, arguments.task_of_model(folder), task)
         _check_settings(name, task.evaluation.settings_from_model_config(opened.fields), task)
         labels = opened.labels
     return tuple(task.known_labels(labels))
@@ -220,20 +225,20 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
             )
 
 
-def _model_folders(models: Mapping[str, Path]) -> Folders:
+def _model_folders(models: Mapping[str, Path]) -> SystemFolders:
     problems = Problems("models")
-    folders: Folders = {}
+    folders: SystemFolders = {}
     for name, folder in models.items():
         try:
-            folders[name] = _folders_of(name, folder)
+            folders[name] = _seed_folders(name, folder)
         except DomainbertError as error:
             problems.add(str(error))
     problems.raise_if_any()
     return folders
 
 
-def _folders_of(name: str, folder: Path) -> dict[str, Path]:
-    """Return the model folders of a system by seed name; a single model has the name "model"."""
+def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
+    """Return the model folders of a system by seed name, in order; a single model has the name "model"."""
     from domainbert.models.folder import read_seeds
 
     check_outputs_unchanged(folder, "seed-*/config.json")  # otherwise an unfinished seed would be left out
@@ -245,7 +250,7 @@ def _folders_of(name: str, folder: Path) -> dict[str, Path]:
             raise DomainbertError(
                 f"models.{name}: {folder}: seeds.json lists {', '.join(missing)}; expected a model folder for each seed"
             )
-    seeds = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_by_number)
+    seeds = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
     if not seeds:
         found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
         raise DomainbertError(
@@ -254,6 +259,6 @@ def _folders_of(name: str, folder: Path) -> dict[str, Path]:
     return {path.name: path for path in seeds}
 
 
-def _by_number(seed: Path) -> tuple[int, str]:
+def _seed_order(seed: Path) -> tuple[int, str]:
     digits = seed.name.removeprefix("seed-")
     return (int(digits) if digits.isdecimal() else 0, seed.name)

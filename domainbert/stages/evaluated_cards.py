@@ -18,7 +18,7 @@ from domainbert.tasks.config import TaskConfig
 
 
 def write_cards(
-    out: Path, models: Mapping[str, Path], task: TaskConfig, names: str, systems: Mapping[str, Mapping[str, Any]]
+    out: Path, models: Mapping[str, Path], task: TaskConfig, test_files: str, systems: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Write `<system>/README.md` for each model: its card (of the best seed) with its test scores.
 
@@ -26,13 +26,13 @@ def write_cards(
         out: folder for the cards.
         models: model folders by name, as `evaluate` takes them.
         task: task of the models.
-        names: file names of the test set.
+        test_files: file names of the test set, separated by commas.
         systems: scores by model name; the mean over seeds.
     """
     for name, path in models.items():
         head, body = split_card(_read_card(path) or f"# {name}\n")
-        body = f"{body.rstrip()}\n\n{_section(task.headline, names, systems[name])}"
-        results = [] if systems[name][task.headline.key] is None else [_result(task, names, systems[name])]
+        body = f"{body.rstrip()}\n\n{_scores_section(task.headline, test_files, systems[name])}"
+        results = [] if systems[name][task.headline.key] is None else [_result(task, test_files, systems[name])]
         (out / name).mkdir(parents=True, exist_ok=True)
         write_text(out / name / CARD, join_card(add_results(head, name, results), body))
 
@@ -46,10 +46,10 @@ def _read_card(path: Path) -> str:
         return ""
 
 
-def _result(task: TaskConfig, names: str, system: Mapping[str, Any]) -> Result:
+def _result(task: TaskConfig, test_files: str, system: Mapping[str, Any]) -> Result:
     metric = f"{task.headline.name}, {_seeds_text(system)}"
     score = float(system[task.headline.key])
-    return Result(task.title, names, "test", task.headline.key, metric, score, system.get("interval"))
+    return Result(task.title, test_files, "test", task.headline.key, metric, score, system.get("interval"))
 
 
 def _seeds_text(system: Mapping[str, Any]) -> str:
@@ -57,9 +57,10 @@ def _seeds_text(system: Mapping[str, Any]) -> str:
     return f"mean of {count} seeds" if count > 1 else "one seed"
 
 
-def _section(headline: Headline, names: str, system: Mapping[str, Any]) -> str:
+def _scores_section(headline: Headline, test_files: str, system: Mapping[str, Any]) -> str:
     interval = format_interval(system["interval"], headline.percent) if system.get("interval") else "unknown"
-    row = [headline.name, format_score(system[headline.key], headline.percent), interval, _seeds_text(system), names]
+    score = format_score(system[headline.key], headline.percent)
+    row = [headline.name, score, interval, _seeds_text(system), test_files]
     return "\n".join(
         [
             "## Test scores",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
 INT8_FILE = "model.int8.onnx"
-_TEXTS = 512  # texts of the labelled file whose logits are compared; scores use the whole file
+_MAX_COMPARED_TEXTS = 512  # texts of the labelled file whose logits are compared; scores use the whole file
 _RESAMPLES = 2_000
 _USAGE = """import onnxruntime
 from transformers import AutoTokenizer
@@ -86,17 +86,17 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     from domainbert.tasks.task import task_from_model_folder
 
     need_onnx()
-    loaded, folder = _load(inputs.model(settings.model))
-    scoring = _open_check(folder, settings, inputs)
+    loaded, folder = _load_with_head(inputs.model(settings.model))
+    scoring = _read_check_set(folder, settings, inputs)
     examples = _examples(folder, scoring)  # rejects texts that the model cannot read, before any file is written
     decoder = find_decoder(loaded.head, folder.labels)
-    files = _write(out, loaded, folder, settings.quantize)
+    files = _write_files(out, loaded, folder, settings.quantize)
     if decoder is not None:
         task_from_model_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
         decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
-    report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
-    lines = [f"{name}: {_facts_text(facts)}" for name, facts in report["files"].items()]
+    report["files"] = _compare_logits(loaded, folder.tokenizer(), examples, files)
+    lines = [f"{name}: {_file_summary(facts)}" for name, facts in report["files"].items()]
     if scoring is not None and settings.check is not None:
         lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
@@ -105,8 +105,8 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     return report
 
 
-def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Load a model with its head; without a head, the model returns hidden states."""
+def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
+    """Return a model in eval mode with its head, or without a head for hidden states, and its folder."""
     from domainbert.models.folder import load_encoder, load_model
 
     missing: Sequence[str] = ()
@@ -120,20 +120,21 @@ def _load(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     return model.eval(), folder
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check that the packages for ONNX are installed, and check the labelled file."""
-    given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
-    maker, task = given.maker(given["model"]), given["task"]
-    if maker is not None:
-        task = task or maker.get("task")
-    elif (folder := given.opened(given["model"])) is not None:
-        with given.under("model"):
+    arguments.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
+    pending, task = arguments.pending_stage(arguments["model"]), arguments["task"]
+    if pending is not None:
+        task = task or pending.get("task")
+    elif (folder := arguments.readable_model(arguments["model"])) is not None:
+        with arguments.record_problems("model"):
             kind = task_kind(folder.head, folder.fields)
             task = task or (kind and config_from_fields(kind, folder.fields))
-    given.check_labelled("check", task)
+    arguments.check_labelled("check", task)
 
 
-def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scoring | None:
+def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scoring | None:
+    """Return the scoring of the labelled set `check`; None without `check`."""
     if settings.check is None:
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
@@ -149,8 +150,8 @@ def _open_check(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scorin
     return read_test_set(task, settings.check, None, inputs.labelled)
 
 
-def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
-    """Write the ONNX files, the configuration and the tokenizer."""
+def _write_files(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
+    """Write the ONNX files, the configuration and the tokenizer; return the paths of the ONNX files."""
     from domainbert.models.folder import ONNX_FILE
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
 
@@ -160,11 +161,11 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
         files.append(out / INT8_FILE)
         quantize_int8(files[0], files[1])
     write_json(out / "config.json", folder.fields, unredacted=True)
-    folder.tokenizer().save(out, _longest(folder), folder.config.num_token_types > 1)
+    folder.tokenizer().save(out, _max_tokens(folder), folder.config.num_token_types > 1)
     return files
 
 
-def _longest(folder: ModelFolder) -> int:
+def _max_tokens(folder: ModelFolder) -> int:
     """Return the number of tokens of the longest input that the model supports."""
     return min(folder.tokenizer().model_max_length or folder.config.max_length, folder.config.max_length)
 
@@ -175,22 +176,25 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     from domainbert.serving.onnx.parity import first_window, random_texts, single_window_example
     from domainbert.tasks.task import task_from_model_folder
 
-    tokenizer, longest = folder.tokenizer(), _longest(folder)
-    extra = tokenizer.template.num_special_tokens()
-    texts = random_texts(folder.vocab_size, longest - extra)
-    examples = [single_window_example(ids, folder.reads_texts, longest, extra) for ids in texts]
+    tokenizer, longest = folder.tokenizer(), _max_tokens(folder)
+    num_special = tokenizer.template.num_special_tokens()
+    texts = random_texts(folder.vocab_size, longest - num_special)
+    examples = [single_window_example(ids, folder.reads_texts, longest, num_special) for ids in texts]
     if scoring is not None:
-        contents = scoring.test.contents[:_TEXTS]
+        contents = scoring.test.contents[:_MAX_COMPARED_TEXTS]
         with located_errors(scoring.test.place):
             encoded = task_from_model_folder(folder).encode_contents(contents, tokenizer, longest)
         examples += [first_window(example) for example in encoded if example.num_outputs]
     return examples
 
 
-def _compare(
+def _compare_logits(
     model: EncoderWithHead, tokenizer: DomainTokenizer, examples: Sequence[Example], files: Sequence[Path]
 ) -> dict[str, dict[str, Any]]:
-    """Return the size of each file and its largest difference from torch on packed texts; check the first file."""
+    """Return the size of each file and its largest difference from torch's logits, by file name.
+
+    Raise `DomainbertError` if the first file, which is not quantized, differs too much.
+    """
     import torch
 
     from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
@@ -212,7 +216,7 @@ def _compare(
     return facts
 
 
-def _facts_text(facts: Mapping[str, Any]) -> str:
+def _file_summary(facts: Mapping[str, Any]) -> str:
     return (
         f"{facts['bytes'] / 1e6:.1f} MB, logits at most {facts['max_logit_difference']:.1e} from torch's "
         f"(the largest is {facts['largest_logit']:.3g})"
@@ -245,15 +249,15 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
     return f"{name} on {names}: {', '.join(scores)}"
 
 
-def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
+def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
     default = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
     model_type = default if task is None else task.title
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)
-    if meaning:
-        facts["logits"] = meaning
+    if logits_meaning:
+        facts["logits"] = logits_meaning
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
     title = f"{model_type} for ONNX Runtime"

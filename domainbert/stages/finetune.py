@@ -85,11 +85,14 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
 
     train, validation, _ = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
     train_seed = partial(_train_seed, settings, inputs, train, validation)
-    return train_seeds(out, settings.seeds, inputs.facts(), settings.chosen_by, train_seed)
+    return train_seeds(out, settings.seeds, inputs.facts(), settings.selection_metric, train_seed)
 
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
-    """Return the first training items of the first seed as the model reads them, for `--show`; write nothing."""
+    """Return the lines of the first `count` items of the first seed as the model reads them, for `--show`.
+
+    Write nothing.
+    """
     from domainbert.tasks.formatting import format_items
     from domainbert.tasks.task import read_task
     from domainbert.tokenization.extend import with_tokens
@@ -108,17 +111,17 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     return format_items(task, train, tokenizer, window, order, count)
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check the labelled files, the model, and the length of its windows."""
-    if given["encoder"] is not None:
-        given.check_tokenizer("model", given["model"])
+    if arguments["encoder"] is not None:
+        arguments.check_tokenizer("model", arguments["model"])
     else:
-        given.check_model("model", given["model"], trained=given["init"] == "pretrained")
-    encoder = given["encoder"] or given.encoder_of(given["model"])
-    given.check_max_length(encoder)
-    given.check_frozen_layers(encoder)
-    given.check_training_files()
-    given.check_pairs("model")
+        arguments.check_model("model", arguments["model"], trained=arguments["init"] == "pretrained")
+    encoder = arguments["encoder"] or arguments.encoder_of(arguments["model"])
+    arguments.check_max_length(encoder)
+    arguments.check_frozen_layers(encoder)
+    arguments.check_training_files()
+    arguments.check_pairs("model")
 
 
 def _train_seed(

@@ -10,17 +10,18 @@ from typing import Any
 
 from domainbert.settings.yaml_files import Node
 
-_TRAIN = ("pretrain", "distill", "finetune", "distill-task")
-_LABELLED = ("finetune", "distill-task")
-_MOST_CHARACTERS = 50_000_000  # characters of the corpus to read, in less than a minute for a corpus of any size
-_STAGE = re.compile(r"@([\w-]+)(/.*)?")
+_UNLABELLED_TRAININGS = ("pretrain", "distill")
+_LABELLED_TRAININGS = ("finetune", "distill-task")
+_TRAININGS = (*_UNLABELLED_TRAININGS, *_LABELLED_TRAININGS)
+_MAX_CHARACTERS = 50_000_000  # characters of the corpus to read, in less than a minute for a corpus of any size
+_REFERENCE = re.compile(r"@([\w-]+)(/.*)?")
 
 
 @dataclass(frozen=True)
-class ReadStage:
-    """Stage of a recipe: the stage function (`kind`), its YAML node and its settings."""
+class RecipeStage:
+    """Stage of a recipe: the name of the stage function, its YAML node and its settings."""
 
-    kind: str
+    function: str
     node: Node
     settings: Any
 
@@ -30,7 +31,7 @@ class ImpliedCheck:
     """Automatic check of a recipe."""
 
     name: str
-    before: str
+    next_stage: str
     """Name of the stage before which the check runs."""
     node: Node
     """Settings of the check."""
@@ -47,8 +48,8 @@ class _Group:
     tests: list[Node] = field(default_factory=list)
 
 
-def implied_checks(stages: Mapping[str, ReadStage], check_settings: Node | None) -> Iterator[ImpliedCheck]:
-    """Return the automatic checks of a recipe.
+def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | None) -> Iterator[ImpliedCheck]:
+    """Yield the automatic checks of a recipe.
 
     A recipe gets a check for each task with its labelled sets, or a check of the corpus if it has no labelled sets. A
     recipe with a stage `check`, or without training, gets no automatic check. The check compares the test set with the
@@ -58,49 +59,50 @@ def implied_checks(stages: Mapping[str, ReadStage], check_settings: Node | None)
         stages: the stages of the recipe in order.
         check_settings: settings of all checks, from the key `check` of the recipe; `check: false` disables the checks.
     """
-    first = next((name for name, stage in stages.items() if stage.kind in _TRAIN), None)
+    first = next((name for name, stage in stages.items() if stage.function in _TRAININGS), None)
     disabled = check_settings is not None and check_settings.value is False
-    if disabled or first is None or any(stage.kind == "check" for stage in stages.values()):
+    if disabled or first is None or any(stage.function == "check" for stage in stages.values()):
         return
-    groups, before = _groups(stages), set(list(stages)[: list(stages).index(first)])
+    groups, first_stages = _training_groups(stages), set(list(stages)[: list(stages).index(first)])
     overrides, names = {} if check_settings is None else check_settings.value, set(stages)
     for group in groups:
-        name = _free("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
+        name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)
-        values = _shared(stages, first) | _labelled(group, before) | overrides
+        values = _corpus_settings(stages, first) | _labelled_settings(group, first_stages) | overrides
         node = Node(values, group.node.where)
-        yield _implied(stages, name, _stage_after(stages, first, node, group.stages[0]), node, group.stages)
-    if not groups and "corpus" in (shared := _shared(stages, first)):
+        yield _implied_check(stages, name, _next_stage(stages, first, node, group.stages[0]), node, group.stages)
+    if not groups and "corpus" in (shared := _corpus_settings(stages, first)):
         node = Node(shared | overrides, stages[first].node.where)
-        yield _implied(stages, _free("check", names), first, node)
+        yield _implied_check(stages, _unused_name("check", names), first, node)
 
 
-def _implied(
-    stages: Mapping[str, ReadStage], name: str, before: str, node: Node, labelled: Sequence[str] = ()
+def _implied_check(
+    stages: Mapping[str, RecipeStage], name: str, next_stage: str, node: Node, labelled: Sequence[str] = ()
 ) -> ImpliedCheck:
     """Return a check that the trainings on its labelled sets need, and all later trainings on unlabelled text."""
     names = list(stages)
-    later = names[names.index(before) :]
-    unlabelled = {other for other in later if stages[other].kind in _TRAIN and stages[other].kind not in _LABELLED}
-    return ImpliedCheck(name, before, node, frozenset({*labelled, *unlabelled}))
+    later = names[names.index(next_stage) :]
+    unlabelled = {other for other in later if stages[other].function in _UNLABELLED_TRAININGS}
+    return ImpliedCheck(name, next_stage, node, frozenset({*labelled, *unlabelled}))
 
 
-def _free(name: str, names: Set[str]) -> str:
+def _unused_name(name: str, names: Set[str]) -> str:
     """Return `name`, with a number appended if it is in `names`."""
     numbered = (f"{name}-{number}" for number in count(2))
     return name if name not in names else next(candidate for candidate in numbered if candidate not in names)
 
 
-def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
+def _training_groups(stages: Mapping[str, RecipeStage]) -> list[_Group]:
+    """Return the labelled trainings of a recipe, in groups with the same labelled sets and the same test sets."""
     groups: dict[tuple[Any, ...], _Group] = {}
     for name, stage in stages.items():
-        if stage.kind in _LABELLED:
+        if stage.function in _LABELLED_TRAININGS:
             settings = stage.settings
             key = (_reading_key(settings.task), repr(settings.train), repr(settings.validation))
             groups.setdefault(key, _Group([], stage.node)).stages.append(name)
-        elif stage.kind == "evaluate":
+        elif stage.function == "evaluate":
             scored = _referred_stages(stage.node.value["models"])
-            exports = [stages[other].node.value["model"] for other in scored if stages[other].kind == "export"]
+            exports = [stages[other].node.value["model"] for other in scored if stages[other].function == "export"]
             scored = scored.union(*map(_referred_stages, exports))
             reading, test = _reading_key(stage.settings.task), stage.node.value["test"]
             trained = [
@@ -115,13 +117,16 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
 
 
 def _reading_key(task: Any) -> tuple[type, str]:
-    """Return the settings by which the files of a task are read, without the scoring settings."""
+    """Return the settings that decide how the files of a task are read, without the scoring settings."""
     ignored = task.evaluation.scoring_settings
     return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
 
-def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:
-    """Return the labelled sets and the window of a group, and its model if it exists before the first training."""
+def _labelled_settings(group: _Group, first_stages: Set[str]) -> dict[str, Node]:
+    """Return settings of `check` for a group: its labelled sets, its window, and its model as `tokenizer`.
+
+    The model is included only if it exists before the first training: `first_stages` are the stages before it.
+    """
     training = group.node.value
     sets = {name: training[name] for name in ("train", "validation")}
     tests = [test for node in group.tests for test in (node.value if isinstance(node.value, list) else [node])]
@@ -129,22 +134,22 @@ def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:
         sets["test"] = tests[0] if len(tests) == 1 else Node(tests, tests[0].where)
     settings = {"task": training["task"], "labelled": Node(sets, group.node.where)}
     settings |= {"max_length": training["max_length"]} if "max_length" in training else {}
-    exists = "model" in training and _referred_stages(training["model"]) <= before
+    exists = "model" in training and _referred_stages(training["model"]) <= first_stages
     return settings | ({"tokenizer": training["model"]} if exists else {})
 
 
-def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:
-    """Return corpus and tokenizer if a single stage `prepare` runs before the first training; otherwise {}."""
-    before = list(stages)[: list(stages).index(first)]
-    prepared = [stages[name].node.value for name in before if stages[name].kind == "prepare"]
+def _corpus_settings(stages: Mapping[str, RecipeStage], first: str) -> dict[str, Node]:
+    """Return corpus and tokenizer if a single stage `prepare` runs before the first training, otherwise {}."""
+    first_stages = list(stages)[: list(stages).index(first)]
+    prepared = [stages[name].node.value for name in first_stages if stages[name].function == "prepare"]
     if len(prepared) != 1:
         return {}
-    bound = Node(_MOST_CHARACTERS, prepared[0]["corpus"].where)
-    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"most_characters": bound}
+    max_characters = Node(_MAX_CHARACTERS, prepared[0]["corpus"].where)
+    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"most_characters": max_characters}
 
 
-def _stage_after(stages: Mapping[str, ReadStage], first: str, node: Node, group_first: str) -> str:
-    """Return the stage before which to check: `first`, or `group_first` if the check reads the output of a training."""
+def _next_stage(stages: Mapping[str, RecipeStage], first: str, node: Node, group_first: str) -> str:
+    """Return the stage before which to check: `first`, or `group_first` if the check reads output of a training."""
     names = list(stages)
     return first if all(names.index(name) < names.index(first) for name in _referred_stages(node)) else group_first
 
@@ -154,5 +159,5 @@ def _referred_stages(node: Node) -> set[str]:
     if isinstance(node.value, (dict, list)):
         children = node.value.values() if isinstance(node.value, dict) else node.value
         return set().union(*map(_referred_stages, children))
-    match = _STAGE.fullmatch(node.value) if isinstance(node.value, str) else None
+    match = _REFERENCE.fullmatch(node.value) if isinstance(node.value, str) else None
     return {match[1]} if match else set()

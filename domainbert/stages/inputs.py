@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.config import TaskConfig
     from domainbert.tokenization.load import DomainTokenizer
 
-_KEPT_BYTES = 16_000_000  # bytes of labelled files; CoNLL items take 45 times as much memory
+_MAX_KEPT_BYTES = 16_000_000  # bytes of labelled files; CoNLL items take 45 times as much memory
 
 
 class Inputs:
@@ -35,62 +35,63 @@ class Inputs:
     def __init__(self) -> None:
         self.facts: Callable[[], Freshness] = partial(Freshness, {})
         """Return all facts that decide the output of the stage: its settings and the contents of its inputs."""
-        self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
+        self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}  # key: (file stamps, input or its error)
 
-    def of_stage(self, facts: Callable[[], Freshness]) -> Inputs:
-        """Return the same inputs for a stage with these facts, which are computed on demand."""
+    def with_facts(self, facts: Callable[[], Freshness]) -> Inputs:
+        """Return the same inputs with the facts of a stage, which are computed on demand."""
         inputs = copy.copy(self)
         inputs.facts = facts
         return inputs
 
     def model(self, path: Path) -> ModelFolder:
-        """Open a model folder, see `open_model`; its tokenizer is also read once."""
+        """Return a model folder, see `open_model`; its tokenizer is also read once."""
         from domainbert.models.folder import open_model
 
         resolved = resolve_path(path)
         folder = resolved.parent if resolved.suffix == ".onnx" else resolved
-        return self._once(("model", str(path)), [folder], lambda: open_model(path))
+        return self._open_once(("model", str(path)), [folder], lambda: open_model(path))
 
     def tokenizer(self, path: Path) -> DomainTokenizer:
-        """Load the tokenizer of a folder, see `load_tokenizer`."""
+        """Return the tokenizer of a folder, see `load_tokenizer`."""
         from domainbert.tokenization.load import load_tokenizer
 
-        return self._once(("tokenizer", str(path)), [path], lambda: load_tokenizer(path))
+        return self._open_once(("tokenizer", str(path)), [path], lambda: load_tokenizer(path))
 
     def labelled(self, task: TaskConfig, labelled_set: LabelledSet) -> Labelled[Any]:
-        """Read the items of a labelled set, see `read_set`.
+        """Return the items of a labelled set (a file or a list of files), see `read_set`.
 
         Up to 16 MB of files are kept in memory; beyond that, the least recently used are dropped and read again.
         """
-        return read_set(task, labelled_set, self._file)
+        return read_set(task, labelled_set, self._read_file)
 
     def labels(self, task: TaskConfig, file: Single) -> Mapping[str, FoundLabel]:
-        """Find the labels in a labelled file, see `find_labels`."""
+        """Return the labels in a labelled file, see `find_labels`."""
         key = ("labels", *_reading_key(task, file))
-        return self._once(key, _files_of(task, file), lambda: find_labels(self._file(task, file).items))
+        return self._open_once(key, _files_of(task, file), lambda: find_labels(self._read_file(task, file).items))
 
     def forget_items(self) -> None:
         """Free the memory of labelled files, but keep their labels."""
         for key in [key for key in self._opened if key[0] == "labelled"]:
             del self._opened[key]
 
-    def _file(self, task: TaskConfig, file: Single) -> Labelled[Any]:
+    def _read_file(self, task: TaskConfig, file: Single) -> Labelled[Any]:
         def read() -> Labelled[Any]:
             with _without_gc():
                 return read_file(task, file)
 
         key = ("labelled", *_reading_key(task, file))
-        labelled: Labelled[Any] = self._once(key, _files_of(task, file), read)
+        labelled: Labelled[Any] = self._open_once(key, _files_of(task, file), read)
         self._opened[key] = self._opened.pop(key)  # the most recently used comes last
-        self._forget_labelled()
+        self._limit_memory()
         return labelled
 
-    def _once(self, key: tuple[Any, ...], paths: list[Path], open_it: Callable[[], Any]) -> Any:
-        stamps = [stamp for path in paths for stamp in _stamps(path)]
+    def _open_once(self, key: tuple[Any, ...], paths: list[Path], open_input: Callable[[], Any]) -> Any:
+        """Return the result of `open_input`, or raise its error; reuse it while the files in `paths` are unchanged."""
+        stamps = [stamp for path in paths for stamp in _file_stamps(path)]
         opened = self._opened.get(key)
         if opened is None or opened[0] != stamps:
             try:
-                result = open_it()
+                result = open_input()
             except DomainbertError as error:
                 result = error
             opened = self._opened[key] = (stamps, result)
@@ -98,11 +99,12 @@ class Inputs:
             raise opened[1].with_traceback(None)
         return opened[1]
 
-    def _forget_labelled(self) -> None:
+    def _limit_memory(self) -> None:
+        """Drop the least recently used labelled files beyond `_MAX_KEPT_BYTES`."""
         total = 0
         for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:
-            total += sum(stamp[1] for stamp in self._opened[key][0])
-            if total > _KEPT_BYTES:
+            total += sum(size for _, size, *_ in self._opened[key][0])
+            if total > _MAX_KEPT_BYTES:
                 del self._opened[key]
 
 
@@ -115,16 +117,16 @@ def _files_of(task: TaskConfig, file: Single) -> list[Path]:
     return [*paths_of(file), *([Path(names)] if names else [])]
 
 
-def _stamps(path: Path) -> list[Any]:
+def _file_stamps(path: Path) -> list[Any]:
     """Return names, sizes and times of a file, or of the files in a folder, its seeds and the splits of a data set."""
-    below = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
-    files = sorted(set(below))
+    entries = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
+    files = sorted(set(entries))
     return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]
 
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """Suspend garbage collection: searching millions of new lists takes longer than reading them."""
+    """Suspend garbage collection, which takes longer than the reading itself when it creates millions of lists."""
     enabled = gc.isenabled()
     gc.disable()
     try:

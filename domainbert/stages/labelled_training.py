@@ -85,7 +85,7 @@ class LabelledTraining(Training):
 
     def __post_init__(self) -> None:
         """Check that the settings fit together and that the task has the metric."""
-        _ = self.chosen_by
+        _ = self.selection_metric
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
             raise DomainbertError(
@@ -98,8 +98,8 @@ class LabelledTraining(Training):
             )
 
     @property
-    def chosen_by(self) -> Headline:
-        """Return the metric that selects epoch and seed; raise `DomainbertError` if the task does not have it."""
+    def selection_metric(self) -> Headline:
+        """Metric that selects epoch and seed; raises `DomainbertError` if the task does not have it."""
         return self.task.headline if self.select_by is None else self.task.validation_metric(self.select_by)
 
     @property
@@ -108,7 +108,7 @@ class LabelledTraining(Training):
         return (self.trainer or {}).get("strategy") == "fsdp"
 
     def averages(self, num_steps: int) -> list[Averaging]:
-        """Return the callback that averages the weights over `num_steps` steps, or [] without averaging."""
+        """Return a list with the callback that averages the weights over `num_steps` steps; [] without averaging."""
         from domainbert.training.averaging import Averaging
 
         return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]
@@ -117,7 +117,7 @@ class LabelledTraining(Training):
 def train_seeds(
     out: Path,
     seeds: Sequence[int],
-    made_from: Freshness,
+    facts: Freshness,
     headline: Headline,
     train: Callable[[int, Path], dict[str, Any]],
 ) -> dict[str, Any]:
@@ -127,63 +127,65 @@ def train_seeds(
         out: folder of the stage. Each seed has a folder `seed-N`; folders of other seeds are deleted after the
             training.
         seeds: seeds to train.
-        made_from: facts that determine the output of the stage; a seed trained with other facts is trained again.
+        facts: facts that determine the output of the stage; a seed trained with other facts is trained again.
         headline: metric that compares the seeds.
         train: trains a seed into a folder, and returns the result of `fit_labelled`.
 
     Returns:
         Mean validation score, best seed, warnings, and the result of each seed.
     """
-    made_from = made_from.without("seeds")
-    rows = [_train_seed(out / f"seed-{seed}", seed, made_from, train) | {"seed": seed} for seed in seeds]
-    by_seed = {f"seed-{row['seed']}": row["validation"][headline.key] for row in rows}
+    facts = facts.without("seeds")
+    results = [_train_seed(out / f"seed-{seed}", seed, facts, train) | {"seed": seed} for seed in seeds]
+    by_seed = {f"seed-{result['seed']}": result["validation"][headline.key] for result in results}
     scores = list(by_seed.values())
     name, best = f"validation_{headline.key}", list(by_seed)[headline.best(scores)]
     if process_rank() == 0:
-        _remove_others(out, seeds)
+        _remove_unlisted_seeds(out, seeds)
         selection = {"best": best, "metric": headline.monitor, "direction": headline.direction}
         write_json(out / "seeds.json", {**selection, name: by_seed})
-    warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
-    return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
+    warnings = [f"seed {result['seed']}: {warning}" for result in results for warning in result["warnings"]]
+    return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": results}
 
 
 def _train_seed(
-    folder: Path, seed: int, made_from: Freshness, train: Callable[[int, Path], dict[str, Any]]
+    folder: Path, seed: int, facts: Freshness, train: Callable[[int, Path], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Train a seed unless it is finished; return its result."""
+    """Return the result of a seed, and train it first unless it is finished."""
     import lightning
 
-    result, reason = made_from.read_if_current(folder / FINISHED)
+    result, reason = facts.read_if_current(folder / FINISHED)
     if result is not None:
         print(f"{folder.name}: already finished")
         return result
     if process_rank() == 0:
-        _prepare_folder(folder, made_from, reason)
+        _prepare_folder(folder, facts, reason)
     lightning.seed_everything(seed, verbose=False)
     result = train(seed, folder)
     if process_rank() == 0:
-        # no times: equal trainings write equal files
-        made_from.record(folder / FINISHED, result, record_outputs(folder, with_quick_looks=False))
+        # with_quick_looks=False records no times of files: equal trainings write equal records
+        facts.record(folder / FINISHED, result, record_outputs(folder, with_quick_looks=False))
         remove_checkpoints(folder)
     return result
 
 
-def _prepare_folder(folder: Path, made_from: Freshness, reason: str) -> None:
-    """Delete the folder of a seed unless it has checkpoints with the same facts, and record the facts for its
-    checkpoints."""
+def _prepare_folder(folder: Path, facts: Freshness, reason: str) -> None:
+    """Record the facts of a seed in its folder; delete an earlier folder that cannot be resumed.
+
+    A folder can be resumed if it has checkpoints with the same facts. `reason` says which facts differ; "" for none.
+    """
     record = folder / FOLDER / MADE_FROM
     if not reason and any(folder.glob(f"{FOLDER}/step-*")):
-        recorded, reason = made_from.read_if_current(record)
+        recorded, reason = facts.read_if_current(record)
         reason = reason or ("" if recorded is not None else f"{record.name} is missing")
     if reason:
         print(f"{folder.name}: {reason}; training again", flush=True)
         shutil.rmtree(folder)
     record.parent.mkdir(parents=True, exist_ok=True)
-    made_from.record(record, {}, outputs={})
+    facts.record(record, {}, outputs={})
 
 
-def _remove_others(out: Path, seeds: Sequence[int]) -> None:
-    """Delete the folders of other seeds, because readers take every `seed-N` for a current seed."""
+def _remove_unlisted_seeds(out: Path, seeds: Sequence[int]) -> None:
+    """Delete the folders of seeds that are not listed, because readers take every `seed-N` for a current seed."""
     for folder in sorted(out.glob("seed-*")):
         is_other = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
         if is_other and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
@@ -217,23 +219,23 @@ def fit_labelled(
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, fit
 
-    headline = settings.chosen_by
+    headline = settings.selection_metric
     module.measures_loss = headline == LOSS
     data.resolve(module, "fit")
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, data.num_items)
     best = KeepBest(headline, settings.patience) if keeps_best else None
     fitted = fit(label, module, data, steps, settings.runtime(out), best, watch=settings.averages(steps.total))
-    row = fitted.validation
-    if row["step"] in module.unusable:
-        raise divergence_error(f"{label}: the logits after step {row['step']:,} are not finite")
+    scores = fitted.validation
+    if scores["step"] in module.unusable:
+        raise divergence_error(f"{label}: the logits after step {scores['step']:,} are not finite")
     choice = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
-    print(f"{label}: {choice}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
+    print(f"{label}: {choice}: validation {headline.name} {scores[headline.key]:.4f} at step {scores['step']}")
     task = module.task
-    warnings = [] if best is None else task.training_hooks.warnings(task, module.validation, row)
+    warnings = [] if best is None else task.training_hooks.warnings(task, module.validation, scores)
     if best is not None:
-        print("".join(f"{label}: {remark}\n" for remark in task.training_hooks.remarks(task, row)), end="")
+        print("".join(f"{label}: {remark}\n" for remark in task.training_hooks.remarks(task, scores)), end="")
     print_warnings(warnings)
-    return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
+    return {**fitted.facts, "best_epoch": int(scores["step"]) // steps.validate_every, "warnings": warnings}
 
 
 def save_seed(
@@ -256,7 +258,7 @@ def save_seed(
         result: result of `fit_labelled`.
         base: model from which the training started, for the model card.
     """
-    headline, scores = settings.chosen_by, result["validation"]
+    headline, scores = settings.selection_metric, result["validation"]
     score = scores[headline.key]
     rows = {
         "labels": ", ".join(module.task.labels),

@@ -37,8 +37,9 @@ class Merge:
 
 @stage
 def merge(out: Path, settings: Merge) -> dict[str, Any]:
-    """Combine the parts of one or several corpora: check their files, leave them in place, and write their paths to
-    `out`.
+    """Combine prepared corpora in parts into one corpus, without copying their files.
+
+    The files of the parts are checked, and their paths are written to `out`.
 
     Raises:
         DomainbertError: a folder is not in parts, differs from the first in tokenizer or row lengths, or repeats a

@@ -19,7 +19,7 @@ from domainbert.training.config import Precision
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import StageArguments
 
-_AT_ONCE = 4_096  # items per chunk, which is sorted by length and predicted: bounds the memory
+_CHUNK_SIZE = 4_096  # texts that are sorted by length and predicted together: bounds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +83,11 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     text_format, items = read_texts(input, settings.format, text_key, settings.token_column, content_of)
     print(f"{input}: read as {text_format}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
-    in_order = iterate_available if stream_kind(input) else iterate_chunks
+    chunks_of = iterate_available if stream_kind(input) else iterate_chunks
     with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
         try:
-            for chunk in in_order(items, _AT_ONCE):
-                with located_errors(partial(_place, input, count)):
+            for chunk in chunks_of(items, _CHUNK_SIZE):
+                with located_errors(partial(_text_location, input, count)):
                     predicted = predictor.predict([content for _, content in chunk])
                 for (row, _), prediction in zip(chunk, predicted, strict=True):
                     writer.write(row, predictor.as_json(prediction))
@@ -107,19 +107,19 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     return {"texts": count}
 
 
-def _place(input: Path, before: int, number: int) -> str:
-    return f"{input}: text {before + number + 1:,}"
+def _text_location(input: Path, num_predicted: int, index: int) -> str:
+    return f"{input}: text {num_predicted + index + 1:,}"
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check the task of the model, the output format and the format of the input file; do not read a stream."""
     from domainbert.serving.texts import read_texts
     from domainbert.tasks.config import prediction_writer
 
-    given.check_task("model")
-    if task := given.task_of_model(given["model"]):
-        with given.under("output_format"):
-            prediction_writer(task, given["output_format"])
-    if given.there(given["input"]) and given["input"].is_file():
-        with given.under("input"):
-            read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
+    arguments.check_task("model")
+    if task := arguments.task_of_model(arguments["model"]):
+        with arguments.record_problems("output_format"):
+            prediction_writer(task, arguments["output_format"])
+    if arguments.is_ready(arguments["input"]) and arguments["input"].is_file():
+        with arguments.record_problems("input"):
+            read_texts(arguments["input"], arguments["format"], arguments["text_key"], arguments["token_column"])

@@ -56,7 +56,7 @@ def prepare(out: Path, settings: Prepare, inputs: Inputs) -> dict[str, Any]:
 
 
 def show_examples(settings: Prepare, count: int, inputs: Inputs) -> list[str]:
-    """Return the pieces of the first documents, for `--show`; write nothing."""
+    """Return the pieces of the first `count` documents, for `--show`; write nothing."""
     from contextlib import closing
     from itertools import islice
 

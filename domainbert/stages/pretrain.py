@@ -80,6 +80,7 @@ class Pretrain(CorpusTraining):
 
 
 def _compiles(settings: Pretrain, num_steps: int) -> bool:
+    """Return whether to compile the model, for a training of `num_steps` steps."""
     from domainbert.training.precision import trains_on_gpu
 
     if settings.compile == "auto":
@@ -106,7 +107,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     from domainbert.training.fit import Steps
 
     lightning.seed_everything(settings.seed, verbose=False)
-    data, tokenizer = _open(settings, inputs)
+    data, tokenizer = _open_corpus(settings, inputs)
     module = Pretraining(
         settings.encoder,
         tokenizer,
@@ -145,33 +146,33 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         "warnings": warnings,
         "tokens_seen": tokens_seen(train),
     }
-    _save(out, settings, module, metrics)
+    _save_models(out, settings, module, metrics)
     return metrics
 
 
 def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
-    """Return the first training rows as the model reads them, for `--show`; write nothing."""
+    """Return the lines of the first `count` training rows as the model reads them, for `--show`; write nothing."""
     from domainbert.pretraining.formatting import format_rows
     from domainbert.pretraining.phases import plan_phases
 
-    data, tokenizer = _open(settings, inputs)
+    data, tokenizer = _open_corpus(settings, inputs)
     corpus = data.open()
     objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(corpus)
     return format_rows(plan_phases(corpus.train, objective, settings, settings.seed)[0], count)
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check the row length, the tokenizer of the corpus and the objective."""
-    encoder = given["encoder"] or given.encoder_of(given["init_from"])
-    given.check_max_length(encoder)
-    given.check_prepared({} if given["init_from"] is None else {"init_from": given["init_from"]})
-    if encoder is not None and given["objective"] is not None:
-        with given.under("objective"):
-            given["objective"].check(encoder)
+    encoder = arguments["encoder"] or arguments.encoder_of(arguments["init_from"])
+    arguments.check_max_length(encoder)
+    arguments.check_prepared({} if arguments["init_from"] is None else {"init_from": arguments["init_from"]})
+    if encoder is not None and arguments["objective"] is not None:
+        with arguments.record_problems("objective"):
+            arguments["objective"].check(encoder)
 
 
-def _open(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTokenizer]:
-    """Open the corpus and its tokenizer, which must be the tokenizer of `init_from`."""
+def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTokenizer]:
+    """Return the data of the corpus and its tokenizer; raise `DomainbertError` if `init_from` has another tokenizer."""
     from domainbert.data.prepared import open_prepared
     from domainbert.pretraining.data_module import PretrainingData
 
@@ -197,12 +198,12 @@ def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _encoder_text(built: BuiltModel) -> str:
+def _encoder_summary(built: BuiltModel) -> str:
     count = sum(parameter.numel() for parameter in built.model.parameters())
     return f"{built.config.model_type}, {count:,} parameters with its head"
 
 
-def _save(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str, Any]) -> None:
+def _save_models(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str, Any]) -> None:
     """Write the model to `out` and further models to subfolders; every process must call it."""
     from domainbert.pretraining.objective import MODEL
 
@@ -213,13 +214,13 @@ def _save(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str,
         **objective.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    models = {name: _encoder_text(built) for name, built in module.built.items()}
+    summaries = {name: _encoder_summary(built) for name, built in module.built.items()}
     title = "Domain encoder"
 
     def card(name: str) -> str:
         texts = objective.card_texts(name)
         head = card_head(title, texts.pipeline_tag, settings.card, settings.init_from)
-        others = {other: text for other, text in models.items() if name == MODEL and other != MODEL}
-        return model_card(title, texts.summary, {"encoder": models[name], **others, **facts}, texts.usage, head)
+        others = {other: text for other, text in summaries.items() if name == MODEL and other != MODEL}
+        return model_card(title, texts.summary, {"encoder": summaries[name], **others, **facts}, texts.usage, head)
 
     module.save_pretrained(out, card)

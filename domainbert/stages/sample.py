@@ -62,9 +62,9 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
     for split in SPLITS:
         write_conll(out / "ner" / f"{split}.conll", ner[split])
         write_jsonl(out / "classification" / f"{split}.jsonl", map(asdict, classification[split]))
-    corpus = _Corpus()
+    corpus = _CorpusRows()
     write_jsonl(out / "corpus.jsonl", corpus.rows(data, settings.corpus_documents))
-    facts = _facts(ner, classification, corpus)
+    facts = _statistics(ner, classification, corpus)
     write_text(out / "README.md", _readme(settings.seed, sentences, texts, facts))
     print(
         "These data are synthetic, abstracts of studies that never happened: scores do not predict scores on real text."
@@ -72,12 +72,12 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
     return facts
 
 
-class _Corpus:
+class _CorpusRows:
     """Rows of the corpus, with statistics that are counted during writing."""
 
     def __init__(self) -> None:
         self.documents = self.words = 0
-        self.entities: set[tuple[str, str]] = set()
+        self.entities: set[tuple[str, str]] = set()  # (type, words)
 
     def rows(self, data: SampleData, documents: int) -> Iterator[dict[str, str]]:
         with Progress("sample", documents) as progress:
@@ -89,20 +89,20 @@ class _Corpus:
                 yield {"id": f"synthetic-{number:06}", "text": " ".join(map(natural_text, abstract))}
                 progress.advance()
 
-    def distinct(self) -> dict[str, int]:
-        """Count the distinct entity strings by type."""
+    def num_entities_by_type(self) -> dict[str, int]:
+        """Return the number of distinct entity strings of each type."""
         return dict(sorted(Counter(entity_type for entity_type, _ in self.entities).items()))
 
 
-def _facts(
-    ner: dict[str, list[Abstract]], classification: dict[str, list[LabelledText]], corpus: _Corpus
+def _statistics(
+    ner: dict[str, list[Abstract]], classification: dict[str, list[LabelledText]], corpus: _CorpusRows
 ) -> dict[str, Any]:
     test, unseen = unseen_strings(ner["train"], ner["test"])
     return {
         "documents": corpus.documents,
         "words": corpus.words,
-        "distinct_entity_strings": corpus.distinct(),
-        "ner": {split: _ner_facts(abstracts) for split, abstracts in ner.items()},
+        "distinct_entity_strings": corpus.num_entities_by_type(),
+        "ner": {split: _ner_statistics(abstracts) for split, abstracts in ner.items()},
         "classification": {
             split: dict(sorted(Counter(example.label for example in examples).items()))
             for split, examples in classification.items()
@@ -113,7 +113,7 @@ def _facts(
     }
 
 
-def _ner_facts(abstracts: list[Abstract]) -> dict[str, Any]:
+def _ner_statistics(abstracts: list[Abstract]) -> dict[str, Any]:
     sentences = [sentence for abstract in abstracts for sentence in abstract]
     return {
         "abstracts": len(abstracts),

@@ -30,10 +30,10 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     A function that opens models or labelled files does so with a third parameter, `inputs: Inputs`. A call with
     `settings` and `inputs` passes settings that are already validated and inputs that the validation has opened.
     """
-    signature, parameters = _signature(settings_class(function)), Signature.from_callable(function).parameters
+    signature, parameters = _keyword_signature(settings_class(function)), Signature.from_callable(function).parameters
 
     @wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Result:
+    def validated_call(*args: Any, **kwargs: Any) -> Result:
         from domainbert.settings.facts import hashes_of_inputs, stage_facts
         from domainbert.settings.reader import read_settings
         from domainbert.settings.yaml_files import to_node
@@ -41,14 +41,14 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         if isinstance(kwargs.get("inputs"), Inputs):
             return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
         if "settings" in kwargs or len(args) > 1:
-            given = _as_keywords(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
+            arguments = _as_keywords(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
         else:
-            given = signature.bind(*args, **kwargs).arguments
-        out = given.pop("out")
+            arguments = signature.bind(*args, **kwargs).arguments
+        out = arguments.pop("out")
         if not isinstance(out, (str, Path)) or not str(out).strip():
             raise DomainbertError(f"out: found {out!r}; expected a folder")
         problems = Problems(function.__name__)
-        settings = read_settings(function, to_node(given, function.__name__), problems)
+        settings = read_settings(function, to_node(arguments, function.__name__), problems)
         problems.raise_if_any()
 
         def facts() -> Freshness:
@@ -56,14 +56,14 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
             return stage_facts(name, settings_class(function), settings, hashes_of_inputs(settings))
 
         Path(out).mkdir(parents=True, exist_ok=True)
-        return checked(out=Path(out), settings=settings.instance, inputs=Inputs().of_stage(facts))
+        return validated_call(out=Path(out), settings=settings.instance, inputs=Inputs().with_facts(facts))
 
-    checked.__signature__ = signature  # type: ignore[attr-defined]
-    return checked
+    validated_call.__signature__ = signature  # type: ignore[attr-defined]
+    return validated_call
 
 
-def _signature(settings: type) -> Signature:
-    """Return the signature of a stage with a keyword for each setting, for `help()` and editors."""
+def _keyword_signature(settings: type) -> Signature:
+    """Return the signature of a stage: `out` and a keyword for each setting, for `help()` and editors."""
     hints = field_types(settings)
     defaults = {name: Parameter.empty if value is MISSING else value for name, value in defaults_of(settings).items()}
     keywords = [
@@ -74,7 +74,7 @@ def _signature(settings: type) -> Signature:
 
 
 def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the arguments of a call with the dataclass to keyword arguments."""
+    """Return the arguments of a call with the settings dataclass as keyword arguments."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")

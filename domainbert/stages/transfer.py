@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Method = Literal["mean", "fvt", "focus", "random"]
 
-_SAMPLE_BYTES = 1_000_000_000  # bytes of text whose words are counted
+_MAX_SAMPLE_BYTES = 1_000_000_000  # bytes of text whose words are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     folder = inputs.model(settings.model)
     tensors = load_tensors(folder.path, folder.config)
     check_vocabulary(folder.path, tensors, folder.config, folder.vocab_size)
-    words = count_words(settings.corpus, _SAMPLE_BYTES, ["train"])["train"]
+    words = count_words(settings.corpus, _MAX_SAMPLE_BYTES, ["train"])["train"]
     if words.documents < words.documents_read:
         print(f"words counted in {words.documents:,} of {words.documents_read:,} documents, chosen by hash")
     old = _old_vocabulary(folder.path, folder.vocab_size)
@@ -114,19 +114,20 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     return metrics | {"fingerprint": tokenizer.fingerprint}
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check the model and its vocabulary, which may be of any kind unless `extend` is set."""
     from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
 
-    if given.there(given["model"]):
-        with given.under("model"):
-            folder = given.inputs.model(given["model"])
+    if arguments.is_ready(arguments["model"]):
+        with arguments.record_problems("model"):
+            folder = arguments.inputs.model(arguments["model"])
             need_weights(folder)
-            load_vocabulary(folder.path) if given["extend"] is None else given.inputs.tokenizer(folder.path)
+            load_vocabulary(folder.path) if arguments["extend"] is None else arguments.inputs.tokenizer(folder.path)
 
 
 def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
+    """Return the vocabulary of the model; raise `DomainbertError` if it has more entries than the embeddings."""
     from domainbert.tokenization.surfaces import load_vocabulary
 
     old = load_vocabulary(path)
@@ -141,6 +142,7 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
 
 
 def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs: Inputs) -> DomainTokenizer:
+    """Return the tokenizer of the setting `tokenizer`, or the tokenizer of the model with the words of `extend`."""
     from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 
     if settings.extend is None:
@@ -153,6 +155,7 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
 
 
 def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
+    """Return the weights of the old embeddings in each new embedding, by the `method` of the settings."""
     from domainbert.models.static_embeddings import count_contexts, static_embeddings
     from domainbert.models.transfer.focus import similarity_mixing
     from domainbert.models.transfer.mixing import mean_mixing, random_mixing

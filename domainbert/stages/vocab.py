@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from domainbert.tokenization.train import TrainingWords
     from domainbert.tokenization.words import WordCounter
 
-_MANY_RARE = (
+_MAX_RARE_SHARE = (
     1e-4  # share of all characters: 0.0005 % of words in edited text, 0.04 to 0.4 % of characters in 1,800 tweets
 )
 
@@ -77,11 +77,11 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     from domainbert.tokenization.train import round_vocab_size
     from domainbert.tokenization.words import plain_words
 
-    size, min_count = settings.vocab_size, settings.min_character_count
+    vocab_size, min_count = settings.vocab_size, settings.min_character_count
     other = inputs.tokenizer(settings.compare_with) if settings.compare_with is not None else None
-    texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in settings.labelled or []}
-    if round_vocab_size(size) != size:
-        print(f"vocab_size {size:,} rounded up to {round_vocab_size(size):,}, a multiple of 64")
+    texts: dict[str, Mapping[str, int]] = {str(path): _read_word_counts(path) for path in settings.labelled or []}
+    if round_vocab_size(vocab_size) != vocab_size:
+        print(f"vocab_size {vocab_size:,} rounded up to {round_vocab_size(vocab_size):,}, a multiple of 64")
     counters = count_words(settings.corpus, settings.sample_bytes, ["train", "validation"])
     unknown = settings.kind.build().special_tokens["unk_token"]
     facts: dict[str, Any] = {}
@@ -89,13 +89,13 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     def on_selected(words: TrainingWords) -> None:
         print("\n".join(_training_lines(counters["train"], words, min_count, unknown)))
         facts["training"] = _training_facts(counters["train"], words)
-        facts["warnings"] = _warnings(words, min_count, unknown)
+        facts["warnings"] = _rare_character_warnings(words, min_count, unknown)
         print_warnings(facts["warnings"])
 
     tokenizer = train_tokenizer(
         counters["train"],
         settings.kind,
-        size,
+        vocab_size,
         lowercase=settings.lowercase,
         min_frequency=settings.min_frequency,
         min_character_count=min_count,
@@ -118,17 +118,19 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def check_arguments(given: StageArguments) -> None:
+def check_arguments(arguments: StageArguments) -> None:
     """Check that the labelled files can be read."""
-    for number, path in enumerate(given["labelled"] or []):
-        if given.there(path):
-            with given.under(f"labelled[{number}]"):
-                _labelled_words(path)
+    for number, path in enumerate(arguments["labelled"] or []):
+        if arguments.is_ready(path):
+            with arguments.record_problems(f"labelled[{number}]"):
+                _read_word_counts(path)
 
 
 def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:
-    """Count the words of `splits`, in samples of about `sample_bytes`, and print the corpus report. In the training
-    split, languages have the shares of `corpus.languages`, by bytes."""
+    """Return a word counter for each of `splits`, from samples of about `sample_bytes`; print the corpus report.
+
+    In the training split, languages have the shares of `corpus.languages`, by bytes.
+    """
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
@@ -152,7 +154,7 @@ def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) 
     return counters
 
 
-def _labelled_words(path: Path) -> Mapping[str, int]:
+def _read_word_counts(path: Path) -> Mapping[str, int]:
     from domainbert.labelled.rows import read_words_or_texts
     from domainbert.tokenization.report import count_words_of_texts
 
@@ -180,21 +182,21 @@ def _training_lines(counter: WordCounter, words: TrainingWords, min_count: int, 
     return [
         f"training on {counter.documents:,} of {counter.documents_read:,} documents, {counter.bytes:,} of "
         f"{counter.bytes_read:,} bytes, {len(words.counts):,} distinct words",
-        f"alphabet: {len(words.alphabet):,} characters; {_rare_characters(words, min_count, unknown)}",
+        f"alphabet: {len(words.alphabet):,} characters; {_rare_summary(words, min_count, unknown)}",
         f"words left out: {words.rare_words:,} with a rare character, {words.long_words:,} over 100 characters, "
         f"{counter.forgotten + words.infrequent_words:,} too rare to hold in memory",
     ]
 
 
-def _warnings(words: TrainingWords, min_count: int, unknown: str) -> list[str]:
-    """Return a warning if many characters of the corpus have no piece."""
-    if words.rare_share <= _MANY_RARE:
+def _rare_character_warnings(words: TrainingWords, min_count: int, unknown: str) -> list[str]:
+    """Return a warning if many characters of the corpus have no piece, otherwise []."""
+    if words.rare_share <= _MAX_RARE_SHARE:
         return []
-    share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_characters(words, min_count, unknown)
+    share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_summary(words, min_count, unknown)
     return [f"{share} of the corpus have no piece: {rare}; lower min_character_count or use kind byte_bpe to keep them"]
 
 
-def _rare_characters(words: TrainingWords, min_count: int, unknown: str) -> str:
+def _rare_summary(words: TrainingWords, min_count: int, unknown: str) -> str:
     from domainbert.tokenization.train import MAX_ALPHABET
 
     counts = words.rare_characters

@@ -14,7 +14,10 @@ def print_warnings(warnings: Sequence[str]) -> None:
 
 
 def distillation_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return a warning if the last validation loss is not below the first; `history` has a row per validation."""
+    """Return a warning if the last validation loss is not below the first, otherwise [].
+
+    `history` has a row per validation.
+    """
     first, last = history[0]["loss"], history[-1]["loss"]
     if len(history) < 2 or last < first:
         return []

@@ -11,7 +11,7 @@ from domainbert.models.folder import read_seeds
 
 
 def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, Any]], headline: Headline) -> list[str]:
-    """Compare the validation scores of larger models with the scores of models of a student's size.
+    """Return a warning for each larger model that is not better on validation than a model of a student's size.
 
     A model taught by a weak teacher scores below the same model without a teacher (docs/results.md, "Training length").
     Validation scores are compared because a choice must not depend on the test set.
@@ -22,7 +22,8 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
         headline: metric by which the seeds were chosen.
 
     Returns:
-        A warning for each larger system and each system of a student's size that scores at least as high.
+        A warning for each larger system and each system of a student's size that scores at least as high; [] if no
+        evaluated system was distilled.
     """
     scores = dict(_validation_scores(models, headline))
     sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
@@ -37,6 +38,7 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
 
 
 def _validation_scores(models: Mapping[str, Path], headline: Headline) -> Iterator[tuple[str, float]]:
+    """Yield the name and the mean validation score over seeds of each system that has seeds."""
     for name, folder in models.items():
         if (folder / "seeds.json").is_file():
             by_seed = read_seeds(folder).get(f"validation_{headline.key}", {})

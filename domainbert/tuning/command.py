@@ -31,7 +31,7 @@ def help_text() -> str:
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Run the search of the command line; raise `DomainbertError` without a YAML, or the errors of `run_search`."""
+    """Run the search, print the results and return exit code 0; raises the errors of `run_search`."""
     if typed.words or not typed.files:
         raise DomainbertError("tune: expected a YAML file: domainbert tune -c FILE")
     print(run_search(read_search([Path(file) for file in typed.files], typed.options), typed))
@@ -71,16 +71,18 @@ def run_search(search: Search, typed: ParsedArguments) -> str:
 
 
 def _folds(search: Search) -> tuple[list[Fold], LabelledSet]:
+    """Return the folds of the training set, and this set; [] and [] without `k_folds`."""
     config = search.config
     if config.k_folds is None:
         return [], []
-    arguments = search.space.settings(search.space.first()).arguments
+    arguments = search.space.settings(search.space.first_point()).arguments
     train: LabelledSet = arguments["train"]
     return split_folds(train, arguments["task"], config.k_folds, config.seed), train
 
 
 @contextmanager
 def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None]:
+    """Context manager that adds the command to resume to the error of a stopped or disconnected worker."""
     from optuna.exceptions import StorageInternalError
 
     from domainbert.tuning.storages import failure_reason
@@ -95,6 +97,7 @@ def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None
 
 
 def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str:
+    """Return the command that resumes the search, with the variables of the environment."""
     words = [word for file in typed.files for word in ("-c", file)]
     options = [f"--vars.{name}={value}" for name, value in variables.items()]
     options += [f"--{name}={value}" for name, value in typed.options]

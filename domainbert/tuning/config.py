@@ -21,7 +21,8 @@ _LOWER_IS_BETTER = (
     *(name for name in COSTS if name != "words_per_second"),
 )
 VALIDATION, COST = "validation/", "cost/"
-URL = "DOMAINBERT_STORAGE_URL"
+"""Prefixes of objectives."""
+STORAGE_URL_VARIABLE = "DOMAINBERT_STORAGE_URL"
 """Environment variable with the URL of a database."""
 Seconds = Annotated[int, Range(1, 86_400)]
 

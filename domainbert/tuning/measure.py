@@ -21,8 +21,10 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
 
 
-def measure(config: Path, result: Path) -> None:
-    """Measure the best model of a `finetune` run with the settings in `config`; write the fields of `cost.Cost`.
+def measure(config: Path, cost_file: Path) -> None:
+    """Measure the best model of a `finetune` run, and write its cost to `cost_file`: the fields of `serving.cost.Cost`.
+
+    `config` is the YAML of the run.
 
     Raises:
         DomainbertError: the settings are invalid, or there is no model.
@@ -37,11 +39,11 @@ def measure(config: Path, result: Path) -> None:
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
     (cost,) = measure_costs([(load_predictor(folder, "32-true"), folder)], contents)
-    write_json(result, asdict(cost))
+    write_json(cost_file, asdict(cost))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line and return the exit code: 2 after an error, which is printed, otherwise 0."""
     try:
         allow_imports(arguments[3] if len(arguments) > 3 else None)
         measure(Path(arguments[0]), Path(arguments[1]))

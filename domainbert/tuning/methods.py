@@ -14,18 +14,18 @@ from domainbert.tuning.trials import requeued_numbers, silence_optuna
 
 
 class _Asha(pruners.SuccessiveHalvingPruner):
-    """Optuna's pruner, but a trial that was queued again is not compared with its first attempt."""
+    """Pruner of Optuna that does not compare a trial that was queued again with its first attempt."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        filtered, requeued = copy.copy(study), requeued_numbers(study.get_trials(deepcopy=False))
-        filtered.get_trials = lambda *args, **options: [  # type: ignore[method-assign]
+        study_without_requeued, requeued = copy.copy(study), requeued_numbers(study.get_trials(deepcopy=False))
+        study_without_requeued.get_trials = lambda *args, **options: [  # type: ignore[method-assign]
             other for other in study.get_trials(*args, **options) if other.number not in requeued
         ]
-        return super().prune(filtered, trial)
+        return super().prune(study_without_requeued, trial)
 
 
 def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
-    """Build the sampler for trial `number`, which does not count attempts that were queued again.
+    """Return the sampler for trial `number`, which does not count attempts that were queued again.
 
     Each trial has a separate sampler with a seed from its number: two workers never sample the same sequence, and a
     study of a single worker is reproducible after interruptions (except with `hyperband`, which derives the bracket
@@ -46,12 +46,12 @@ def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
 
 
 def build_pruner(config: TuneConfig) -> pruners.BasePruner:
-    """Build the pruner; its steps are evaluations, starting at 1."""
-    first, reduction = config.min_evaluations, config.reduction
+    """Return the pruner; its steps are evaluations, starting at 1."""
+    min_evaluations, reduction = config.min_evaluations, config.reduction
     if not config.prunes:
         return pruners.NopPruner()
     if config.pruner == "asha":
-        return _Asha(min_resource=first, reduction_factor=reduction)
+        return _Asha(min_resource=min_evaluations, reduction_factor=reduction)
     if config.pruner == "hyperband":
-        return pruners.HyperbandPruner(min_resource=first, reduction_factor=reduction)
-    return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=first)
+        return pruners.HyperbandPruner(min_resource=min_evaluations, reduction_factor=reduction)
+    return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=min_evaluations)

@@ -27,7 +27,7 @@ from domainbert.tuning.space import Space
 from domainbert.tuning.trial_log import best_trial, describe_values
 from domainbert.tuning.trials import DIED, ERROR, SECONDS, SETTINGS, THREADS, WORKER, original_number, requeued_numbers
 
-_MIN_FOR_IMPORTANCE, _MIN_FOR_PICTURES = 4, 2  # complete trials
+_MIN_TRIALS_FOR_IMPORTANCE, _MIN_TRIALS_FOR_PICTURES = 4, 2  # complete trials
 _BEST, _SUMMARY = "best.yaml", "study.json"
 
 
@@ -63,7 +63,7 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
 
 
 def _importance_target(config: TuneConfig) -> Callable[[FrozenTrial], float] | None:
-    """Return a function for the first of several objectives, to be minimized; None for a single objective."""
+    """Return the function of a trial to minimize, for the first of several objectives; None for a single one."""
     if len(config.objective) == 1:
         return None
     sign = -1 if config.directions[0] == "maximize" else 1
@@ -71,11 +71,11 @@ def _importance_target(config: TuneConfig) -> Callable[[FrozenTrial], float] | N
 
 
 def importance(study: Study, config: TuneConfig) -> dict[str, float]:
-    """Return the importance of each setting for the first objective, as shares (PED-ANOVA, Watanabe et al. 2023).
+    """Return the share of each setting in the importance for the first objective (PED-ANOVA, Watanabe et al. 2023).
 
-    Empty if there are too few complete trials.
+    {} if there are too few complete trials, or Optuna cannot compute it.
     """
-    if _num_complete(study) < _MIN_FOR_IMPORTANCE:
+    if _num_complete(study) < _MIN_TRIALS_FOR_IMPORTANCE:
         return {}
     try:
         with warnings.catch_warnings():
@@ -86,7 +86,7 @@ def importance(study: Study, config: TuneConfig) -> dict[str, float]:
 
 
 def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any]:
-    """Return the statistics of a study.
+    """Return the statistics of a study, the contents of `study.json` without the study's name.
 
     The time saved by pruning is estimated as the median time of a complete trial minus the time of each pruned trial.
     """
@@ -118,7 +118,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
 
 def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
-    """Return the lines to print at the end."""
+    """Return the lines to print at the end of a search: numbers of trials, time, best trial, and what to do next."""
     counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
     spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
@@ -142,7 +142,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
-    """Write the settings that the trial used; an extended study may have other settings now."""
+    """Write the settings of a trial as YAML for the stage; an extended study may have other settings now."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
     settings = dict(trial.user_attrs[SETTINGS])
@@ -158,7 +158,7 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
-    """Write a row per trial; settings that only older trials of an extended study have are the last columns."""
+    """Write a CSV row per trial; settings that only older trials of an extended study have are the last columns."""
     old_keys = (key for trial in trials for key in trial.params)
     keys = list(dict.fromkeys([*(dimension.key for dimension in space.dimensions), *old_keys]))
     stream = io.StringIO(newline="")
@@ -182,23 +182,24 @@ def _num_complete(study: Study) -> int:
 def draw_pictures(study: Study, search: Search) -> list[str]:
     """Write `history`, `importance`, `parallel`, `slice` and, with two or three objectives, `pareto`, each as `.svg`.
 
-    Plots of a single objective show the first objective. Returns a line for each plot that cannot be drawn.
+    Return a line for each plot that cannot be drawn. Plots of a single objective show the first objective.
     """
     try:
         import matplotlib
     except ImportError:
         return [f"no pictures: {needs_package('matplotlib', 'tune')}"]
     matplotlib.use("agg")  # Optuna measures texts with the renderer, which must not need a display
-    if _num_complete(study) < _MIN_FOR_PICTURES:
+    if _num_complete(study) < _MIN_TRIALS_FOR_PICTURES:
         return ["no pictures: fewer than two trials are complete"]
     folder = search.out / "pictures"
     folder.mkdir(exist_ok=True)
     with folder_lock(search.out):
-        pictures = _pictures(study, search.config)
-        return [line for name, draw in pictures.items() if (line := _draw(draw, folder / f"{name}.svg"))]
+        pictures = _plots_by_name(study, search.config)
+        return [line for name, draw in pictures.items() if (line := _save_picture(draw, folder / f"{name}.svg"))]
 
 
-def _pictures(study: Study, config: TuneConfig) -> dict[str, Callable[[], Any]]:
+def _plots_by_name(study: Study, config: TuneConfig) -> dict[str, Callable[[], Any]]:
+    """Return the functions that draw the plots, by name."""
     import optuna.visualization.matplotlib as plots
 
     name = config.objective[0]
@@ -214,8 +215,8 @@ def _pictures(study: Study, config: TuneConfig) -> dict[str, Callable[[], Any]]:
     return plots_by_name
 
 
-def _draw(draw: Callable[[], Any], file: Path) -> str | None:
-    """Draw a plot and return None, or the reason for a failure (such as importance if all trials are equal)."""
+def _save_picture(draw: Callable[[], Any], file: Path) -> str | None:
+    """Draw a plot into a file and return None, or the reason for a failure, such as equal values of all trials."""
     from matplotlib import pyplot
 
     try:

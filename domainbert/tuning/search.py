@@ -31,9 +31,9 @@ from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
 
-_DIGITS = 16  # recorded digits of a file hash
+_HASH_DIGITS = 16  # recorded digits of a file hash
 _FOLD_SETTINGS = ("train", "validation")
-_LENGTHS, _TIMED = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
+_LENGTH_SETTINGS, _TIME_COSTS = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class Search:
 
     @property
     def headline(self) -> Headline | None:
-        """Metric that selects the best evaluation of a training on a task; None for other stages."""
+        """Metric that selects the best evaluation of a training on a task; None for stages without `select_by`."""
         if "select_by" not in defaults_of(self.space.stage.settings):
             return None
-        metric: Headline = self.space.settings(self.space.first()).instance.chosen_by
+        metric: Headline = self.space.settings(self.space.first_point()).instance.selection_metric
         return metric
 
     @property
     def terms(self) -> dict[str, Any]:
-        """Settings and file hashes that all workers of a study have to share."""
+        """Settings and file hashes that all workers of a study have to share, recorded in the study; plain values."""
         config, hashes = self.config, FileHashes()
         return {
             "stage": config.stage,
@@ -65,12 +65,12 @@ class Search:
             "space": {dim.key: {**as_plain(dim.parameter), "integer": dim.integer} for dim in self.space.dimensions},
             "enqueue": list(config.enqueue),
             "settings": redact(self.space.base.plain()),
-            "inputs": {str(path): hashes.hash_path(path)[:_DIGITS] for path in self.space.inputs},
+            "inputs": {str(path): hashes.hash_path(path)[:_HASH_DIGITS] for path in self.space.inputs},
         }
 
 
 def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Search:
-    """Read a search and validate its keys, the stage's settings, and every value of the space.
+    """Return a search from YAML, after validating its keys, the stage's settings, and every value of the space.
 
     Args:
         files: YAML files; later files override earlier files.
@@ -122,12 +122,12 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
     _check_enqueued(space, config.enqueue, tree.at(["enqueue"]), problems)
     _check_sampler(config, space, tree.where, problems)
     problems.raise_if_any()
-    _check_stage(config, space.settings(space.first()), tree)
+    _check_stage(config, space.settings(space.first_point()), tree)
     return _with_objective(Search(config, space, out))
 
 
 def _with_objective(search: Search) -> Search:
-    """Set objective and directions from the task, unless the YAML sets them."""
+    """Return the search with objective and directions from the task, unless the YAML sets them."""
     config, headline = search.config, search.headline
     if not config.objective:
         default = f"{VALIDATION}loss" if headline is None else headline.monitor
@@ -140,7 +140,7 @@ def _with_objective(search: Search) -> Search:
         )
     if config.direction is not None or headline is None:
         return search
-    task = search.space.settings(search.space.first()).arguments.get("task")
+    task = search.space.settings(search.space.first_point()).arguments.get("task")
     further = task.further if isinstance(task, TaskConfig) else ()
     task_directions = {metric.monitor: metric.direction for metric in (*further, headline)}
     defaults = zip(config.objective, config.directions, strict=True)
@@ -149,7 +149,7 @@ def _with_objective(search: Search) -> Search:
 
 
 def limit_to_grid(search: Search) -> Search:
-    """Limit `trials` to the number of points of a grid, and print a note."""
+    """Return the search with at most as many trials as its grid has points; print a note if it is limited."""
     config = search.config
     if config.sampler != "grid" or (points := _grid_size(search.space)) >= config.trials:
         return search
@@ -161,13 +161,13 @@ def warn_unfair_comparison(search: Search) -> None:
     """Print a warning if pruning compares schedules of different lengths, or speed is measured under load."""
     config = search.config
     keys = [dimension.key for dimension in search.space.dimensions]
-    lengths = [key for key in keys if key.split(".")[-1] in _LENGTHS]
+    lengths = [key for key in keys if key.split(".")[-1] in _LENGTH_SETTINGS]
     if lengths and config.prunes:
-        what = f"space.{lengths[0]}: {config.pruner} compares trials after the same number of evaluations, where"
-        print(f"{what} trials with a longer schedule score worse; expected a fixed length, or pruner: none", flush=True)
-    timed = [name for name in config.objective if name.startswith(_TIMED)]
-    if timed and config.num_slots > 1:
-        print(f"objective: {timed[0]} is measured while other trials run; expected parallel: 1", flush=True)
+        text = f"space.{lengths[0]}: {config.pruner} compares trials after the same number of evaluations, where"
+        print(f"{text} trials with a longer schedule score worse; expected a fixed length, or pruner: none", flush=True)
+    time_costs = [name for name in config.objective if name.startswith(_TIME_COSTS)]
+    if time_costs and config.num_slots > 1:
+        print(f"objective: {time_costs[0]} is measured while other trials run; expected parallel: 1", flush=True)
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
@@ -222,7 +222,7 @@ def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Probl
 
 
 def _grid_size(space: Space) -> int:
-    """Return the number of points of a grid; a setting does not multiply the points at which it does not vary."""
+    """Return the number of points of a grid; a setting does not multiply the points where it does not vary."""
     points: list[dict[str, Any]] = [{}]
     for dimension in space.dimensions:
         axis = [{dimension.key: value} for value in _grid_values(dimension)]

@@ -20,7 +20,7 @@ from domainbert.tuning.config import Parameter, Values
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-_ROUNDING = 1e-8  # tolerance for a number of steps
+_STEP_TOLERANCE = 1e-8  # tolerance for a number of steps
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Dimension:
     """Whether the stage accepts only integers."""
 
     def probes(self) -> list[Node]:
-        """Return the values to validate: all choices, or both ends of a range."""
+        """Return the YAML nodes of the values to validate: all choices, or both ends of a range."""
         if self.parameter.choices is None:
             return [self.node.value["low"], self.node.value["high"]]
         chosen = self.node.value["choices"]
         return chosen.value if isinstance(chosen.value, list) else [chosen]
 
     def draw(self, trial: Trial) -> Any:
-        """Sample a value for a trial."""
+        """Return a value that Optuna samples for a trial."""
         parameter = self.parameter
         if parameter.choices is not None:
-            labels = [label(choice) for choice in parameter.choices]
-            return parameter.choices[labels.index(trial.suggest_categorical(self.key, labels))]
+            optuna_values = [optuna_value(choice) for choice in parameter.choices]
+            return parameter.choices[optuna_values.index(trial.suggest_categorical(self.key, optuna_values))]
         assert parameter.low is not None and parameter.high is not None
         low, high, step, log = parameter.low, parameter.high, parameter.step, parameter.log
         if self.integer:
@@ -63,7 +63,7 @@ class Dimension:
             return f"found {value!r}; expected a number from {low} to {high}"
         if step := self.parameter.step or (1 if self.integer else None):
             steps = (value - low) / step
-            if abs(steps - round(steps)) > _ROUNDING:
+            if abs(steps - round(steps)) > _STEP_TOLERANCE:
                 return f"found {value!r}; expected {low} plus a multiple of {step}"
         return None
 
@@ -84,18 +84,19 @@ class Space:
 
     stage: Stage
     base: Node
+    """Settings that do not vary."""
     dimensions: tuple[Dimension, ...]
     inputs: tuple[Path, ...] = ()
     """Files and folders that the stage reads at any point."""
-    opened: Inputs = field(default_factory=Inputs, compare=False)
+    input_cache: Inputs = field(default_factory=Inputs, compare=False)
     """Opens the inputs for the validation of all points."""
 
-    def first(self) -> dict[str, Any]:
-        """Return the point of the first choices and the lowest values."""
+    def first_point(self) -> dict[str, Any]:
+        """Return the point with the first choices and the lowest values: dotted keys to plain values."""
         return {key: node.plain() for key, node in _point(self.dimensions, {}).items()}
 
     def draw(self, trial: Trial) -> dict[str, Any]:
-        """Sample the point of a trial: dotted keys to values."""
+        """Return the point that Optuna samples for a trial: dotted keys to values."""
         values: dict[str, Any] = {}
         for dimension in self.dimensions:
             if dimension.applies(values):
@@ -103,12 +104,12 @@ class Space:
         return values
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the point of recorded Optuna parameters."""
+        """Return the point of the Optuna parameters of a recorded trial: dotted keys to plain values."""
         point = {}
         for dimension in self.dimensions:
             if dimension.key in params:
                 value, choices = params[dimension.key], dimension.parameter.choices or ()
-                point[dimension.key] = next((choice for choice in choices if label(choice) == value), value)
+                point[dimension.key] = next((choice for choice in choices if optuna_value(choice) == value), value)
         return point
 
     def settings(self, values: Values) -> Settings:
@@ -119,18 +120,22 @@ class Space:
         return settings
 
     def settings_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
-        """Return the stage's settings with the nodes of `point` at their dotted keys."""
+        """Return the stage's settings with the nodes of `point` at their dotted keys.
+
+        Add their problems to `problems`.
+        """
         return read_settings(self.stage.settings, self._tree_at(point), problems)
 
     def check_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
-        """Return `settings_at(point)` after the checks that the stage supports before it runs."""
+        """Return `settings_at(point)`, after the checks of input files if the settings have no problems."""
         before = len(problems.messages)
         settings = self.settings_at(point, problems)
         if len(problems.messages) == before:
-            add_early_problems(self.stage, settings, self._tree_at(point), problems, self.opened)
+            add_early_problems(self.stage, settings, self._tree_at(point), problems, self.input_cache)
         return settings
 
     def _tree_at(self, point: Mapping[str, Node]) -> Node:
+        """Return the YAML tree of the settings with the nodes of `point` at their dotted keys."""
         tree = self.base
         for key, node in sorted(point.items(), key=lambda entry: entry[0].count(".")):  # parents before children
             if isinstance(node.value, dict):  # replace the mapping of the settings, do not merge with it
@@ -140,32 +145,32 @@ class Space:
 
 
 def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> Space:
-    """Validate every value of the space as far as the stage supports before it runs.
+    """Return the search space, after validating every value as far as possible before the stage runs.
 
     `base` has the stage's settings without `out`, and `nodes` the YAML nodes of the parameters. Use the result only if
     no problem was added.
     """
-    ordered = {key: Dimension(key, space[key], nodes.value[key]) for key in _in_order(space, nodes, problems)}
-    unchecked, before = Space(stage, base, tuple(ordered.values())), len(problems.messages)
-    inputs = set(unchecked.check_at(_point(unchecked.dimensions, {}), problems).inputs)
+    ordered = {key: Dimension(key, space[key], nodes.value[key]) for key in _ordered_keys(space, nodes, problems)}
+    base_space, before = Space(stage, base, tuple(ordered.values())), len(problems.messages)
+    inputs = set(base_space.check_at(_point(base_space.dimensions, {}), problems).inputs)
     if len(problems.messages) > before:
-        return unchecked
+        return base_space
     dimensions = []
     for key, dimension in ordered.items():
-        required = _required(ordered, dimension)
-        points = [_point(unchecked.dimensions, {**required, key: probe}) for probe in dimension.probes()]
+        required = _required_values(ordered, dimension)
+        points = [_point(base_space.dimensions, {**required, key: probe}) for probe in dimension.probes()]
         for point in points:
-            inputs.update(unchecked.check_at(point, problems).inputs)
-        step, integer = dimension.parameter.step, _is_integer(unchecked, points[0], key, dimension.parameter)
+            inputs.update(base_space.check_at(point, problems).inputs)
+        step, integer = dimension.parameter.step, _is_integer(base_space, points[0], key, dimension.parameter)
         if integer and step is not None and not step.is_integer():
             location = f"{dimension.node.value['step'].where}: space.{key}.step"
             problems.add(f"{location}: found {step}; expected an integer")
         dimensions.append(replace(dimension, integer=integer))
-    unchecked.opened.forget_items()  # trials run in separate processes
-    return replace(unchecked, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
+    base_space.input_cache.forget_items()  # trials run in separate processes
+    return replace(base_space, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
 
 
-def label(choice: Any) -> Any:
+def optuna_value(choice: Any) -> Any:
     """Return a choice in the form that Optuna records: lists and mappings as JSON, other values unchanged."""
     return json.dumps(choice, sort_keys=True) if isinstance(choice, (list, dict)) else choice
 
@@ -175,7 +180,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _point(dimensions: Iterable[Dimension], fixed: Mapping[str, Node]) -> dict[str, Node]:
-    """Return the fixed or first value of every dimension whose conditions hold."""
+    """Return the point with the value in `fixed` or the first value of every dimension whose conditions hold."""
     point: dict[str, Node] = {}
     for dimension in dimensions:
         if dimension.applies({key: node.plain() for key, node in point.items()}):
@@ -183,17 +188,17 @@ def _point(dimensions: Iterable[Dimension], fixed: Mapping[str, Node]) -> dict[s
     return point
 
 
-def _required(dimensions: Mapping[str, Dimension], dimension: Dimension) -> dict[str, Node]:
-    """Return values of other dimensions that fulfil the conditions of `dimension`."""
+def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) -> dict[str, Node]:
+    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`."""
     required: dict[str, Node] = {}
     for key, allowed in (dimension.parameter.when or {}).items():
         matching = [probe for probe in dimensions[key].probes() if probe.plain() in _as_list(allowed)]
-        required |= {**_required(dimensions, dimensions[key]), key: matching[0]}
+        required |= {**_required_values(dimensions, dimensions[key]), key: matching[0]}
     return required
 
 
 def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
-    """Return whether the stage rejects a fraction in a range with integer ends."""
+    """Return whether a setting is an integer: the stage rejects a fraction in a range with integer ends."""
     if parameter.low is None or parameter.high is None:
         return False
     if not (parameter.low.is_integer() and parameter.high.is_integer()):
@@ -203,8 +208,8 @@ def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Pa
     return any("an integer" in message for message in silent.messages)
 
 
-def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
-    """Sort the keys so that conditions name only earlier keys."""
+def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
+    """Return the keys of the space, sorted so that conditions name only earlier keys."""
     before = len(problems.messages)
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():

@@ -21,21 +21,23 @@ class TrialLog:
         self.config, self.clock = config, clock
         self._start = clock()
         self._trials: Sequence[FrozenTrial] = ()
-        self._at_start: int | None = None
+        self._num_finished_at_start: int | None = None
 
-    def count(self, trials: Sequence[FrozenTrial]) -> None:
-        """Record the trials that count towards the budget."""
+    def set_trials(self, trials: Sequence[FrozenTrial]) -> None:
+        """Record the trials that count towards the budget (`trials`)."""
         self._trials = trials
-        if self._at_start is None:
-            self._at_start = sum(trial.state.is_finished() for trial in trials)
+        if self._num_finished_at_start is None:
+            self._num_finished_at_start = sum(trial.state.is_finished() for trial in trials)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line."""
         print(line, flush=True)
 
-    def ended(self, trial: FrozenTrial) -> None:
+    def print_outcome(self, trial: FrozenTrial) -> None:
         """Print a line about a trial that has ended."""
-        self.say(f"trial {trial.number}: {_outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
+        self.print_line(
+            f"trial {trial.number}: {_outcome(trial, self.config.objective)}; {describe_values(trial.params)}"
+        )
 
     def summary(self) -> str:
         """Return `12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
@@ -46,27 +48,28 @@ class TrialLog:
         if (best := best_trial(self._trials, self.config)) is not None:
             parts.append(f"best {best.values[0]:.4f} (trial {best.number})")
         parts.append(format_duration(elapsed := self.clock() - self._start))
-        new = done - (self._at_start or 0)
+        new = done - (self._num_finished_at_start or 0)
         if new > 0 and done < self.config.trials:
             parts.append(f"{format_duration(elapsed / new * (self.config.trials - done))} left")
         return ", ".join(parts)
 
 
 def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial | None:
-    """Return the complete trial with the best first objective; the earliest one if several are equal."""
+    """Return the complete trial with the best first objective, the earliest if several are equal; None without any."""
     sign = 1 if config.directions[0] == "minimize" else -1
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
     return min(complete, key=lambda trial: (sign * trial.values[0], trial.number), default=None)
 
 
 def _outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
+    """Return values and time of a complete trial, the last value of a pruned trial, or the error of a failed trial."""
     seconds = format_duration(trial.user_attrs.get(SECONDS, 0))
     if trial.state.name == "COMPLETE":
         values = zip(objectives, trial.values, strict=True)
         return ", ".join(f"{name} {value:.4f}" for name, value in values) + f" in {seconds}"
     if trial.state.name == "PRUNED":
-        reached = trial.intermediate_values[trial.last_step] if trial.last_step is not None else float("nan")
-        return f"pruned at {reached:.4f} after {trial.last_step} evaluations, {seconds}"
+        last_value = trial.intermediate_values[trial.last_step] if trial.last_step is not None else float("nan")
+        return f"pruned at {last_value:.4f} after {trial.last_step} evaluations, {seconds}"
     return f"failed: {trial.user_attrs.get(ERROR, DIED)}"
 
 

@@ -34,8 +34,8 @@ COMMAND = (sys.executable, "-m", "domainbert.cli")
 """Command that runs a stage in a separate process."""
 
 _KILL_SECONDS = 60.0  # time for a training to finish its step and write a checkpoint
-_RESUMABLE = 75  # exit code
-_MAX_ERROR = 500  # characters of an error
+_RESUMABLE_EXIT_CODE = 75  # of a stage that was stopped by a signal
+_MAX_ERROR_LENGTH = 500  # characters of an error
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TrialPlan:
     cost_file: Path
     stream: MetricStream
     """Metrics in the first folder."""
-    last: int | None
+    last_evaluation: int | None
     """Number of the last evaluation, at which pruning would save no time; None if unknown."""
 
 
@@ -71,9 +71,9 @@ def make_plan(
         plain: settings of the stage.
         folder: folder of the trial.
     """
-    changes = {folder / name: change for name, change in (folds or {"run": {}}).items()}
-    commands = [stage_command(stage.name, {**plain, **change}, out) for out, change in changes.items()]
-    outs, cost_file = list(changes), folder / "cost.json"
+    changes_by_folder = {folder / name: change for name, change in (folds or {"run": {}}).items()}
+    commands = [stage_command(stage.name, {**plain, **change}, out) for out, change in changes_by_folder.items()]
+    outs, cost_file = list(changes_by_folder), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
         files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
         commands.append([sys.executable, "-m", "domainbert.tuning.measure", *files, *allow_import_arguments()])
@@ -91,26 +91,30 @@ def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
 
 
 class TrialProcess:
-    """Run the commands of a trial one after another; their output is written to `output.log`."""
+    """Processes that run the commands of a trial one after another; their output is written to `output.log`."""
 
     def __init__(self, commands: Sequence[Sequence[str]], folder: Path, environment: Mapping[str, str]) -> None:
         self.environment = environment
         self.started = time.monotonic()
-        self._stopping = self._swept = False
+        self._stopping = self._children_killed = False
         self._kill_at = float("inf")
-        self._waiting = list(commands)
+        self._waiting_commands = list(commands)
         self._log = folder / "output.log"
         self._log_start = self._log.stat().st_size if self._log.exists() else 0  # after output of earlier attempts
-        self._process = self._start()
+        self._process = self._start_next()
 
     def poll(self) -> int | None:
-        """Start the next process if one has ended; return the exit code of the last or a failed process, else None."""
+        """Return the exit code of the last process or of a failed one; None while processes run.
+
+        After a process has succeeded, start the next. Kill a process that does not stop in time, and the children of an
+        ended process.
+        """
         code = self._process.poll()
-        if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
+        if (code is not None and not self._children_killed) or (code is None and time.monotonic() > self._kill_at):
             self.kill()
-            self._swept = code is not None
-        if code == 0 and self._waiting and not self._stopping:
-            self._process = self._start()
+            self._children_killed = code is not None
+        if code == 0 and self._waiting_commands and not self._stopping:
+            self._process = self._start_next()
             return None
         return code
 
@@ -126,7 +130,7 @@ class TrialProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait until a stopped process has ended."""
+        """Wait until the last process, or a failed or stopped one, has ended; return its exit code."""
         while (code := self.poll()) is None:
             time.sleep(0.05)
         return code
@@ -134,12 +138,12 @@ class TrialProcess:
     @property
     def finished(self) -> bool:
         """Whether all processes have succeeded."""
-        return not self._waiting and self._process.poll() == 0
+        return not self._waiting_commands and self._process.poll() == 0
 
     @property
     def interrupted(self) -> bool:
         """Whether a signal stopped the process, so that it can be resumed."""
-        return self._process.poll() in (_RESUMABLE, -signal.SIGTERM)
+        return self._process.poll() in (_RESUMABLE_EXIT_CODE, -signal.SIGTERM)
 
     def error(self) -> str:
         """Return the reason for the failure of the last process: a signal, or its last output."""
@@ -151,10 +155,10 @@ class TrialProcess:
         lines = [line for line in text.splitlines() if line.strip()]
         errors = [number for number, line in enumerate(lines) if line.startswith("domainbert: ")]
         text = " ".join(lines[errors[-1] :]).removeprefix("domainbert: ") if errors else "".join(lines[-1:])
-        return str(redact(text[:_MAX_ERROR])) or f"exit code {code}"
+        return str(redact(text[:_MAX_ERROR_LENGTH])) or f"exit code {code}"
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        command, self._swept = self._waiting.pop(0), False
+    def _start_next(self) -> subprocess.Popen[bytes]:
+        command, self._children_killed = self._waiting_commands.pop(0), False
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 command,
@@ -163,7 +167,7 @@ class TrialProcess:
                 stderr=subprocess.STDOUT,
                 env=dict(self.environment),
                 start_new_session=True,  # Ctrl-C reaches only the worker, which stops its trials
-                preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
+                preexec_fn=partial(_die_with_worker, os.getpid()) if sys.platform == "linux" else None,
             )
 
 
@@ -171,7 +175,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def _end_with(worker: int) -> None:
+def _die_with_worker(worker: int) -> None:
     """Let the kernel kill this process if the worker dies: another worker may resume the trial in the same folder."""
     assert _LIBC is not None
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -189,7 +193,8 @@ class RunningTrial:
     plan: TrialPlan
     process: TrialProcess
     last_heartbeat: float = field(default_factory=time.monotonic)
-    reported: int = 0
+    num_reported: int = 0
+    """Number of values that Optuna has got."""
     pruned: bool = False
 
     @property
@@ -197,13 +202,13 @@ class RunningTrial:
         """Seconds since the start of the trial."""
         return round(time.monotonic() - self.process.started, 3)
 
-    def report(self, single: bool, ended: bool) -> None:
+    def report(self, single_objective: bool, ended: bool) -> None:
         """Report new values to Optuna, and stop the trial if it has to be pruned.
 
         A trial is not pruned at its last evaluation: this would save no time and lose its value.
 
         Args:
-            single: whether the study has a single objective; Optuna supports intermediate values only then.
+            single_objective: whether the study has a single objective; Optuna supports intermediate values only then.
             ended: whether the process had ended before this call.
 
         Raises:
@@ -211,15 +216,15 @@ class RunningTrial:
         """
         self.plan.stream.new_values()
         values = self.plan.stream.values
-        while single and not self.pruned and self.reported < len(values):
-            step = self.reported + 1
+        while single_objective and not self.pruned and self.num_reported < len(values):
+            step = self.num_reported + 1
             self.trial.report(values[step - 1], step)
-            last = step == self.plan.last or (ended and step == len(values))
-            if not last and self.trial.should_prune():
+            is_last = step == self.plan.last_evaluation or (ended and step == len(values))
+            if not is_last and self.trial.should_prune():
                 self.pruned = True
                 self.process.stop()
-            self.reported = step  # last, so that the step is repeated if the storage was lost
+            self.num_reported = step  # last, so that the step is repeated if the storage was lost
 
-    def measured(self, objectives: Sequence[str]) -> list[float]:
+    def objective_values(self, objectives: Sequence[str]) -> list[float]:
         """Return the values of a finished trial; raise `NoSuchMetric` if the stage does not measure an objective."""
         return [read_value(name, self.plan.stage_outs, self.plan.cost_file) for name in objectives]

@@ -12,7 +12,7 @@ from domainbert.base.manifests import MANIFEST
 from domainbert.metrics.headline import Headline
 from domainbert.tuning.config import COST, VALIDATION
 
-_FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
+_LOG_FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
 
 
 class NoSuchMetric(Exception):
@@ -33,14 +33,14 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
     if objective.startswith(COST):
         rows = [read_json(cost_file, "the costs of a model")]
     else:
-        rows = [row for out in stage_outs for row in _validations(out)]
+        rows = [row for out in stage_outs for row in _validation_metrics(out)]
     if not rows or any(name not in row for row in rows):
         raise NoSuchMetric(objective, [f"{prefix}/{key}" for row in rows[:1] for key in row if key != "step"])
     return sum(float(row[name]) for row in rows) / len(rows)
 
 
-def _validations(out: Path) -> list[dict[str, float]]:
-    """Return the validation metrics of the model that a stage has kept, for each seed."""
+def _validation_metrics(out: Path) -> list[dict[str, float]]:
+    """Return the validation metrics of the models that a stage has kept, one mapping per seed."""
     metrics = read_json(out / MANIFEST, "a manifest of domainbert")["metrics"]
     trainings = metrics["seeds"] if isinstance(metrics.get("seeds"), list) else [metrics]
     return [training["validation"] for training in trainings if isinstance(training.get("validation"), dict)]
@@ -63,25 +63,25 @@ class MetricStream:
         self.values: list[float] = []
         """Value after each evaluation. Evaluations are counted, because their steps depend on the batch size."""
         self._file: Path | None = None
-        self._seen: tuple[int, int, int] | None = None
+        self._last_stamp: tuple[int, int, int] | None = None
 
     def new_values(self) -> list[float]:
         """Return the values since the last call; raise `NoSuchMetric` if the stage does not measure a metric."""
         if self._file is None:
-            files = [file for pattern in _FILES for file in self.out.glob(pattern)]
+            files = [file for pattern in _LOG_FILES for file in self.out.glob(pattern)]
             self._file = min(files, key=lambda file: file.stat().st_mtime_ns, default=None)
         if self._file is None or not self._file.exists():
             return []
         status = self._file.stat()
-        if (stamp := (status.st_ino, status.st_size, status.st_mtime_ns)) == self._seen:
+        if (stamp := (status.st_ino, status.st_size, status.st_mtime_ns)) == self._last_stamp:
             return []
-        self._seen = stamp
-        new = self._kept(_evaluations(self._file))[len(self.values) :]
+        self._last_stamp = stamp
+        new = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
         self.values += new
         return new
 
-    def _kept(self, rows: Sequence[dict[str, float]]) -> list[float]:
-        """Return the followed metric of the kept evaluation, after each evaluation."""
+    def _kept_values(self, rows: Sequence[dict[str, float]]) -> list[float]:
+        """Return the value of the followed metric after each evaluation: of the evaluation that the stage keeps."""
         values: list[float] = []
         kept, best = None, self.selection_metric.worst if self.selection_metric else 0.0
         for row in rows:
@@ -97,8 +97,8 @@ class MetricStream:
         return values
 
 
-def _evaluations(file: Path) -> list[dict[str, float]]:
-    """Return the validation metrics in a `metrics.jsonl`, without an incomplete last line."""
+def _read_evaluations(file: Path) -> list[dict[str, float]]:
+    """Return the validation metrics of each evaluation in a `metrics.jsonl`, without an incomplete last line."""
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]
     metrics = [{name: value for name, value in row.items() if name.startswith(VALIDATION)} for row in rows]

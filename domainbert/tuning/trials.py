@@ -21,12 +21,12 @@ threads if it is set."""
 
 DIED = "its worker died"
 _MAX_RETRIES = 3
-_RUNG = "completed_rung_"  # system attributes of ASHA: the rungs that a trial has reached
+_RUNG = "completed_rung_"  # prefix of system attributes of ASHA: the rungs that a trial has reached
 
 
 @contextmanager
 def silence_optuna() -> Iterator[None]:
-    """Silence Optuna's warnings about experimental features and about heartbeats, which the worker records."""
+    """Context manager that silences Optuna's warnings about experimental features and about heartbeats."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         warnings.filterwarnings("ignore", message="Heartbeat of storage")
@@ -37,15 +37,15 @@ class Retry(RetryHeartbeatStaleTrialCallback):
     """Queue a trial again with the same values, but without user attributes and completed rungs of ASHA."""
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
-        """Add a waiting trial to the study."""
+        """Add a waiting trial with the values of `trial` to the study."""
         retry = copy.deepcopy(trial)
         retry.user_attrs = {}
         retry.system_attrs = {key: value for key, value in trial.system_attrs.items() if not key.startswith(_RUNG)}
         super().__call__(study, retry)
 
 
-def retry_of_stale_trials() -> Retry:
-    """Return the callback for trials whose heartbeat stops; a trial fails when its worker dies for the fourth time."""
+def stale_trial_callback() -> Retry:
+    """Return the callback for trials whose heartbeat stops: it queues a trial again, at most three times."""
     with silence_optuna():
         return Retry(max_retry=_MAX_RETRIES)
 
@@ -60,19 +60,19 @@ def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
 
 
 def requeued_numbers(trials: Sequence[FrozenTrial]) -> set[int]:
-    """Return the numbers of the trials that were queued again."""
+    """Return the numbers of the attempts that were queued again as a new trial."""
     with silence_optuna():
         return {number for trial in trials for number in Retry.retry_history(trial)}
 
 
 def counted_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials that count towards `trials`: started, and not queued again."""
+    """Return the trials that count towards the setting `trials`: started, and not queued again."""
     numbers = requeued_numbers(trials)
     return [trial for trial in trials if trial.state != TrialState.WAITING and trial.number not in numbers]
 
 
 def number_without_retries(study: Study, number: int) -> int:
-    """Return the number of a trial without earlier trials that were queued again."""
+    """Return the number of a trial, not counting the earlier trials that were queued again."""
     return number - sum(requeued < number for requeued in requeued_numbers(study.get_trials(deepcopy=False)))
 
 
@@ -89,7 +89,10 @@ def record_heartbeat(storage: RDBStorage, trial: Trial) -> None:
 
 
 def is_orphan(trial: FrozenTrial, grace: float) -> bool:
-    """Return whether a worker died between the start of a trial and its first heartbeat."""
+    """Return whether the worker of a trial died before it recorded its name.
+
+    Decided `grace` seconds after the start.
+    """
     started = trial.datetime_start
     return (
         WORKER not in trial.user_attrs and started is not None and datetime.now() - started > timedelta(seconds=grace)
@@ -97,5 +100,5 @@ def is_orphan(trial: FrozenTrial, grace: float) -> bool:
 
 
 def worker_name() -> str:
-    """Return `machine:process` of this process."""
+    """Return the name of this worker, `machine:process`."""
     return f"{socket.gethostname()}:{os.getpid()}"

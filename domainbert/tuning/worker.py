@@ -29,7 +29,7 @@ from domainbert.tuning import slots, trials
 from domainbert.tuning.methods import build_sampler
 from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search
-from domainbert.tuning.storages import Patience
+from domainbert.tuning.storages import StorageWait
 from domainbert.tuning.trial_log import TrialLog
 from domainbert.tuning.trial_process import RunningTrial, TrialPlan, TrialProcess, make_plan
 from domainbert.tuning.trial_values import NoSuchMetric
@@ -38,19 +38,19 @@ _POLL_SECONDS, _QUERY_SECONDS = 0.1, 2.0  # intervals between polls of the proce
 
 
 class Worker:
-    """Run trials until the study is complete; `folds` has the changed settings by fold."""
+    """Run trials until the study is complete; `folds` has the changed settings by name of the fold."""
 
     def __init__(
         self, search: Search, study: Study, storage: RDBStorage, folds: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self.search, self.config, self.space = search, search.config, search.space
         self.study, self.storage, self.log = study, storage, TrialLog(self.config)
-        self._plan = partial(make_plan, self.space.stage, self.config.objective, folds, search.headline)
+        self._make_plan = partial(make_plan, self.space.stage, self.config.objective, folds, search.headline)
         self._running: list[RunningTrial] = []
-        self._patience = Patience(self.log.say)
+        self._storage_wait = StorageWait(self.log.print_line)
         self._requeued = trials.requeued_numbers(study.get_trials(deepcopy=False))
         self._next_query = 0.0
-        self._end = time.monotonic() + 3600 * (self.config.max_hours or float("inf"))
+        self._deadline = time.monotonic() + 3600 * (self.config.max_hours or float("inf"))
         self._signals = StopSignals()
 
     def run(self) -> None:
@@ -65,16 +65,16 @@ class Worker:
         try:
             while not done:
                 try:
-                    done = self._poll()
+                    done = self._run_round()
                 except StorageInternalError as error:  # unfinished work is repeated in the next round
-                    self._patience.wait(error)
+                    self._storage_wait.wait(error)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._requeue_running()
             raise
-        self.log.say(self.log.summary())
+        self.log.print_line(self.log.summary())
 
-    def _poll(self) -> bool:
+    def _run_round(self) -> bool:
         """Update running trials, start new trials, and return whether the study is complete."""
         if self._signals.received:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
@@ -85,23 +85,23 @@ class Worker:
         self._next_query = time.monotonic() + min(_QUERY_SECONDS, self.config.storage.heartbeat)
         self._queue_dead_trials()
         self._report_requeued()
-        late = time.monotonic() > self._end
-        while not late and len(self._running) < self.config.num_slots and self._start_next():
+        time_is_up = time.monotonic() > self._deadline
+        while not time_is_up and len(self._running) < self.config.num_slots and self._start_next():
             pass
         counted = trials.counted_trials(self.study.get_trials(deepcopy=False))
-        self.log.count(counted)
-        self._patience.answered()
+        self.log.set_trials(counted)
+        self._storage_wait.end()
         complete = sum(trial.state.is_finished() for trial in counted) >= self.config.trials
-        return not self._running and (late or complete)
+        return not self._running and (time_is_up or complete)
 
     def _start_next(self) -> bool:
-        """Start the next trial; return False if there is none."""
-        if (drawn := self._next()) is None:
+        """Start the next trial; return False if there is none now. A trial with incompatible values fails at once."""
+        if (next_trial := self._next_trial()) is None:
             return False
-        trial, values = drawn
+        trial, values = next_trial
         try:
             plain = self.space.settings(values).plain
-            plan = self._plan(plain, self._folder(trial.number))
+            plan = self._make_plan(plain, self._folder(trial.number))
         except DomainbertError as error:  # incompatible values
             self._record(trial, TrialState.FAIL, error=str(error))
             return True
@@ -113,12 +113,12 @@ class Worker:
         self._start(trial, values, plan)
         return True
 
-    def _next(self) -> tuple[Trial, dict[str, Any]] | None:
-        """Return the next trial and its values; None at the end, or while a lost worker still writes the folder."""
+    def _next_trial(self) -> tuple[Trial, dict[str, Any]] | None:
+        """Return the next trial and its values; None at the end, or while a lost worker still writes a folder."""
         with folder_lock(self.search.out):  # prevents workers from starting too many trials, or a point twice
             existing = self.study.get_trials(deepcopy=False)
             waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
-            if len(trials.counted_trials(existing)) >= self.config.trials or any(map(self._is_written, waiting)):
+            if len(trials.counted_trials(existing)) >= self.config.trials or any(map(self._is_being_written, waiting)):
                 return None
             with trials.silence_optuna():
                 trial = self.study.ask()
@@ -128,7 +128,7 @@ class Worker:
                 self.study.sampler = build_sampler(self.config, trials.number_without_retries(self.study, trial.number))
                 return trial, self.space.draw(trial)
 
-    def _is_written(self, trial: FrozenTrial) -> bool:
+    def _is_being_written(self, trial: FrozenTrial) -> bool:
         return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
 
     def _start(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
@@ -140,9 +140,9 @@ class Worker:
         self._running.append(RunningTrial(slot, trial, values, plan, process))
 
     def _folder(self, number: int) -> Path:
-        return self.search.out / "trials" / f"{trials.original_number(self._recorded(number)):05d}"
+        return self.search.out / "trials" / f"{trials.original_number(self._stored_trial(number)):05d}"
 
-    def _recorded(self, number: int) -> FrozenTrial:
+    def _stored_trial(self, number: int) -> FrozenTrial:
         return self.study.get_trials(deepcopy=False)[number]
 
     def _follow(self, running: RunningTrial) -> None:
@@ -154,7 +154,7 @@ class Worker:
             if code is not None:
                 self._end_trial(running)
             else:
-                self._beat(running)
+                self._send_heartbeat(running)
         except NoSuchMetric as missing:
             problem = (
                 f"{self.config.stage} does not measure {missing.name}; {suggest_name(missing.name, missing.names)}"
@@ -165,11 +165,11 @@ class Worker:
             running.process.wait()
             self._running.remove(running)
             if running.trial.number in trials.requeued_numbers(self.study.get_trials(deepcopy=False)):
-                self.log.say(f"trial {running.trial.number}: another worker has taken it over")
+                self.log.print_line(f"trial {running.trial.number}: another worker has taken it over")
             else:
-                self.log.ended(self._recorded(running.trial.number))
+                self.log.print_outcome(self._stored_trial(running.trial.number))
 
-    def _beat(self, running: RunningTrial) -> None:
+    def _send_heartbeat(self, running: RunningTrial) -> None:
         if time.monotonic() - running.last_heartbeat > self.config.storage.heartbeat:
             trials.record_heartbeat(self.storage, running.trial)
             running.last_heartbeat = time.monotonic()
@@ -178,7 +178,7 @@ class Worker:
         self._next_query = 0.0
         seconds: dict[str, Any] = {trials.SECONDS: running.seconds}
         if running.process.finished and not running.pruned:
-            self._record(running.trial, TrialState.COMPLETE, running.measured(self.config.objective), **seconds)
+            self._record(running.trial, TrialState.COMPLETE, running.objective_values(self.config.objective), **seconds)
         elif running.pruned:  # even if it has finished in the meantime: results must not depend on timing
             self._record(running.trial, TrialState.PRUNED, **seconds)
             for out in filter(Path.is_dir, running.plan.stage_outs):
@@ -192,14 +192,18 @@ class Worker:
     def _record(
         self, trial: Trial, state: TrialState, values: Sequence[float] | None = None, **attributes: Any
     ) -> None:
+        """Record state, values and attributes of a trial, and write the results.
+
+        A value that is not finite fails it.
+        """
         if not all(map(math.isfinite, values or ())):
             error = f"an objective is not a finite number: {', '.join(map(str, values or ()))}"
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with trials.silence_optuna(), _suppress_stop():
+        with trials.silence_optuna(), _ignore_stop_error():
             self.study.tell(trial, list(values) if values is not None else None, state)
-        self.log.ended(self._recorded(trial.number))
+        self.log.print_outcome(self._stored_trial(trial.number))
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
@@ -213,8 +217,8 @@ class Worker:
     def _report_requeued(self) -> None:
         requeued = trials.requeued_numbers(self.study.get_trials(deepcopy=False))
         for number in sorted(requeued - self._requeued):
-            reason = self._recorded(number).user_attrs.get(trials.ERROR, trials.DIED)
-            self.log.say(f"trial {number}: {reason}; queued again")
+            reason = self._stored_trial(number).user_attrs.get(trials.ERROR, trials.DIED)
+            self.log.print_line(f"trial {number}: {reason}; queued again")
         self._requeued = requeued
 
     def _requeue_stopped(self, running: RunningTrial, reason: str) -> None:
@@ -226,13 +230,13 @@ class Worker:
         self._report_requeued()
 
     def _requeue_running(self) -> None:
-        """Stop the running trials and queue them again; if the storage cannot be reached, other workers do it later."""
+        """Stop the running trials and queue them again; if the storage is lost, other workers do it later."""
         for running in self._running:
             running.process.stop()
         while any([running.process.poll() is None for running in self._running]):  # a list: `poll` kills late processes
             with suppress(StorageInternalError, UpdateFinishedTrialError):
                 for running in self._running:
-                    self._beat(running)
+                    self._send_heartbeat(running)
             time.sleep(_POLL_SECONDS)
         for running in self._running:
             with suppress(StorageInternalError, UpdateFinishedTrialError):
@@ -241,8 +245,8 @@ class Worker:
 
 
 @contextmanager
-def _suppress_stop() -> Iterator[None]:
-    """Suppress the error of an exhausted grid sampler: it calls `Study.stop`, which works only in `Study.optimize`."""
+def _ignore_stop_error() -> Iterator[None]:
+    """Context manager that ignores the error of a grid sampler at its end: `Study.stop` fails outside of `optimize`."""
     try:
         yield
     except RuntimeError as error:

@@ -14,7 +14,7 @@ from domainbert.cli import main
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import dump_yaml, load_yaml
-from domainbert.stages.implied_checks import ReadStage, implied_checks
+from domainbert.stages.implied_checks import RecipeStage, implied_checks
 from tests.conftest import Runs
 
 RECIPE = """
@@ -133,7 +133,7 @@ def test_a_model_that_is_a_folder_of_seeds_has_the_tokenizer_of_the_best(
     assert "unknown-words" in {one["rule"] for one in findings}
 
 
-def read_stages(folder: Path, text: str) -> dict[str, ReadStage]:
+def read_stages(folder: Path, text: str) -> dict[str, RecipeStage]:
     """The stages of a recipe, read but not checked against what is on the disk."""
     (folder / "own.yaml").write_text(text)
     found = {}
@@ -142,7 +142,7 @@ def read_stages(folder: Path, text: str) -> dict[str, ReadStage]:
         problems = Problems("own.yaml")
         read = read_settings(load_stage(kind).settings, node.without("stage"), problems)
         problems.raise_if_any()
-        found[name] = ReadStage(kind, node, read.instance)
+        found[name] = RecipeStage(kind, node, read.instance)
     return found
 
 

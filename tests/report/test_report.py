@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.freshness import write_record
 from domainbert.report.command import report, write_report
-from domainbert.report.page import MOST_BYTES
+from domainbert.report.page import MAX_BYTES
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
 from tests.report.hand_made import CROOKED, evaluated, mistake, put, stage, training, whole_run
 from tests.report.reading import Read
@@ -150,7 +150,7 @@ def test_a_page_of_huge_mistakes_stays_small_and_says_what_it_left_out() -> None
         rows = [mistake(number, text=f"{number} raised school attendance{long}") for number in range(1, 400)]
         put(Path(f"run/result/mistakes/{name}/seed-1.jsonl"), rows)
     text = page("run").within("p")
-    assert Path("page.html").stat().st_size <= MOST_BYTES
+    assert Path("page.html").stat().st_size <= MAX_BYTES
     assert "The 5 worst mistakes of each system (5 instead of 50, because the page would be larger than 2 MB)" in text
 
 

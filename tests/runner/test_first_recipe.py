@@ -226,7 +226,7 @@ def test_a_folder_is_understood_by_the_usual_names(tmp_path):
         (tmp_path / name).write_text("1\n")
     found = find_splits(tmp_path)
     assert found.train == LabelledFile(text=tmp_path / "en-TRAIN_text.txt", label=tmp_path / "en-TRAIN_labels.txt")
-    assert (found.validation, found.left) == (None, ("notes.md",))
+    assert (found.validation, found.unused) == (None, ("notes.md",))
     assert found.test == LabelledFile(text=tmp_path / "devel.text", label=tmp_path / "devel.label")
 
 
@@ -393,8 +393,8 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
         return (
             sizes.vocab_size(words, "").value,
             sizes.encoder(words, "", where)[1].value,
-            sizes.passes(words).value,
-            sizes.rows(words).value,
+            sizes.pretraining_epochs(words).value,
+            sizes.pretraining_batch_size(words).value,
         )
 
     assert [sizes.vocab_size(words, "").value for words in (2_685, 5_000, 33_718, 99_999)] == [512, 1024, 2048, 2048]
@@ -407,12 +407,19 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
 
 
 def test_fine_tuning_follows_the_items_and_the_encoder():
-    assert [sizes.epochs(items).value for items in (500, 600, 1786, 4632, 50_000, 10**6)] == [19, 16, 8, 8, 4, 2]
+    assert [sizes.fine_tuning_epochs(items).value for items in (500, 600, 1786, 4632, 50_000, 10**6)] == [
+        19,
+        16,
+        8,
+        8,
+        4,
+        2,
+    ]
     assert [sizes.teacher_epochs(items).value for items in (500, 1861, 4632, 10**6)] == [19, 6, 5, 2]
-    assert [sizes.batch(items).value for items in (500, 3999, 4000)] == [16, 16, 32]
-    assert [sizes.rate(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
-    assert [sizes.rate(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
-    assert [sizes.pretraining_rate(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]
+    assert [sizes.fine_tuning_batch_size(items).value for items in (500, 3999, 4000)] == [16, 16, 32]
+    assert [sizes.fine_tuning_lr(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
+    assert [sizes.fine_tuning_lr(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
+    assert [sizes.pretraining_optim(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]
     assert [sizes.seeds(items).value for items in (4632, 10**6)] == [[1, 2, 3], [1]]
 
 
@@ -421,7 +428,7 @@ def test_a_window_takes_99_of_100_texts():
     assert sizes.window([*[100] * 90, *[140] * 10], True, 512) == (256, "99 % of the texts have at most 140 tokens")
     assert sizes.window([900], True, 512).reason.endswith("900 tokens; longer texts are split into windows")
     assert sizes.window([200], False, 192).value == 192
-    assert sizes.window([*[100] * 99, 300], True, 512, whole=True) == (
+    assert sizes.window([*[100] * 99, 300], True, 512, whole_texts=True) == (
         512,
         "100 % of the texts have at most 300 tokens",
     )
@@ -429,21 +436,23 @@ def test_a_window_takes_99_of_100_texts():
 
 def test_a_duration_is_told_where_a_rate_was_measured():
     page = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
-    rows = {(name, length): rate for (name, length), rate in sizes.RATES.items()}
+    rows = {(name, length): rate for (name, length), rate in sizes.PRETRAINING_SPEEDS.items()}
     measured = re.findall(
         r"\| ([\d,]+) tokens/s \|.*`pretrain-(modernbert-small|medium|base)-(\d+)(?:-zen5)?\.json`", page
     )
     assert rows == {(name, int(length)): int(rate.replace(",", "")) for rate, name, length in measured}
-    said = sizes.duration(6_000_000, 5, "modernbert-small", 128, LAPTOP)
+    said = sizes.pretraining_duration(6_000_000, 5, "modernbert-small", 128, LAPTOP)
     assert said.startswith("pretraining: about 40 minutes at the 13,446 tokens/s of docs/speed.md")
-    assert "about 5 hours" in sizes.duration(6_000_000, 5, "base", 128, Machine(2, 24, None, True))
-    assert "| ECON-IE | 160 sentences/s |" in page and abs(sizes.FINE_TUNING_RATE - 160 * 33.45) < 10
+    assert "about 5 hours" in sizes.pretraining_duration(6_000_000, 5, "base", 128, Machine(2, 24, None, True))
+    assert "| ECON-IE | 160 sentences/s |" in page and abs(sizes.FINE_TUNING_SPEED - 160 * 33.45) < 10
     said = sizes.fine_tuning_duration(4632 * 33.45 * 24, 6, 384, LAPTOP)
     assert said.startswith("fine-tuning: about 10 minutes at"), "24 epochs at 160 sentences a second"
     assert "about 2 hours" in sizes.fine_tuning_duration(4632 * 33.45 * 24, 12, 768, LAPTOP)
     for other in (SERVER, Machine(2, 24, None, bf16=False), Machine(1, 24, None, bf16=True)):
         assert sizes.fine_tuning_duration(1e6, 6, 384, other).startswith("no estimate of the time")
-        assert sizes.duration(6_000_000, 5, "modernbert-small", 128, other).startswith("no estimate of the time")
+        assert sizes.pretraining_duration(6_000_000, 5, "modernbert-small", 128, other).startswith(
+            "no estimate of the time"
+        )
 
 
 def test_documents_of_plain_text_are_told_apart(tmp_path):

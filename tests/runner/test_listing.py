@@ -19,7 +19,7 @@ import pytest
 from domainbert.base.freshness import write_record
 from domainbert.cli import main
 from domainbert.runner.listing import Run, StageStatus, inspect_stage, list_runs
-from domainbert.runner.listing_table import table
+from domainbert.runner.listing_table import runs_table
 from domainbert.runner.results_table import SystemScore
 
 RECIPE = """\
@@ -329,7 +329,7 @@ def test_the_table_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
         StageStatus("tagger", "finetune", "failed", "no room left"),
         StageStatus("ner", "evaluate", "done", started=began, seconds=5, scores=scores),
     ]
-    assert table([Run(Path("runs/a"), stages), Run(Path("b"), stages[:1], alone=True)], Path("runs")) == [
+    assert runs_table([Run(Path("runs/a"), stages), Run(Path("b"), stages[:1], is_single=True)], Path("runs")) == [
         "started              time  run",
         "2026-11-22 18:14    1m15s  runs/a: 2 of 3 stages done",
         "                             tagger  failed: no room left",

@@ -14,7 +14,7 @@ from domainbert.labelled.entities import read_conll
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
 from domainbert.serving import cost
-from domainbert.stages.evaluate import _folders_of, evaluate
+from domainbert.stages.evaluate import _seed_folders, evaluate
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.words import TaggedWords
@@ -316,10 +316,10 @@ def test_a_folder_without_one_of_its_seeds_is_refused_even_if_it_is_not_sealed(t
     seeds = {"best": "seed-1", "validation_f1": {"seed-1": 0.5, "seed-2": 0.4}}
     (tmp_path / "seeds.json").write_text(json.dumps(seeds))
     with pytest.raises(DomainbertError, match=r"models\.ours: .*seeds\.json lists seed-2; expected a model folder for"):
-        _folders_of("ours", tmp_path)
+        _seed_folders("ours", tmp_path)
     (tmp_path / "seed-2").mkdir()
     (tmp_path / "seed-2/config.json").write_text("{}")
-    assert list(_folders_of("ours", tmp_path)) == ["seed-1", "seed-2"]
+    assert list(_seed_folders("ours", tmp_path)) == ["seed-1", "seed-2"]
 
 
 def test_a_test_set_without_entities_in_which_none_are_found(runs, tmp_path):

@@ -63,7 +63,7 @@ def test_rows_keep_order_and_keys_whatever_the_chunk(runs, run, texts, tmp_path,
     assert [{key: row[key] for key in given[0]} for row in at_once] == given
     assert at_once[0]["entities"] == [] and sum(len(row["entities"]) for row in at_once) > 20
     for size in (5, 32):
-        monkeypatch.setattr("domainbert.stages.predict._AT_ONCE", size)
+        monkeypatch.setattr("domainbert.stages.predict._CHUNK_SIZE", size)
         for one, other in zip(run(path, text_key="body"), at_once, strict=True):
             scores = [
                 [entity.pop("score") for entity in row["entities"]] for row in (one, json.loads(json.dumps(other)))

@@ -132,7 +132,7 @@ def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_
 
 
 def test_what_was_predicted_before_a_broken_line_of_a_file_is_kept(words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("domainbert.stages.predict._AT_ONCE", 256)
+    monkeypatch.setattr("domainbert.stages.predict._CHUNK_SIZE", 256)
     rows = [json.dumps({"text": f"Text {number}."}) for number in range(300)]
     texts = tmp_path / "texts.jsonl"
     texts.write_text("\n".join([*rows, "{broken"]))

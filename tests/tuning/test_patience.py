@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from domainbert.tuning import storages
-from domainbert.tuning.storages import Patience
+from domainbert.tuning.storages import StorageWait
 
 
 class Lost(Exception):
@@ -20,24 +20,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_storage_that_comes_back_is_waited_for(clock: list[float]) -> None:
     said: list[str] = []
-    one = Patience(said.append)
-    one.answered()
+    storage_wait = StorageWait(said.append)
+    storage_wait.end()
     for _ in range(3):
-        one.wait(Lost("connection refused\nIs the server running?"))
-    one.answered()
-    one.answered()
+        storage_wait.wait(Lost("connection refused\nIs the server running?"))
+    storage_wait.end()
+    storage_wait.end()
     assert said == [
         "storage: connection lost (connection refused); trying again for 5 minutes",
         "storage: connected again",
     ]
     clock[0] = 1000.0
-    one.wait(Lost("once more"))  # the minutes begin anew
+    storage_wait.wait(Lost("once more"))  # the minutes begin anew
     assert len(said) == 3
 
 
 def test_it_is_waited_for_only_so_long(clock: list[float]) -> None:
-    one = Patience(lambda line: None, seconds=60)
+    storage_wait = StorageWait(lambda line: None, seconds=60)
     with pytest.raises(Lost):
         for _ in range(1000):
-            one.wait(Lost("gone"))
+            storage_wait.wait(Lost("gone"))
     assert 60 < clock[0] < 65

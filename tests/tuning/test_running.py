@@ -42,14 +42,14 @@ def test_a_trial_is_pruned_at_the_first_evaluation_that_asks_for_it(
     last: int | None, ended: bool, reported: list[int]
 ) -> None:
     one, found = running([0.5, 0.25], last)
-    one.report(single=True, ended=ended)
+    one.report(single_objective=True, ended=ended)
     assert one.pruned and found == reported
 
 
 @pytest.mark.parametrize(("last", "ended"), [(1, False), (None, True)])
 def test_nothing_is_pruned_at_the_last_evaluation(last: int | None, ended: bool) -> None:
     one, found = running([0.5], last)
-    one.report(single=True, ended=ended)
+    one.report(single_objective=True, ended=ended)
     assert not one.pruned and found == [1]
 
 
@@ -70,10 +70,10 @@ def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Pa
         make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], {}, headline, plain, tmp_path)
         for function, headline in ((stage, None), (early, F1))
     ]
-    assert [(one.last, one.stream.selection_metric) for one in kept] == [(7, None), (7, F1)]
+    assert [(one.last_evaluation, one.stream.selection_metric) for one in kept] == [(7, None), (7, F1)]
     assert kept[0].stream.metrics == ["validation/f1"]
     several = make_plan(Stage("s", stage), ["validation/f1"], {}, None, {**plain, "seeds": [1, 2]}, tmp_path)
-    assert several.last is None
+    assert several.last_evaluation is None
 
 
 def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(

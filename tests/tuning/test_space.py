@@ -19,7 +19,7 @@ from domainbert.serving.cost import Cost
 from domainbert.tuning.config import COSTS
 from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search, limit_to_grid, read_search, warn_unfair_comparison
-from domainbert.tuning.space import label
+from domainbert.tuning.space import optuna_value
 from domainbert.tuning.trials import SETTINGS
 
 
@@ -242,7 +242,7 @@ def test_variables_and_options_override(monkeypatch: pytest.MonkeyPatch) -> None
 def test_settings_may_stand_in_a_file_of_their_own() -> None:
     Path("learn.yaml").write_text("epochs: 7\nseconds: ${speed}\n")
     found = search(("settings.epochs", "8"), vars={"speed": "0.5"}, settings="learn.yaml")
-    plain = found.space.settings(found.space.first()).plain
+    plain = found.space.settings(found.space.first_point()).plain
     assert (plain["epochs"], plain["seconds"], plain["x"]) == (8, 0.5, 0.0)
 
 
@@ -331,11 +331,11 @@ def test_steps_count_from_the_lowest_value() -> None:
 
 def test_the_first_point_is_that_of_first_choices_and_lowest_values() -> None:
     space = {"epochs": {"choices": [3, 2]}, "x": {"low": 0.25, "high": 1, "when": {"epochs": 3}}}
-    assert search(space=space).space.first() == {"epochs": 3, "x": 0.25}
-    other = search(space={"epochs": {"low": 2, "high": 5}, "x": {"low": 0, "high": 1}}).space.first()
+    assert search(space=space).space.first_point() == {"epochs": 3, "x": 0.25}
+    other = search(space={"epochs": {"low": 2, "high": 5}, "x": {"low": 0, "high": 1}}).space.first_point()
     assert other == {"epochs": 2, "x": 0} and type(other["epochs"]) is int
 
 
 def test_a_mapping_is_the_same_choice_in_any_order() -> None:
-    assert label({"b": [1], "a": 2}) == label({"a": 2, "b": [1]}) == '{"a": 2, "b": [1]}'
-    assert label([1, "x"]) == '[1, "x"]' and label("x") == "x"
+    assert optuna_value({"b": [1], "a": 2}) == optuna_value({"a": 2, "b": [1]}) == '{"a": 2, "b": [1]}'
+    assert optuna_value([1, "x"]) == '[1, "x"]' and optuna_value("x") == "x"

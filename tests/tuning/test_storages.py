@@ -6,7 +6,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tuning import storages
-from domainbert.tuning.config import URL, StorageConfig
+from domainbert.tuning.config import STORAGE_URL_VARIABLE, StorageConfig
 from domainbert.tuning.storages import open_storage
 
 
@@ -32,6 +32,6 @@ def test_no_part_of_a_password_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(storages, "_TRIES", 1)
     monkeypatch.setattr(storages, "_WAIT_SECONDS", 0)
     with pytest.raises(DomainbertError) as caught:
-        open_storage(StorageConfig(), tmp_path, {URL: url})
+        open_storage(StorageConfig(), tmp_path, {STORAGE_URL_VARIABLE: url})
     assert said in str(caught.value) and "first" not in str(caught.value) and "tail" not in str(caught.value)
     assert caught.value.__context__ is None or "first" not in str(caught.value.__context__)

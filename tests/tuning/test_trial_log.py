@@ -36,8 +36,8 @@ TRIALS = [
 def test_the_summary_counts_and_estimates() -> None:
     clock = [0.0]
     log = TrialLog(CONFIG, lambda: clock[0])
-    log.count(TRIALS[:2])
-    log.count(TRIALS)
+    log.set_trials(TRIALS[:2])
+    log.set_trials(TRIALS)
     clock[0] = 60
     assert log.summary() == "4/5 done (1 pruned, 1 failed), 0 running, best 0.7500 (trial 2), 1m00s, 30s left"
 
@@ -45,7 +45,7 @@ def test_the_summary_counts_and_estimates() -> None:
 def test_a_log_has_a_line_for_each_trial(capsys: pytest.CaptureFixture[str]) -> None:
     log = TrialLog(CONFIG)
     for one in (TRIALS[0], TRIALS[1], TRIALS[3]):
-        log.ended(one)
+        log.print_outcome(one)
     assert capsys.readouterr().out.splitlines() == [
         "trial 0: validation/f1 0.5000 in 10s; x 0.25",
         "trial 1: pruned at 0.1250 after 1 evaluations, 4s; x 0.25",

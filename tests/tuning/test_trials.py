@@ -38,7 +38,7 @@ def test_a_trial_is_queued_again_with_its_values_and_without_its_rungs(study: op
 
 
 def test_what_kills_its_workers_fails_for_good_and_what_is_only_stopped_never(study: optuna.Study) -> None:
-    retry = trials.retry_of_stale_trials()
+    retry = trials.stale_trial_callback()
     for stopped in (False, True):
         for _ in range(4):
             trial = running(study)

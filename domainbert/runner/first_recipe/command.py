@@ -17,7 +17,7 @@ from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts
 from domainbert.runner.first_recipe.held_out import as_sources
 from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.machine import Machine, this_machine
-from domainbert.runner.first_recipe.sizes import Chosen
+from domainbert.runner.first_recipe.sizes import Choice
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.tasks.config import TaskConfig
@@ -53,9 +53,9 @@ fine-tune both, and distill the teacher into the model; with --corpus, distill o
   --allow-import PKG    allow tasks of your packages (PKG,PKG), which are imported, to read the file
 """
 
-_KEYS = ("text_key", "text_pair_key", "label_key")
-_LITTLE_MEMORY = 8  # GiB
-_FEW_DOCUMENTS = 500
+_KEY_OPTIONS = ("text_key", "text_pair_key", "label_key")
+_LOW_MEMORY_GIB = 8
+_FEW_DOCUMENTS = 500  # fewer get a larger share of validation
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def help_text() -> str:
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Write the recipe, print a summary, and return the exit code; raises the errors of `write_recipe`."""
+    """Write the recipe, print a summary, and return exit code 0; raises the errors of `write_recipe`."""
     print(write_recipe(typed), end="")
     return 0
 
@@ -91,32 +91,33 @@ def write_recipe(typed: ParsedArguments) -> str:
     if not out.name:
         raise DomainbertError(f"--out: found {options['out']!r}; expected a file that ends in .yaml")
     check_home_expanded("--out", out)
-    parts = out.with_name(f"{out.stem}-data")
-    _check_out(out, parts, options)
+    split_folder = out.with_name(f"{out.stem}-data")
+    _check_out_path(out, split_folder, options)
     if "force" not in typed.flags:
-        _check_new(out, parts)
+        _check_not_existing(out, split_folder)
     if {"corpus", "model"} <= set(options) and "teacher" not in options:
-        _check_single(options["model"])
-    keys = {key: options[key] for key in _KEYS if key in options}
-    labelled = labelled_facts(Path(options["labelled"]), keys, options.get("task"), parts)
+        _check_single_model(options["model"])
+    keys = {key: options[key] for key in _KEY_OPTIONS if key in options}
+    labelled = labelled_facts(Path(options["labelled"]), keys, options.get("task"), split_folder)
     if "teacher" in options:
         _check_distillation(labelled.task, options)
     for file in labelled.splits.files:
         _check_nameable(str(file))
     corpus = corpus_facts(options["corpus"], options.get("corpus_text_key")) if "corpus" in options else None
     findings = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
-    facts = _facts(findings, out, options.get("run_folder", str(Path("runs") / out.stem)))
+    facts = _template_variables(findings, out, options.get("run_folder", str(Path("runs") / out.stem)))
     for path, text in labelled.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     if corpus is not None:
-        facts["excluded"] = _excluded(labelled)
+        facts["excluded"] = _held_out_sources(labelled)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
     return _summary(findings, facts, out, options.get("allow_import"))
 
 
 def _read_options(typed: ParsedArguments) -> dict[str, str]:
+    """Return the given options by name; raise `DomainbertError` for an unknown, missing or unusable option."""
     for name in [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]:
         raise DomainbertError(f"{name}: unknown to init; {suggest_name(name.removeprefix('--'), list(FLAGS))}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
@@ -141,6 +142,7 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
 
 
 def _check_nameable(path: str, option: str = "") -> None:
+    """Raise `DomainbertError` if a recipe cannot contain this path."""
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
             f"{option}{path}: is a variable or a reference in a recipe; expected a path without '${{' and initial '@'"
@@ -149,7 +151,7 @@ def _check_nameable(path: str, option: str = "") -> None:
         raise DomainbertError(f"{option}{printable(path)}: is not UTF-8; expected a UTF-8 name: rename the file")
 
 
-def _check_single(model: str) -> None:
+def _check_single_model(model: str) -> None:
     """Raise `DomainbertError` if a folder has one model per seed, so that it is unclear which one to pretrain."""
     from domainbert.models.folder import best_seed_folder
 
@@ -178,43 +180,43 @@ def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
             )
 
 
-def _check_out(out: Path, parts: Path, options: Mapping[str, str]) -> None:
-    """Raise `DomainbertError` if `--force` could replace the user's data."""
+def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str]) -> None:
+    """Raise `DomainbertError` if `--out` is not a YAML file, or if the split sets could replace the user's data."""
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
         path = Path(options.get(name, "")).resolve()
-        if name in options and parts.resolve() in (path, *path.parents):
+        if name in options and split_folder.resolve() in (path, *path.parents):
             raise DomainbertError(
-                f"--out: {out}: the split sets would be written to {parts}, which contains --{name}; expected another "
-                "name"
+                f"--out: {out}: the split sets would be written to {split_folder}, which contains --{name}; expected "
+                "another name"
             )
 
 
-def _check_new(out: Path, parts: Path) -> None:
-    existing = next((path for path in (out, parts) if path.exists()), None)
+def _check_not_existing(out: Path, split_folder: Path) -> None:
+    """Raise `DomainbertError` if the recipe or the folder of the split sets exists."""
+    existing = next((path for path in (out, split_folder) if path.exists()), None)
     if existing is not None:
         raise DomainbertError(f"{existing}: already exists; expected another --out, or --force to replace it")
 
 
-def _fine_tuning(findings: _Findings, model: str, passes: int) -> str:
-    """Return a line with the estimated time of `passes` over the training set; long texts count with all windows."""
-    lengths, _ = _lengths(findings.labelled, model)
-    tokens = len(findings.labelled.read["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
+def _fine_tuning_time(findings: _Findings, model: str, passes: int) -> str:
+    """Return a sentence with the estimated time of `passes` over the training set; long texts count in full."""
+    lengths, _ = _text_lengths(findings.labelled, model)
+    tokens = len(findings.labelled.contents["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
     layers, hidden, _ = _sizes_of_model(model)
     return sizes.fine_tuning_duration(tokens * passes, layers, hidden, findings.machine)
 
 
-def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
-    """Return the variables of the template."""
+def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
+    """Return the variables of the template, except `excluded`."""
     labelled, corpus, machine = findings.labelled, findings.corpus, findings.machine
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    encoder, named = sizes.encoder(words, size, machine)
-    hidden, longest = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
-    items = len(labelled.read["train"].items)
-    window = sizes.window(
-        *_lengths(labelled, findings.model), longest=longest, whole=labelled.format_detector.whole_texts
-    )
+    encoder, encoder_choice = sizes.encoder(words, size, machine)
+    hidden, max_length = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
+    items = len(labelled.contents["train"].items)
+    lengths, measured = _text_lengths(labelled, findings.model)
+    window = sizes.window(lengths, measured, max_length, labelled.format_detector.whole_texts)
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
@@ -226,71 +228,71 @@ def _facts(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
         "teacher": findings.teacher,
         "task": task_in_yaml(labelled.task),
         "reads_training": labelled.task.evaluation.uses_training_set,
-        "seen": Chosen(file_in_yaml(data.train), "to score entities seen in training and unseen entities separately"),
+        "seen": Choice(file_in_yaml(data.train), "to score entities seen in training and unseen entities separately"),
         "train": file_in_yaml(data.train),
         "validation": file_in_yaml(data.validation) if data.validation else None,
         "test": file_in_yaml(data.test) if data.test else None,
         "window": window,
-        "batch": sizes.batch(items),
-        "epochs": sizes.epochs(items),
-        "rate": sizes.rate(hidden, labelled.format_detector.many_targets),
-        "head_rate": Chosen(1e-3, "the default"),
+        "batch": sizes.fine_tuning_batch_size(items),
+        "epochs": sizes.fine_tuning_epochs(items),
+        "rate": sizes.fine_tuning_lr(hidden, labelled.format_detector.many_targets),
+        "head_rate": Choice(1e-3, "the default"),
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
     }
     if findings.teacher is not None:
-        return facts | _teaching(findings.teacher, labelled, facts["seeds"].value)
-    return facts if corpus is None else facts | _pretraining(corpus, named, hidden, findings)
+        return facts | _teacher_variables(findings.teacher, labelled, facts["seeds"].value)
+    return facts if corpus is None else facts | _pretraining_variables(corpus, encoder_choice, hidden, findings)
 
 
-def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
+def _held_out_sources(labelled: LabelledFacts) -> list[str | dict[str, str]]:
     """Return the held-out files whose texts the corpus has to exclude, if a corpus can read them."""
-    data, read = labelled.splits, labelled.read
+    data, contents = labelled.splits, labelled.contents
     held_out = (("validation", data.validation), ("test", data.test))
-    return as_sources((file, read[name]) for name, file in held_out if file is not None)
+    return as_sources((file, contents[name]) for name, file in held_out if file is not None)
 
 
-def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return the variables of the teacher's training and of its models."""
+def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the template variables of the teacher's training and of its models."""
     _, hidden, _ = _sizes_of_model(teacher)
     return {
         "cached": labelled.task.distillation.has_logits,
-        "teacher_rate": sizes.rate(hidden, labelled.format_detector.many_targets),
-        "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
+        "teacher_rate": sizes.fine_tuning_lr(hidden, labelled.format_detector.many_targets),
+        "teacher_epochs": sizes.teacher_epochs(len(labelled.contents["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }
 
 
-def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, findings: _Findings) -> dict[str, Any]:
-    """Return the variables of the stages that read the corpus."""
+def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, findings: _Findings) -> dict[str, Any]:
+    """Return the template variables of the stages that read the corpus."""
     machine, words = findings.machine, corpus.words
     few = corpus.documents < _FEW_DOCUMENTS
-    micro = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LITTLE_MEMORY)
+    uses_micro_batches = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LOW_MEMORY_GIB)
     facts = {
         "vocab_size": sizes.vocab_size(words, corpus.size),
         "encoder": encoder,
-        "workers": Chosen(machine.cores, f"{machine.cores} cores; the output does not depend on it"),
-        "passes": sizes.passes(words),
-        "rows": sizes.rows(words),
-        "dropout": Chosen(0.0, "as in docs/results.md: few passes do not overfit"),
-        "static_embeddings": Chosen(True, "initial embeddings from contexts in the corpus: the loss falls sooner"),
-        "masking": Chosen(
+        "workers": Choice(machine.cores, f"{machine.cores} cores; the output does not depend on it"),
+        "passes": sizes.pretraining_epochs(words),
+        "rows": sizes.pretraining_batch_size(words),
+        "dropout": Choice(0.0, "as in docs/results.md: few passes do not overfit"),
+        "static_embeddings": Choice(True, "initial embeddings from contexts in the corpus: the loss falls sooner"),
+        "masking": Choice(
             {"mlm_probability": 0.3, "final_mlm_probability": 0.15}, "the best of the objectives in docs/results.md"
         ),
-        "pretrain_optim": sizes.pretraining_rate(hidden),
-        "pretrain_schedule": Chosen(
+        "pretrain_optim": sizes.pretraining_optim(hidden),
+        "pretrain_schedule": Choice(
             {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in docs/results.md"
         ),
-        "micro_batch": Chosen("auto", "as many rows at a time as fit in memory") if micro else None,
-        "validation_fraction": Chosen(0.1, f"{corpus.documents:,} documents: 2 % are too few") if few else None,
+        "micro_batch": Choice("auto", "as many rows at a time as fit in memory") if uses_micro_batches else None,
+        "validation_fraction": Choice(0.1, f"{corpus.documents:,} documents: 2 % are too few") if few else None,
     }
     if findings.model is not None:
         rate = 3e-4 if hidden <= 384 else 1e-4
-        measured = "as for 6 x 384 in docs/results.md" if hidden <= 384 else "lower for a larger model; not measured"
+        reason = "as for 6 x 384 in docs/results.md" if hidden <= 384 else "lower for a larger model; not measured"
         facts |= {
-            "passes": Chosen(1, "one pass, as in docs/results.md; more passes were not measured"),
-            "pretrain_optim": Chosen({"lr": rate}, measured),
-            "pretrain_schedule": Chosen({"name": "linear", "warmup_fraction": 0.1}, "as in docs/results.md"),
+            "passes": Choice(1, "one pass, as in docs/results.md; more passes were not measured"),
+            "pretrain_optim": Choice({"lr": rate}, reason),
+            "pretrain_schedule": Choice({"name": "linear", "warmup_fraction": 0.1}, "as in docs/results.md"),
         }
     return facts
 
@@ -303,8 +305,8 @@ def _sizes_of_model(model: str) -> tuple[int, int, int]:
     return config.sizes.num_layers, config.sizes.hidden_size, config.max_length
 
 
-def _lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
-    """Return the tokens of each training text, without special tokens, and whether they are counted or estimated."""
+def _text_lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
+    """Return the number of tokens of each training text, without special tokens, and whether they were counted."""
     if model is None:
         return [sizes.estimated_tokens(len(words)) for words in labelled.texts], False
     from domainbert.models.folder import open_model
@@ -314,6 +316,7 @@ def _lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], boo
 
 
 def _title(findings: _Findings) -> str:
+    """Return the first sentence of the recipe: the comparison that it makes."""
     name = findings.labelled.path
     if findings.model is None:
         return f"{name}: an encoder pretrained on the corpus, compared with the same encoder from random weights."
@@ -334,15 +337,17 @@ def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
 
 
 def _summary(findings: _Findings, facts: Mapping[str, Any], out: Path, allowed: str | None) -> str:
+    """Return the text to print: the findings, the written files, estimated times and the next commands."""
     lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
     lines += [f"wrote {path}" for path in findings.labelled.files]
     if findings.corpus is not None and findings.model is None:
         times = (facts["passes"].value, facts["encoder"].value, facts["window"].value)
-        lines.append(sizes.duration(sizes.estimated_tokens(findings.corpus.words), *times, findings.machine))
+        tokens = sizes.estimated_tokens(findings.corpus.words)
+        lines.append(sizes.pretraining_duration(tokens, *times, findings.machine))
     if findings.model is not None:
-        lines.append(_fine_tuning(findings, findings.model, facts["epochs"].value * len(facts["seeds"].value)))
+        lines.append(_fine_tuning_time(findings, findings.model, facts["epochs"].value * len(facts["seeds"].value)))
     if findings.teacher is not None:
         passes = facts["teacher_epochs"].value * len(facts["seeds"].value)
-        lines.append(f"teacher, {_fine_tuning(findings, findings.teacher, passes)}")
+        lines.append(f"teacher, {_fine_tuning_time(findings, findings.teacher, passes)}")
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"

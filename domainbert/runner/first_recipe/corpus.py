@@ -44,7 +44,7 @@ class CorpusFacts:
         return f"{'' if self.complete else 'more than '}{in_millions(self.words)} words"
 
     def describe(self) -> str:
-        """Return a line for the user."""
+        """Return a line for the user: path, documents, words and dropped documents."""
         settings = " (corpus.min_characters, corpus.deduplicate)"
         dropped = f"; dropped: {format_counts(self.dropped)}{settings}" if self.dropped else ""
         return f"{self.source['path']}: {self.documents:,} documents, {self.size}{dropped}"
@@ -56,7 +56,10 @@ def in_millions(count: int) -> str:
 
 
 def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
-    """Count a corpus, or the beginning of a large corpus; raise `DomainbertError` if it is unreadable or empty."""
+    """Return the size of a corpus, or of the beginning of a large one.
+
+    Raise `DomainbertError` if it is unreadable or empty.
+    """
     fields: dict[str, Any] = {"path": path} | ({} if text_key is None else {"text_key": text_key})
     try:
         fields |= _document_separator(CorpusConfig([Source(**fields)]).input_files())

@@ -20,17 +20,17 @@ from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.config_capabilities import FormatDetector
 from domainbert.tasks.recognition import DetectedTask, detect_task
 
-_MAX_MEASURED = 20_000  # texts
+_MAX_MEASURED_TEXTS = 20_000  # texts
 
 
 @dataclass(frozen=True)
 class LabelledFacts:
-    """A labelled set and its task."""
+    """Facts of a labelled set: its task, its splits and their contents."""
 
     path: Path
-    recognised: DetectedTask
+    detected: DetectedTask
     task: TaskConfig
-    """The recognised task, with repair enabled if the files need it."""
+    """The detected task, with repair enabled if the files need it."""
 
     repaired: str
     """First problem that has to be repaired; empty if there is none."""
@@ -38,8 +38,8 @@ class LabelledFacts:
     splits: Splits
     """Files of all three sets."""
 
-    read: Mapping[str, Labelled[Any]]
-    """Contents by `train`, `validation` and `test`."""
+    contents: Mapping[str, Labelled[Any]]
+    """Items of the sets by `train`, `validation` and `test`."""
 
     texts: list[list[str]]
     """Words of a sample of the training texts."""
@@ -57,20 +57,20 @@ class LabelledFacts:
         return self.task.format_detector
 
     def describe(self) -> list[str]:
-        """Return lines for the user."""
-        sizes = ", ".join(f"{name} {len(labelled.items):,}" for name, labelled in self.read.items())
-        others = [f"--task {name}" for name in self.recognised.others]
-        lines = [f"{self.path}: {sizes}", f"{type(self.task).__name__}: {self.recognised.reason}"]
+        """Return lines for the user: sizes, task, splits, notes and repairs."""
+        sizes = ", ".join(f"{name} {len(labelled.items):,}" for name, labelled in self.contents.items())
+        others = [f"--task {name}" for name in self.detected.others]
+        lines = [f"{self.path}: {sizes}", f"{type(self.task).__name__}: {self.detected.reason}"]
         lines += [f"also possible: {' or '.join(others)}"] if others else []
         lines += [self.division] if self.division else []
-        lines += [f"{name}, {line.strip()}" for name, labelled in self.read.items() for line in labelled.notes.lines]
+        lines += [f"{name}, {note.strip()}" for name, part in self.contents.items() for note in part.notes.lines]
         lines += [f"repaired while reading, and counted, such as {self.repaired}"] if self.repaired else []
-        lines += [f"not used in the folder: {', '.join(self.splits.left)}"] if self.splits.left else []
+        lines += [f"not used in the folder: {', '.join(self.splits.unused)}"] if self.splits.unused else []
         return lines
 
 
 def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder: Path) -> LabelledFacts:
-    """Read a labelled file or folder.
+    """Return the facts of a labelled file or folder, with a missing test or validation set split off.
 
     Args:
         path: the file or folder.
@@ -83,31 +83,31 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
             label does not occur in training.
     """
     splits = find_splits(path)
-    recognised = detect_task(read_sample(splits.train, keys), task)
+    detected = detect_task(read_sample(splits.train, keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
-        config, repaired = _readable(recognised.task, splits.sets)
+        config, repaired = _task_for_files(detected.task, splits.sets)
         division = divide(splits, config, folder)
-        train = division.read["train"]
+        train = division.contents["train"]
         labels = find_labels(train.items)
         config.check_labels(labels)
-        for labelled in division.read.values():
+        for labelled in division.contents.values():
             check_labels_known(find_labels(labelled.items), labels, labelled.path)
-    items = train.items[:: -(-len(train.items) // _MAX_MEASURED)]
+    items = train.items[:: -(-len(train.items) // _MAX_MEASURED_TEXTS)]
     return LabelledFacts(
         path,
-        recognised,
+        detected,
         config,
         repaired,
         division.splits,
-        division.read,
+        division.contents,
         [words_of_content(item.content) for item in items],
         division.files,
         division.reason,
     )
 
 
-def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
-    """Return the task and '', or for broken files the task with repair enabled and the first problem."""
+def _task_for_files(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
+    """Return the task and "", or, if it cannot read the files, the task with repair enabled and the first problem."""
     try:
         for file in files:
             read_file(task, file)
@@ -117,4 +117,4 @@ def _readable(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
         if with_repair is None:
             raise
         problem = error.problems[0].partition("; expected")[0]
-    return _readable(with_repair, files)[0], problem
+    return _task_for_files(with_repair, files)[0], problem

@@ -24,23 +24,23 @@ class Machine:
     """Whether matrix products in bf16 are fast, as `precision: auto` decides."""
 
     def describe(self) -> str:
-        """Return a line for the user."""
+        """Return a line for the user: cores, memory, GPU, bf16."""
         cores = f"{self.cores} core{'' if self.cores == 1 else 's'}"
         gpu = self.gpu or "no GPU"
         return f"{cores}, {self.memory_gib:.0f} GiB of memory, {gpu}, {'fast' if self.bf16 else 'no fast'} bf16"
 
 
 def this_machine() -> Machine:
-    """Return the cores, memory and GPU that this process may use. Imports torch."""
+    """Return the cores, memory and GPU that this process may use; imports torch."""
     import torch
 
     from domainbert.training.precision import resolve_precision
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    return Machine(num_cores(), _memory() / 2**30, gpu, resolve_precision("auto") == "bf16-mixed")
+    return Machine(num_cores(), _memory_bytes() / 2**30, gpu, resolve_precision("auto") == "bf16-mixed")
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Return the bytes of memory, or the limit of the container if it is lower."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _LIMIT.read_text().strip() if _LIMIT.is_file() else "max"

@@ -30,7 +30,7 @@ class Splits:
     train: Single
     validation: Single | None = None
     test: Single | None = None
-    left: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     """Names in the folder that belong to no set."""
 
     @property
@@ -40,12 +40,12 @@ class Splits:
 
     @property
     def files(self) -> list[Path]:
-        """Paths of all sets."""
+        """Paths of the files of all sets."""
         return [path for file in self.sets for path in paths_of(file)]
 
 
 def find_splits(path: Path) -> Splits:
-    """Find the sets in a folder; a file is a training set.
+    """Return the sets in a folder, found by the names of the files; a single file is a training set.
 
     Raises:
         DomainbertError: the path does not exist; the folder has no training set, several files for a set, or its sets
@@ -67,7 +67,7 @@ def find_splits(path: Path) -> Splits:
         return Splits(path)  # documents of one set
     if "train" not in files_by_split:
         raise DomainbertError(f"{path}: {_describe_missing(entries)}; {_EXPECTED}")
-    sets = {split: _one_set(path, split, files) for split, files in files_by_split.items()}
+    sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
     used = {entry for files in files_by_split.values() for entry in files}
     unused = tuple(entry.name for entry in entries if entry not in used)
     validation, test = sets.get("validation"), sets.get("test")
@@ -76,19 +76,19 @@ def find_splits(path: Path) -> Splits:
     return Splits(sets["train"], validation, test, unused)
 
 
-def _words(path: Path) -> list[str]:
+def _name_words(path: Path) -> list[str]:
     return re.findall("[a-z]+", path.name.lower())
 
 
 def _split_of(path: Path) -> Split | None:
-    return next((_SPLITS[word] for word in _words(path) if word in _SPLITS), None)
+    return next((_SPLITS[word] for word in _name_words(path) if word in _SPLITS), None)
 
 
-def _one_set(folder: Path, split: str, files: list[Path]) -> Single:
-    """Return the file of a split, or a pair of files: one with a text per line, one with the labels."""
+def _combine_files(folder: Path, split: str, files: list[Path]) -> Single:
+    """Return the set of a split: its file, or a pair of files, one with a text per line, one with the labels."""
     if len(files) == 1:
         return files[0]
-    texts, labels = ([file for file in files if set(_words(file)) & words] for words in (_TEXTS, _LABELS))
+    texts, labels = ([file for file in files if set(_name_words(file)) & words] for words in (_TEXTS, _LABELS))
     if len(files) == 2 and len(texts) == 1 and len(labels) == 1 and texts != labels:
         return LabelledFile(text=texts[0], label=labels[0])
     names = format_names(file.name for file in files)
@@ -98,6 +98,7 @@ def _one_set(folder: Path, split: str, files: list[Path]) -> Single:
 
 
 def _describe_missing(entries: Iterable[Path]) -> str:
+    """Return the reason why there is no training set, for an error."""
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
         return f"no training set, but sets in its subfolders {format_names(folders)}: name one of them"

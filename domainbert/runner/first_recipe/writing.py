@@ -13,17 +13,17 @@ from typing import Any
 from domainbert.base.choices import as_plain, class_path
 from domainbert.base.layout import printable
 from domainbert.labelled.sets import Single, paths_of, with_paths
-from domainbert.runner.first_recipe.sizes import Chosen
+from domainbert.runner.first_recipe.sizes import Choice
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tasks.config import TaskConfig
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
-_COLUMN, _WIDTH = 34, 120
+_UNQUOTED = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
+_REASON_COLUMN, _WIDTH = 34, 120
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
-def recipe_text(facts: Mapping[str, Any]) -> str:
-    """Render the template in this folder with the given variables, and return the YAML of a recipe."""
+def recipe_text(variables: Mapping[str, Any]) -> str:
+    """Return the YAML of a recipe: the template in this folder, rendered with these variables."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -36,16 +36,16 @@ def recipe_text(facts: Mapping[str, Any]) -> str:
     )
     environment.filters["yaml"] = in_yaml
     environment.globals |= {"note": _line_with_reason, "comment": _comment}
-    return environment.get_template("recipe.yaml.j2").render(facts)
+    return environment.get_template("recipe.yaml.j2").render(variables)
 
 
 def in_yaml(value: Any) -> str:
-    """Format a plain value as one line of YAML; strings that YAML could read as another type are quoted."""
+    """Return a plain value as one line of YAML; strings that YAML could read as another type are quoted."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}: {in_yaml(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(in_yaml, value))}]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
+    if isinstance(value, str) and _UNQUOTED.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
         return value
     if isinstance(value, float) and 0 < value < 1e-2:
         return re.sub(r"e-0?", "e-", f"{value:.0e}")
@@ -53,7 +53,7 @@ def in_yaml(value: Any) -> str:
 
 
 def in_comment(text: str) -> str:
-    """Put a text on one line of a comment; line breaks, for example in a path, become spaces."""
+    """Return a text on one line, for a comment; line breaks, for example in a path, become spaces."""
     return printable(" ".join(text.split()))
 
 
@@ -72,6 +72,7 @@ def file_in_yaml(file: Single) -> Any:
 
 
 def _changed_fields(config: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults, as plain values; nested ones likewise."""
     default, changed = type(config)(), {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -81,14 +82,14 @@ def _changed_fields(config: Any) -> dict[str, Any]:
 
 
 def _comment(name: str, text: str) -> str:
-    """Format a finding as comment lines."""
+    """Return a finding as comment lines; its name starts the first line."""
     lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)
-    return "\n".join(f"#   {name if number == 0 else '':<10}{line}" for number, line in enumerate(lines))
+    return "\n".join(f"#   {name if index == 0 else '':<10}{line}" for index, line in enumerate(lines))
 
 
-def _line_with_reason(indent: int, key: str, chosen: Chosen) -> str:
-    """Format a line of YAML with its reason as a comment, which may continue on the next lines."""
-    line = f"{' ' * indent}{key}: {in_yaml(chosen.value)}"
-    column = max(_COLUMN, len(line) + 2)
-    first, *more = textwrap.wrap(chosen.reason, _WIDTH - column - 2)
+def _line_with_reason(indent: int, key: str, choice: Choice) -> str:
+    """Return a line of YAML with its reason as a comment, which may continue on the next lines."""
+    line = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
+    column = max(_REASON_COLUMN, len(line) + 2)
+    first, *more = textwrap.wrap(choice.reason, _WIDTH - column - 2)
     return "\n".join([f"{line.ljust(column)}# {first}", *(f"{' ' * column}# {rest}" for rest in more)])
