@@ -97,7 +97,7 @@ def scan_corpus(
     config: CorpusConfig,
     tests: Sequence[CheckedSet] = (),
     tokenizer: DomainTokenizer | None = None,
-    most_characters: int | None = None,
+    max_characters: int | None = None,
 ) -> CheckedCorpus:
     """Read a corpus once and collect the counts that the rules need.
 
@@ -105,7 +105,7 @@ def scan_corpus(
         config: the corpus; a document counts once, whatever the weight of its source.
         tests: labelled sets whose texts must not be in the corpus.
         tokenizer: vocabulary for the pretraining on this corpus.
-        most_characters: read only an excerpt of at most this size, see `Excerpt`.
+        max_characters: read only an excerpt of at most this size, see `Excerpt`.
 
     Raises:
         DomainbertError: the corpus cannot be read.
@@ -114,7 +114,7 @@ def scan_corpus(
     corpus = CheckedCorpus(config, [Overlap(test) for test in tests])
     sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
-        for document in read_documents(once, corpus.report, most_characters):
+        for document in read_documents(once, corpus.report, max_characters):
             corpus.add(f"{len(corpus.report.sources) - 1}:{document.id}", document)
             if tokenizer is not None:
                 sample.add(document.text)

@@ -31,7 +31,7 @@ class Rows:
     rows: Iterable[Mapping[str, Any]]
     """The rows; they are iterated again for each read."""
 
-    by: Mapping[str, str] = field(default_factory=dict)
+    slices: Mapping[str, str] = field(default_factory=dict)
     """Slices that contain all rows."""
 
     def __str__(self) -> str:

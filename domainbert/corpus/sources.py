@@ -91,10 +91,10 @@ class Excerpt:
     read: int = 0
 
     @classmethod
-    def of(cls, sources: Sequence[Source], most_characters: int) -> Excerpt:
-        """Make an excerpt of about `most_characters`; the whole corpus if its files have fewer bytes."""
+    def of(cls, sources: Sequence[Source], max_characters: int) -> Excerpt:
+        """Make an excerpt of about `max_characters`; the whole corpus if its files have fewer bytes."""
         size = sum(file.stat().st_size for file in list_files(sources))
-        return cls(most_characters / max(size, 1), most_characters / len(sources))
+        return cls(max_characters / max(size, 1), max_characters / len(sources))
 
     def first(self, texts: Callable[[], Iterator[Read]], due: float, counts: SourceReport) -> Iterator[Read]:
         """Yield the first documents of a file or dataset; the report counts files that are not read to the end."""

@@ -140,7 +140,7 @@ def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:
     if len(prepared) != 1:
         return {}
     bound = Node(_MOST_CHARACTERS, prepared[0]["corpus"].where)
-    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"most_characters": bound}
+    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"max_characters": bound}
 
 
 def _stage_after(stages: Mapping[str, ReadStage], first: str, node: Node, group_first: str) -> str:
