@@ -284,7 +284,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         "pretrain: {prepared: p, budget: {max_steps: 1, max_epochs: 1}, encoder: small}": "budget: found 2 of",
         f"finetune: {{{ner}, encoder: small}}": "encoder: found with init: pretrained",
         f"finetune: {{{ner}, init: random, encoder: small, max_length: 513}}": "max_length: found 513; expected",
-        f"distill-task: {{{ner}, teachers: p, losses: HardTargets, student: {{first: 1}}}}": "student: found with",
+        f"distill-task: {{{ner}, teachers: p, losses: HardTargets, student: {{first_layers: 1}}}}": "student: found",
         "distill: {teachers: p, prepared: p, losses: HardTargets, budget: {max_steps: 1}, student: {encoder: tiny},"
         " max_length: 1000}": "max_length: found 1000; expected at most 512, the number of positions",
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class Freshness:
     facts: Mapping[str, Any]
     optional: Collection[str] = frozenset()
     """Facts that may be missing in a record of an earlier version: settings with their defaults."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Current names of facts that a record of an earlier version has under another name, by that name."""
 
     def __post_init__(self) -> None:
         """Convert the facts to the form in which they are read from a record."""
@@ -64,7 +66,7 @@ class Freshness:
     def changes(self, before: Mapping[str, Any]) -> dict[str, str]:
         """Compare with `before`, the facts in a record; return a description of the change for the name of each fact
         that differs, {} if none does."""
-        old = flatten(before)
+        old = self._flatten_record(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
@@ -81,11 +83,18 @@ class Freshness:
 
     def only_input_contents_changed(self, before: Mapping[str, Any]) -> bool:
         """Return whether the contents of input files have changed since `before`, and no other fact."""
-        changed, old = self.changes(before), flatten(before)
+        changed, old = self.changes(before), self._flatten_record(before)
         return bool(changed) and all(
             name == INPUT_FILES or _without_digest(old.get(name)) == _without_digest(self.facts.get(name))
             for name in changed
         )
+
+    def _flatten_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the flattened facts of a record, under the current names of renamed settings."""
+        old = flatten(before)
+        for earlier, now in self.renamed.items():
+            old = {now + name.removeprefix(earlier) if is_below(name, earlier) else name: old[name] for name in old}
+        return old
 
     def read_if_current(self, path: Path) -> tuple[dict[str, Any] | None, str]:
         """Read the record at `path`: return its result and "" if the result is up to date and its outputs are
@@ -121,6 +130,11 @@ def flatten(value: Any, name: str = "") -> dict[str, Any]:
     if children:
         return {key: fact for path, item in children.items() for key, fact in flatten(item, path).items()}
     return {name.replace(".init_args", ""): None if isinstance(value, Mapping) else value} if name else {}
+
+
+def is_below(name: str, *settings: str) -> bool:
+    """Whether a dotted name is one of the settings, or is inside it."""
+    return any(name == setting or name.startswith((f"{setting}.", f"{setting}[")) for setting in settings)
 
 
 def _difference(name: str, before: Any, after: Any) -> str:

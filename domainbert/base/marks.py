@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 SPEED_ONLY = {"speed_only": True}
 """Metadata of a setting that does not change the result: the stage does not run again for a new value."""
 
@@ -22,3 +24,16 @@ ORDERED = {"ordered": True}
 TOKENIZER, MODEL, TRAINED_MODEL = ({"opens": content} for content in ("tokenizer", "model", "trained model"))
 """Metadata of a path, or a list of paths, that a stage opens: a folder with a tokenizer, a model (perhaps exported), or
 a model with its weights. An existing folder is opened before the first stage runs, to find errors early."""
+
+
+def renamed_from(old_name: str) -> dict[str, str]:
+    """Return metadata of a renamed setting: for one version YAML and options also accept its old name, with a warning.
+
+    Python constructors accept only the current name.
+    """
+    return {"renamed_from": old_name}
+
+
+def renamed_fields(cls: type) -> dict[str, str]:
+    """Return the current names of the renamed fields of a dataclass, by old name."""
+    return {item.metadata["renamed_from"]: item.name for item in fields(cls) if "renamed_from" in item.metadata}

@@ -101,7 +101,7 @@ def scan_corpus(
     config: CorpusConfig,
     tests: Sequence[CheckedSet] = (),
     tokenizer: DomainTokenizer | None = None,
-    most_characters: int | None = None,
+    max_characters: int | None = None,
 ) -> CheckedCorpus:
     """Read a corpus once and return the counts that the rules need.
 
@@ -109,7 +109,7 @@ def scan_corpus(
         config: the corpus; a document counts once, whatever the weight of its source.
         tests: labelled sets whose texts must not be in the corpus.
         tokenizer: the tokenizer of the pretraining, whose vocabulary is measured; None: not measured.
-        most_characters: read only an excerpt of at most this size, see `Excerpt`.
+        max_characters: read only an excerpt of at most this size, see `Excerpt`.
 
     Raises:
         DomainbertError: the corpus cannot be read.
@@ -118,7 +118,7 @@ def scan_corpus(
     corpus = CheckedCorpus(config, [Overlap(test) for test in tests])
     sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
-        for document in read_documents(replace(config, sources=sources), corpus.report, most_characters):
+        for document in read_documents(replace(config, sources=sources), corpus.report, max_characters):
             corpus.add(f"{len(corpus.report.sources) - 1}:{document.id}", document)
             if tokenizer is not None:
                 sample.add(document.text)

@@ -26,13 +26,13 @@ def compare_corpora(
     corpora: Mapping[str, CorpusConfig],
     texts: Iterable[str],
     most_words: int = WORDS,
-    most_characters: int | None = None,
+    max_characters: int | None = None,
 ) -> dict[str, Any]:
     """Return how well each corpus predicts the texts of a task, for `check.json`; the best corpus comes first.
 
     The same number of words is taken from each corpus: `most_words`, or the size of the smallest corpus. The sample
     is the training documents with the lowest hashes, so it does not depend on the order of the files, and memory is
-    bounded. `most_characters` limits how much of each corpus is read (see `Excerpt`).
+    bounded. `max_characters` limits how much of each corpus is read (see `Excerpt`).
 
     Returns:
         `words` of each corpus, `task_words`, `task_texts`, and for each of the `corpora` `bits_per_word` (see
@@ -46,7 +46,7 @@ def compare_corpora(
     task = [words for text in texts if (words := words_of_text(clean(text).text))]
     if not task:
         raise DomainbertError("fit: the text of the task has no words; expected at least one")
-    samples = {name: sample_documents(config, most_words, name, most_characters) for name, config in corpora.items()}
+    samples = {name: sample_documents(config, most_words, name, max_characters) for name, config in corpora.items()}
     size = min(most_words, *(_count_words(name, sample) for name, sample in samples.items()))
     predictions = {name: _predict_texts(sample, size, task) for name, sample in samples.items()}
     order = sorted(predictions, key=lambda name: sum(text.bits for text in predictions[name]))
@@ -58,7 +58,7 @@ def compare_corpora(
     }
 
 
-def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_characters: int | None = None) -> list[str]:
+def sample_documents(corpus: CorpusConfig, most_words: int, name: str, max_characters: int | None = None) -> list[str]:
     """Return the training documents with the lowest hashes, in that order, until they have `most_words` words in total.
 
     All training documents of a smaller corpus are returned. `name` is the name of the corpus, for the
@@ -67,7 +67,7 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_char
     heap: list[tuple[int, str, int]] = []  # the document with the highest hash comes first
     total = 0
     with Progress(f"fit: read {name}") as progress:
-        for document in read_documents(corpus, most_characters=most_characters):
+        for document in read_documents(corpus, max_characters=max_characters):
             progress.advance()
             rank = -_sample_hash(document.text)
             if document.split != "train" or (total >= most_words and rank <= heap[0][0]):

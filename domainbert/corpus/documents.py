@@ -107,14 +107,14 @@ class _FilteredDocument:
 def read_documents(
     config: CorpusConfig,
     report: CorpusReport | None = None,
-    most_characters: int | None = None,
+    max_characters: int | None = None,
     files: Sequence[CorpusFile] | None = None,
 ) -> Generator[Document, None, None]:
     """Yield the documents of a corpus in deterministic order and bounded memory.
 
     The report counts the documents that are read, kept, dropped and changed; it is complete when the iterator is
     exhausted. With `select` the sources are read three times, and 8 bytes per training document stay in memory.
-    `most_characters` reads an excerpt (see `Excerpt`). `files` are the files to read; None reads all files.
+    `max_characters` reads an excerpt (see `Excerpt`). `files` are the files to read; None reads all files.
 
     >>> from domainbert import CorpusConfig, Source, read_documents
     >>> corpus = CorpusConfig([Source("corpus.txt", documents="line")])
@@ -126,8 +126,8 @@ def read_documents(
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
-    selected = None if config.select is None else _selection_flags(config, config.select, report, most_characters)
-    for document in _filtered_documents(config, report, most_characters, files):
+    selected = None if config.select is None else _selection_flags(config, config.select, report, max_characters)
+    for document in _filtered_documents(config, report, max_characters, files):
         if selected is None or document.split == "validation" or next(selected):
             yield from _copies(document)
         else:
@@ -141,11 +141,11 @@ def read_documents(
 def _filtered_documents(
     config: CorpusConfig,
     report: CorpusReport,
-    most_characters: int | None,
+    max_characters: int | None,
     files: Sequence[CorpusFile] | None = None,
 ) -> Iterator[_FilteredDocument]:
     """Yield the cleaned documents that pass the filters; the counts of all documents are added to the report."""
-    excerpt = None if most_characters is None else Excerpt.of_sources(config.sources, most_characters)
+    excerpt = None if max_characters is None else Excerpt.of_sources(config.sources, max_characters)
     excluded = None if config.exclude is None else _load_excluded(config.exclude, report)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
@@ -178,7 +178,7 @@ def _filtered_documents(
 
 
 def _selection_flags(
-    config: CorpusConfig, settings: Select, report: CorpusReport, most_characters: int | None
+    config: CorpusConfig, settings: Select, report: CorpusReport, max_characters: int | None
 ) -> Iterator[bool]:
     """Yield for each training document, before weights, whether `select` keeps it; adds the counts to the report.
 
@@ -188,7 +188,7 @@ def _selection_flags(
     from domainbert.corpus.selection import select
 
     def texts() -> Iterator[str]:
-        documents = _filtered_documents(config, CorpusReport(), most_characters)
+        documents = _filtered_documents(config, CorpusReport(), max_characters)
         return (document.text for document in documents if document.split == "train")
 
     selection = select(_read_texts(settings.like, "select.like", CorpusReport()), texts, settings.keep)

@@ -33,7 +33,7 @@ class Rows:
     rows: Iterable[Mapping[str, Any]]
     """The rows; they are iterated again for each read."""
 
-    by: Mapping[str, str] = field(default_factory=dict)
+    slices: Mapping[str, str] = field(default_factory=dict)
     """Name and value of each slice (subgroup for evaluation) that contains all rows, such as `{"year": "2020"}`."""
 
     def __str__(self) -> str:

@@ -92,10 +92,10 @@ class Excerpt:
     read: int = 0  # characters read from the files so far
 
     @classmethod
-    def of_sources(cls, sources: Sequence[Source], most_characters: int) -> Excerpt:
-        """Return an excerpt of about `most_characters` characters; all of the corpus if its files have fewer bytes."""
+    def of_sources(cls, sources: Sequence[Source], max_characters: int) -> Excerpt:
+        """Return an excerpt of about `max_characters` characters; all of the corpus if its files have fewer bytes."""
         size = sum(file.stat().st_size for file in list_files(sources))
-        return cls(most_characters / max(size, 1), most_characters / len(sources))
+        return cls(max_characters / max(size, 1), max_characters / len(sources))
 
     def first_documents(
         self, documents: Callable[[], Iterator[RawDocument]], quota: float, counts: SourceReport

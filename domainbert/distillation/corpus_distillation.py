@@ -46,7 +46,8 @@ from domainbert.training.state import whole_weights
 class Distillation(DistillationModule, RowsModule):
     """Distils masked language models into a smaller one on packed rows of a corpus.
 
-        module = Distillation(["models/teacher"], [SoftTargets(), HardTargets()], student=StudentConfig(every=2))
+        student = StudentConfig(every_nth_layer=2)
+        module = Distillation(["models/teacher"], [SoftTargets(), HardTargets()], student=student)
         lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
         module.save_pretrained("runs/student")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import renamed_from
 from domainbert.base.ranges import Items, Range
 from domainbert.base.validation import check_fields
 from domainbert.encoders.config import EncoderConfig, Layers
@@ -30,13 +31,13 @@ class StudentConfig:
     layers: Annotated[tuple[Annotated[int, Range(0, 999)], ...], Items()] | None = None
     """Layers of the teacher from which the student's layers start, numbered from 0; DistilBERT: [0, 2, 4, 7, 9, 11]."""
 
-    every: Layers | None = None
+    every_nth_layer: Layers | None = field(default=None, metadata=renamed_from("every"))
     """Instead of `layers`: every n-th layer of the teacher, from the first; 2 selects 0, 2, 4, ..."""
 
-    first: Layers | None = None
+    first_layers: Layers | None = field(default=None, metadata=renamed_from("first"))
     """Instead of `layers`: the number of lowest layers of the teacher to select."""
 
-    narrow: Literal["pca", "svd", "random"] = "pca"
+    embedding_projection: Literal["pca", "svd", "random"] = field(default="pca", metadata=renamed_from("narrow"))
     """Initial embeddings of a student that is narrower than its teacher. `pca`: the teacher's embeddings projected on
     their principal directions about the mean, as in XtremeDistil; `svd`: the same about 0; `random`. The layers of such
     a student always start at random."""
@@ -47,10 +48,10 @@ class StudentConfig:
     def __post_init__(self) -> None:
         """Validate the fields, and check that at most one way to select layers is set."""
         check_fields(self)
-        selectors = [name for name in ("layers", "every", "first") if getattr(self, name) is not None]
+        selectors = [name for name in ("layers", "every_nth_layer", "first_layers") if getattr(self, name) is not None]
         if len(selectors) > 1:
             raise DomainbertError(
-                f"{selectors[1]}: found with {selectors[0]}; expected only one of layers, every, first"
+                f"{selectors[1]}: found with {selectors[0]}; expected only one of layers, every_nth_layer, first_layers"
             )
         if self.encoder is not None and self.family is not None:
             raise DomainbertError("family: found with encoder, which sets the family; expected only one of them")
@@ -64,11 +65,11 @@ class StudentConfig:
 
         Raise `DomainbertError` if a selected layer does not exist.
         """
-        if self.every is not None:
-            return tuple(range(0, num_layers, self.every))
-        chosen = tuple(range(self.first)) if self.first is not None else self.layers
+        if self.every_nth_layer is not None:
+            return tuple(range(0, num_layers, self.every_nth_layer))
+        chosen = tuple(range(self.first_layers)) if self.first_layers is not None else self.layers
         if chosen is not None and max(chosen) >= num_layers:
-            name = "layers" if self.first is None else "first"
+            name = "layers" if self.first_layers is None else "first_layers"
             raise DomainbertError(
                 f"student.{name}: found layer {max(chosen)}; expected layers of the teacher, 0 to {num_layers - 1}"
             )

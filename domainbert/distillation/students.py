@@ -89,8 +89,8 @@ def build_student(
         width, teacher_width = (part.input_embeddings.embedding_dim for part in (encoder, teacher.encoder))
         if width == teacher_width:
             copied += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
-        elif student.narrow != "random" and width < teacher_width and same_vocabulary:
-            copied += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
+        elif student.embedding_projection != "random" and width < teacher_width and same_vocabulary:
+            copied += _narrow_embeddings(encoder, teacher.encoder, student.embedding_projection == "pca")
         if encoder.hidden_size == teacher.encoder.hidden_size:
             _copy_other_parameters(encoder, teacher.encoder)
             copied += _copy_layers(encoder, teacher.encoder, student)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_dataset(
-    path: Path, config: str | None = None, split: str | None = None, by: Mapping[str, str] | None = None
+    path: Path, config: str | None = None, split: str | None = None, slices: Mapping[str, str] | None = None
 ) -> Rows:
     """Open the rows of a data set; `datasets` downloads a data set of the hub into its cache.
 
@@ -23,7 +23,7 @@ def open_dataset(
         path: `hub:NAME`, `hub:NAME@REVISION`, or a folder written by `save_to_disk`.
         config: configuration on the hub, if there are several.
         split: name of the split, if there are several.
-        by: slices that all rows belong to.
+        slices: slices that all rows belong to.
 
     Raises:
         DomainbertError: the data set cannot be read, or has several splits and `split` names none of them.
@@ -41,14 +41,14 @@ def open_dataset(
     except Exception as error:  # the hub's client raises dozens of unrelated types
         reason = " ".join(str(error).split())
         raise DomainbertError(f"{path}: the data set cannot be read: {reason}") from error
-    return dataset_rows(dataset, str(path), split, by)
+    return dataset_rows(dataset, str(path), split, slices)
 
 
 def dataset_rows(
     dataset: Dataset | IterableDataset | DatasetDict,
     name: str,
     split: str | None = None,
-    by: Mapping[str, str] | None = None,
+    slices: Mapping[str, str] | None = None,
 ) -> Rows:
     """Rows of a data set in memory, with `ClassLabel` numbers replaced by their names.
 
@@ -65,7 +65,7 @@ def dataset_rows(
         dataset = dataset[chosen]
     elif split is not None and str(getattr(dataset, "split", None)) != split:
         raise DomainbertError(f"{name}: no split {split!r}; expected no hub_split, because it is a single split")
-    return Rows(name, _NamedRows(dataset), by or {})
+    return Rows(name, _NamedRows(dataset), slices or {})
 
 
 class _NamedRows:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import renamed_from
 from domainbert.base.ranges import Column
 from domainbert.base.validation import check_fields
 
@@ -36,7 +37,7 @@ class RowFormat:
     """Quoting of CSV and TSV: "double" allows separators, line breaks and doubled quotes in texts between double
     quotes; "none" reads a quote as an ordinary character, as files of GLUE require."""
 
-    by: tuple[str, ...] = ()
+    slice_keys: tuple[str, ...] = field(default=(), metadata=renamed_from("by"))
     """Keys or columns such as `language` or `year`; `evaluate` also scores each of their values separately."""
 
     def __post_init__(self) -> None:

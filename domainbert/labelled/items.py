@@ -199,7 +199,7 @@ class TextItem:
 
     text: str
     text_pair: str | None = field(default=None, kw_only=True)
-    by: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    slices: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Slices of the item: value by key."""
 
     @property

@@ -71,13 +71,16 @@ def rows_of(
 def text_problems(row: Row, format: RowFormat) -> list[str]:
     """Check the text, or pair of texts, and the slices of a row; valid fields give empty strings."""
     keys = (format.text_key, format.text_pair_key)
-    return [*(problem_with_text(row, key) for key in keys if key is not None), *problems_with_slices(row, format.by)]
+    return [
+        *(problem_with_text(row, key) for key in keys if key is not None),
+        *problems_with_slices(row, format.slice_keys),
+    ]
 
 
 def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
     """Fields of a `TextItem`: text, second text of a pair, slices."""
     second = None if format.text_pair_key is None else row[format.text_pair_key]
-    return {"text": row[format.text_key], "text_pair": second, "by": slices_of(row, format.by)}
+    return {"text": row[format.text_key], "text_pair": second, "slices": slices_of(row, format.slice_keys)}
 
 
 def rows_of_texts(
@@ -98,9 +101,9 @@ def rows_of_texts(
     else:
         path = source if isinstance(source, Rows) else source.texts
         kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
-        keys = [*format.keys, *(key for key in format.by if key not in source.by)]
+        keys = [*format.keys, *(key for key in format.slice_keys if key not in source.slices)]
         rows = rows_of(path, kind, keys, problems, format.quoting == "double")
-    return kind, accepted(_with_slices(rows, source, problems), notes.left_out, (*format.keys, *format.by))
+    return kind, accepted(_with_slices(rows, source, problems), notes.left_out, (*format.keys, *format.slice_keys))
 
 
 def read_texts(
@@ -221,10 +224,10 @@ def _with_slices(
 ) -> Iterator[tuple[int, Row]]:
     """Add the slices of the whole file to each row; a row that already has such a key is a problem."""
     for line, row in rows:
-        if duplicates := [key for key in file.by if key in row]:
-            found = f"{duplicates[0]!r} is in the row and in `by` of the file"
+        if duplicates := [key for key in file.slices if key in row]:
+            found = f"{duplicates[0]!r} is in the row and in `slices` of the file"
             problems.add(f"{file}:{line}: {found}; expected one of them")
-        yield line, {**row, **file.by}
+        yield line, {**row, **file.slices}
 
 
 def accepted(
@@ -251,13 +254,13 @@ def with_location(problem: str, file: Readable, line: int) -> str:
     return f"{problem} ({file.label}:{line})"
 
 
-def problems_with_slices(row: Row, by: Sequence[str]) -> list[str]:
-    """Reasons why values of the `by` keys are missing or invalid."""
-    problems = filter(None, (problem_with_text(row, key) for key in by if not is_whole_number(row.get(key))))
+def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[str]:
+    """Reasons why values of the slice keys are missing or invalid."""
+    problems = filter(None, (problem_with_text(row, key) for key in slice_keys if not is_whole_number(row.get(key))))
     return [problem.replace("expected a string", "expected a string or whole number") for problem in problems]
 
 
-def slices_of(row: Row, by: Sequence[str]) -> dict[str, str]:
+def slices_of(row: Row, slice_keys: Sequence[str]) -> dict[str, str]:
     """Slices of a valid row, by key."""
 
-    return {key: str(row[key]) for key in by}
+    return {key: str(row[key]) for key in slice_keys}

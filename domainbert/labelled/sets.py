@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.marks import renamed_from
 from domainbert.base.paths import DataPath, is_on_hub
 from domainbert.base.ranges import Items
 from domainbert.corpus.rows import Rows
@@ -32,9 +33,9 @@ class LabelledFile:
     label: Path | None = None
     """A file with the label of each line of `text`."""
 
-    by: dict[str, str] = field(default_factory=dict)
-    """Slices of all texts of the file, such as {language: arabic}, if the rows do not have them: see `by` of the
-    format."""
+    slices: dict[str, str] = field(default_factory=dict, metadata=renamed_from("by"))
+    """Slices of all texts of the file, such as {language: arabic}, if the rows do not have them: see `slice_keys` of
+    the format."""
 
     hub_config: str | None = None
     """Configuration (subset) of a data set of the hub, if it has several."""
@@ -92,7 +93,7 @@ def with_paths(given: LabelledSet, paths: Sequence[Path], empty: Sequence[Path])
     for file in files_of(given):
         new = {key: next(remaining) for key in _parts(file)}
         values: Any = {key: str(path) for key, path in new.items()}
-        values = values["path"] if isinstance(file, Path) else {**values, "by": dict(file.by)}
+        values = values["path"] if isinstance(file, Path) else {**values, "slices": dict(file.slices)}
         if not set(new.values()) & set(empty):
             entries.append(values)
     return entries if isinstance(given, list) else entries[0]
@@ -117,7 +118,7 @@ class FileTask(Protocol):
         """Name of the task, for messages."""
 
     @property
-    def by(self) -> tuple[str, ...]:
+    def slice_keys(self) -> tuple[str, ...]:
         """Keys whose values are slices."""
 
     def read(self, path: Any) -> Labelled[Any]:
@@ -131,7 +132,7 @@ def open_rows(file: Readable) -> Readable:
     source = LabelledFile(file) if isinstance(file, Path) else file
     path = source.path
     if path is not None and (is_on_hub(path) or any((path / name).is_file() for name in _SAVED)):
-        return open_dataset(path, source.hub_config, source.hub_split, source.by)
+        return open_dataset(path, source.hub_config, source.hub_split, source.slices)
     if source.hub_split is not None:
         expected = "expected hub:NAME, or a folder written by save_to_disk"
         raise DomainbertError(f"{file}: hub_split: found {source.hub_split!r} with a file; {expected}")
@@ -142,10 +143,12 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     """Read one file; raise `DomainbertError` if the task does not support label files or slices."""
     file = open_rows(file)
     if not isinstance(file, Path):
-        if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "by"):
-            raise DomainbertError(f"{file}: {config.name} supports neither label files nor `by`; expected only `path`")
-        if unknown := sorted(set(file.by) - set(config.by)):
-            raise DomainbertError(f"{file}: `by` has slices by {', '.join(unknown)}; expected keys of format.by")
+        if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "slice_keys"):
+            raise DomainbertError(
+                f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`"
+            )
+        if unknown := sorted(set(file.slices) - set(config.slice_keys)):
+            raise DomainbertError(f"{file}: slices: found {', '.join(unknown)}; expected keys of format.slice_keys")
     return config.read(file)
 
 

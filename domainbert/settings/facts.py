@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from domainbert.base.choices import as_plain
-from domainbert.base.freshness import INPUT_FILES, Freshness, flatten
+from domainbert.base.freshness import INPUT_FILES, Freshness, flatten, is_below
 from domainbert.base.hashes import HASHES, FileHashes, hash_json
-from domainbert.base.marks import ORDERED, SPEED_ONLY
+from domainbert.base.marks import ORDERED, SPEED_ONLY, renamed_fields
 from domainbert.base.ranks import launch_id, launched_world_size
 from domainbert.settings.reader import Settings, replace_strings
-from domainbert.settings.schema import fields_with_metadata
+from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 _STREAM = "stream "  # prefix in place of the hash of a stream
@@ -50,7 +52,7 @@ def stage_facts(
     contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
     config = replace_strings(settings.plain, {**contents, **settings.references})
     speed_only = {*fields_with_metadata(cls, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
-    facts = {name: fact for name, fact in flatten(config).items() if not _is_below(name, speed_only)}
+    facts = {name: fact for name, fact in flatten(config).items() if not is_below(name, *speed_only)}
     if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
         facts.pop("trainer", None)
     text = json.dumps(config, ensure_ascii=False)
@@ -58,9 +60,19 @@ def stage_facts(
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
     key_orders = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
-    return Freshness({**facts, **key_orders}, {*defaults, *key_orders})
+    return Freshness({**facts, **key_orders}, {*defaults, *key_orders}, _renamed(settings.instance))
 
 
-def _is_below(name: str, settings: set[str]) -> bool:
-    """Return whether a dotted name is one of the settings or inside one: `trainer.devices[0]` in `trainer.devices`."""
-    return any(name == setting or name.startswith((f"{setting}.", f"{setting}[")) for setting in settings)
+def _renamed(value: Any, name: str = "") -> dict[str, str]:
+    """Return the current name of each renamed setting in `value`, by its old name; both are dotted names below `name`."""
+    names, items, prefix = {}, {}, f"{name}.".lstrip(".")
+    if dataclasses.is_dataclass(value):
+        names = {prefix + old: prefix + new for old, new in renamed_fields(type(value)).items()}
+        items = {prefix + field: getattr(value, field) for field in defaults_of(type(value))}
+    elif isinstance(value, Mapping):
+        items = {f"{name}.{key}": item for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        items = {f"{name}[{number}]": item for number, item in enumerate(value)}
+    for inner, item in items.items():
+        names |= _renamed(item, inner)
+    return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, get_args, get_origin
 
 from domainbert.base.choices import as_plain, choices_of, find_choice, import_hint, is_choice, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.marks import STREAM
+from domainbert.base.marks import STREAM, renamed_fields
 from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
 from domainbert.base.redact import redact
 from domainbert.base.validation import (
@@ -75,6 +76,7 @@ def read_settings(
     """
     cls = settings_class(stage)
     reader, defaults = _Reader(problems, prefix, template, fields_with_metadata(cls, STREAM)), defaults_of(cls)
+    node = reader.with_current_names(node, cls, "")
     values = reader.read_fields(node, "", field_types(cls), defaults)
     settings, all_values = reader.settings, {**defaults, **(values or {})}
     settings.arguments = values or {}
@@ -123,6 +125,23 @@ class _Reader:
     def wrong_type(self, node: Node, hint: Any, key: str) -> Any:
         """Add the problem that a value does not match its type, and return `WRONG`."""
         return self.add_problem(node, key, f"found {node.short_text()}; expected {describe(hint)}")
+
+    def with_current_names(self, node: Node, cls: type, key: str) -> Node:
+        """Return the node with the current names of renamed settings; warn of each old name."""
+        for old, new in renamed_fields(cls).items():
+            child, others = node.value.get(old), node.without(old)
+            if child is None:
+                continue
+            if new in others.value:
+                self.add_problem(child, key + old, f"found with {new}, its new name; expected only {new}")
+                node = others
+            else:
+                advice = "the old name will be removed in the next version"
+                warnings.warn(
+                    f"{child.location(key + old)}: renamed to {key}{new}; {advice}", FutureWarning, stacklevel=2
+                )
+                node = dataclasses.replace(node, value={**others.value, new: child})
+        return node
 
     def read_fields(
         self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -208,6 +227,7 @@ class _Reader:
         defaults = defaults_of(cls)
         if type(default) is cls:
             defaults = {name: getattr(default, name) for name in defaults}
+        node = self.with_current_names(node, cls, f"{key}.")
         values = self.read_fields(node, f"{key}.", field_types(cls), defaults)
         if values is None:
             return WRONG

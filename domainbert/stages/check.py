@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from domainbert.base.errors import DomainbertError, suggest_name
+from domainbert.base.marks import renamed_from
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
@@ -70,7 +71,7 @@ class Check:
     max_length: Length | None = None
     """Tokens of a window, as for `finetune`; None takes the value saved with the tokenizer."""
 
-    most_characters: PositiveInt | None = None
+    max_characters: PositiveInt | None = field(default=None, metadata=renamed_from("most_characters"))
     """Largest number of characters to read from each corpus: the beginning of each file, in proportion to its size.
     None reads the whole corpus; the automatic check of a recipe reads 50 million."""
 
@@ -181,7 +182,7 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
     if settings.corpus is None:
         return [], {}
     tests = [checked for checked in labelled.sets if checked.name == "test"]
-    corpus = scan_corpus(settings.corpus, tests, labelled.tokenizer, settings.most_characters)
+    corpus = scan_corpus(settings.corpus, tests, labelled.tokenizer, settings.max_characters)
     if num_cut := sum(source.files_cut for source in corpus.report.sources):
         print(_excerpt_line(corpus.report, num_cut), flush=True)
     return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
@@ -191,7 +192,7 @@ def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
     """Return the message that the corpus was read in part: `num_cut` files were cut."""
     read = sum(source.read_characters for source in report.sources)
     files = "a file" if num_cut == 1 else f"{num_cut:,} files"
-    advice = "most_characters: null reads the whole corpus"
+    advice = "max_characters: null reads the whole corpus"
     return f"check: read {read:,} characters of the corpus, and {files} only in part; {advice}"
 
 
@@ -202,7 +203,7 @@ def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | N
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
     if not corpora or not labelled.sets:
         return None
-    corpus_fit = compare_corpora(corpora, labelled.sets[0].texts, most_characters=settings.most_characters)
+    corpus_fit = compare_corpora(corpora, labelled.sets[0].texts, max_characters=settings.max_characters)
     print("\n".join(fit_lines(corpus_fit)), flush=True)
     return corpus_fit
 

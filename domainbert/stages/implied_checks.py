@@ -145,7 +145,7 @@ def _corpus_settings(stages: Mapping[str, RecipeStage], first: str) -> dict[str,
     if len(prepared) != 1:
         return {}
     max_characters = Node(_MAX_CHARACTERS, prepared[0]["corpus"].where)
-    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"most_characters": max_characters}
+    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"max_characters": max_characters}
 
 
 def _next_stage(stages: Mapping[str, RecipeStage], first: str, node: Node, group_first: str) -> str:

@@ -69,7 +69,7 @@ class TaskConfig(ABC):
         """Read a labelled file with `read(config, path)` of `files.py` in the task's folder.
 
         Args:
-            path: path of the file; a `LabelledFile` if the `format` of the task has a key `by`.
+            path: path of the file; a `LabelledFile` if the `format` of the task has a key `slice_keys`.
         """
         labelled: Labelled[Any] = import_sibling(type(self), "files", "task").read(self, path)
         return labelled
@@ -89,9 +89,9 @@ class TaskConfig(ABC):
         return getattr(self, "format", self)
 
     @property
-    def by(self) -> tuple[str, ...]:
-        """Return the keys whose values are scored as slices: `format.by`, or () if the task has no such setting."""
-        keys: tuple[str, ...] = getattr(getattr(self, "format", None), "by", ())
+    def slice_keys(self) -> tuple[str, ...]:
+        """Return `format.slice_keys`, the keys whose values are scored as slices; () if the task has none."""
+        keys: tuple[str, ...] = getattr(getattr(self, "format", None), "slice_keys", ())
         return keys
 
     def check_labels(self, labels: Collection[str]) -> None:

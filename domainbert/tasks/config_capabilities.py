@@ -64,7 +64,7 @@ class Evaluation:
     saved_settings: tuple[str, ...] = ()
     """Settings that `evaluate` reads from the model folder; it accepts the defaults or equal values."""
 
-    scoring_settings: tuple[str, ...] = ("by",)
+    scoring_settings: tuple[str, ...] = ("slice_keys",)
     """Settings of `reading` that an evaluation may change, as they only decide how a file is scored."""
 
     uses_training_set: bool = False

@@ -94,7 +94,11 @@ class Scoring(ABC):
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
                 row = self.row(item, prediction)
-                stream.write(row if isinstance(row, str) else json_line({**(item.by if self.config.by else {}), **row}))
+                stream.write(
+                    row
+                    if isinstance(row, str)
+                    else json_line({**(item.slices if self.config.slice_keys else {}), **row})
+                )
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
         """Return the errors of a model on an item, None without errors; by default always None."""
@@ -159,7 +163,7 @@ class Scoring(ABC):
 
     def slices(self, score: str) -> Slices:
         """Return the slices of the test set by the keys of the format, to be scored with `score`."""
-        values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
+        values = {key: [item.slices[key] for item in self.test.items] for key in self.config.slice_keys}
         return Slices.from_values(values, score, self.headline.over, self.headline.key)
 
     @abstractmethod

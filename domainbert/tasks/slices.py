@@ -24,7 +24,7 @@ class SlicedMetric(nn.Module):
         super().__init__()
         self.task, self.items, self.headline = task, items, task.headline
         key = None if task.headline is None else task.headline.over
-        values, self.slice_of = np.unique([item.by[key] for item in items] if key else [], return_inverse=True)
+        values, self.slice_of = np.unique([item.slices[key] for item in items] if key else [], return_inverse=True)
         self.metrics = [task.training_hooks.metric_of_slice(task) for _ in values]
         self.modules_of_slices = nn.ModuleList(self.metrics)  # moves them to the device of the module
 

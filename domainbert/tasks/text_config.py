@@ -19,7 +19,7 @@ class TextTaskConfig(TaskConfig):
     """Settings of a task on whole texts or pairs of texts; its `format` is a `RowFormat`."""
 
     mean_over: str | None = field(default=None, kw_only=True)
-    """Key from `format.by`: the headline becomes the mean of the metric over the slices of this key."""
+    """Key from `format.slice_keys`: the headline becomes the mean of the metric over the slices of this key."""
 
     pooling: Pooling | None = field(default=None, kw_only=True)
     """Pooling of the hidden states for the head: [CLS] (`cls`), or `mean` or `max` over all tokens. null takes the
@@ -27,9 +27,11 @@ class TextTaskConfig(TaskConfig):
     `transformers` ignores the setting and uses the default of the family."""
 
     def __post_init__(self) -> None:
-        key, keys = self.mean_over, self.by
+        key, keys = self.mean_over, self.slice_keys
         if key is not None and key not in keys:
-            expected = f"expected one of {format_names(keys)}" if keys else "expected a key that format.by names"
+            expected = (
+                f"expected one of {format_names(keys)}" if keys else "expected a key that format.slice_keys names"
+            )
             raise DomainbertError(f"mean_over: found {key!r}; {expected}")
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from domainbert.base.choices import choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
+from domainbert.base.marks import renamed_fields
 from domainbert.base.validation import LISTS, field_types, is_union, strip_ranges
 
 
@@ -41,7 +42,8 @@ def from_plain(hint: Any, value: Any) -> Any:
         cls, fields = hint, value
     else:
         return value
-    hints = field_types(cls)
+    hints, renamed = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
+    fields = {renamed.get(name, name): field for name, field in fields.items()}
     if unknown := sorted(map(str, fields.keys() - hints.keys())):
         raise DomainbertError(f"{cls.__name__}: found {unknown[0]}; expected {', '.join(hints)}")
     values: Any = {name: from_plain(hints[name], field) for name, field in fields.items()}

@@ -240,8 +240,8 @@ def test_an_excerpt_is_bounded_and_counts_what_it_leaves(tmp_path: Path) -> None
     config = written(tmp_path, texts(200), texts(100))
     whole = scan_corpus(config)
     size = sum(source.read_characters for source in whole.report.sources)
-    part = scan_corpus(config, most_characters=size // 10)
+    part = scan_corpus(config, max_characters=size // 10)
     read = [source.read_characters for source in part.report.sources]
     assert all(read) and size // 20 < sum(read) <= size // 10 + 400
     assert [source.files_cut for source in part.report.sources] == [1, 1]
-    assert corpus_facts(scan_corpus(config, most_characters=10 * size)) == corpus_facts(whole)
+    assert corpus_facts(scan_corpus(config, max_characters=10 * size)) == corpus_facts(whole)

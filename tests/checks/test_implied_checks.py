@@ -77,7 +77,7 @@ stages:
 validation: {tmp_path}/train.jsonl}}
   onnx: {{stage: export, model: "@tagger"}}
   scores: {{stage: evaluate, models: {{a: "@MODEL"}}, task: {{class_path: Classification, \
-init_args: {{format: {{by: [year]}}}}}}, test: {tmp_path}/test.jsonl}}
+init_args: {{format: {{slice_keys: [year]}}}}}}, test: {tmp_path}/test.jsonl}}
 """
     for model in ("tagger", "onnx"):
         tree = read_stages(tmp_path, stages.replace("MODEL", model))

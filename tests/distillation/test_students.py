@@ -138,9 +138,9 @@ def test_layers_with_another_number_of_heads_are_not_taken():
     ("student", "layers"),
     [
         (StudentConfig(layers=(0, 3)), (0, 3)),
-        (StudentConfig(every=2), (0, 2)),
-        (StudentConfig(every=3), (0, 3)),
-        (StudentConfig(first=3), (0, 1, 2)),
+        (StudentConfig(every_nth_layer=2), (0, 2)),
+        (StudentConfig(every_nth_layer=3), (0, 3)),
+        (StudentConfig(first_layers=3), (0, 1, 2)),
         (StudentConfig(encoder=dataclasses.replace(TEACHER, num_hidden_layers=1), layers=(2,)), (2,)),
     ],
 )
@@ -158,7 +158,7 @@ CONVOLVED = config_class("deberta-v2")().resized(TEACHER.sizes).replaced(**RELAT
 
 
 def test_the_layers_chosen_of_a_teacher_with_a_convolution_are_taken():
-    student, teacher = StudentConfig(every=2), make_teacher(CONVOLVED)
+    student, teacher = StudentConfig(every_nth_layer=2), make_teacher(CONVOLVED)
     config = student_config(student, CONVOLVED)
     model, taken = build_student(config, student, teacher, "masked_lm", 0, VocabularyFacts(VOCABULARY, 0))
     assert taken == ["embeddings", "layers 0, 2", "head"]
@@ -172,7 +172,7 @@ APART = dataclasses.replace(SHARED, num_hidden_groups=4)
 
 @pytest.mark.parametrize(("config", "groups"), [(GROUPED, [0, 1]), (APART, [0, 2])])
 def test_layers_with_weights_of_their_own_are_chosen(config, groups):
-    teacher, student = make_teacher(config), StudentConfig(every=2)
+    teacher, student = make_teacher(config), StudentConfig(every_nth_layer=2)
     chosen = student_config(student, config)
     model, taken = build_student(chosen, student, teacher, "masked_lm", 0, VocabularyFacts(VOCABULARY, 0))
     assert (chosen.num_hidden_layers, chosen.num_hidden_groups) == (2, 2)
@@ -186,10 +186,14 @@ def test_layers_with_weights_of_their_own_are_chosen(config, groups):
 @pytest.mark.parametrize(
     ("student", "teacher", "counts"),
     [
-        (StudentConfig(every=2), SHARED, "found 2 layers, but albert has separate weights for only 1 of them"),
-        (StudentConfig(first=3), GROUPED, "found 3 layers, but albert has separate weights for only 2 of them"),
         (
-            StudentConfig(every=2, family="albert"),
+            StudentConfig(every_nth_layer=2),
+            SHARED,
+            "found 2 layers, but albert has separate weights for only 1 of them",
+        ),
+        (StudentConfig(first_layers=3), GROUPED, "found 3 layers, but albert has separate weights for only 2 of them"),
+        (
+            StudentConfig(every_nth_layer=2, family="albert"),
             TEACHER,
             "found 2 layers, but albert has separate weights for only 1 of them",
         ),
@@ -231,7 +235,7 @@ def test_embeddings_alone_may_be_narrower():
 
 def test_a_random_student_takes_nothing():
     teacher = make_teacher()
-    _, model, taken = make_student(StudentConfig(first=2, init="random"), teacher)
+    _, model, taken = make_student(StudentConfig(first_layers=2, init="random"), teacher)
     assert taken == []
     assert not torch.equal(model.encoder.input_embeddings.weight, teacher.encoder.input_embeddings.weight)
 
@@ -241,7 +245,7 @@ def test_a_narrow_student_has_the_principal_directions(narrow):
     """Against NumPy's SVD: the same subspace, and products between entries that are the best of their rank."""
     teacher = make_teacher()
     encoder = DistilBertConfig(dim=8, n_layers=2, n_heads=2, hidden_dim=16, max_position_embeddings=20)
-    _, model, taken = make_student(StudentConfig(encoder=encoder, narrow=narrow), teacher)
+    _, model, taken = make_student(StudentConfig(encoder=encoder, embedding_projection=narrow), teacher)
     assert taken == ["embeddings along 8 principal directions"]
     words = teacher.encoder.input_embeddings.weight.detach().double().numpy()
     _, _, right = np.linalg.svd(words - (words.mean(axis=0) if narrow == "pca" else 0))
@@ -262,7 +266,7 @@ def test_directions_have_a_sign():
 
 def test_another_vocabulary_leaves_words_and_head_alone():
     teacher = make_teacher()
-    _, model, taken = make_student(StudentConfig(first=2), teacher, vocab_size=33)
+    _, model, taken = make_student(StudentConfig(first_layers=2), teacher, vocab_size=33)
     assert taken == ["position embeddings", "layers 0, 1"]
     assert model.encoder.input_embeddings.num_embeddings == 33
 
@@ -270,21 +274,24 @@ def test_another_vocabulary_leaves_words_and_head_alone():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: StudentConfig(every=2, first=1), "first: found with every; expected only one of layers, every, first"),
+        (
+            lambda: StudentConfig(every_nth_layer=2, first_layers=1),
+            "first_layers: found with every_nth_layer; expected only one of layers, every_nth_layer, first_layers",
+        ),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: found with encoder"),
         (
             lambda: StudentConfig(family="brt"),
             "family: found 'brt'; expected one of albert, bert, deberta-v2, distilbert",
         ),
-        (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
+        (lambda: StudentConfig(first_layers=0), "first_layers: found 0; expected an integer from 1 to 1,000"),
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
             "student.layers: found layer 4; expected layers of the teacher, 0 to 3",
         ),
         (
-            lambda: student_config(StudentConfig(first=6), TEACHER),
-            "student.first: found layer 5; expected layers of the teacher",
+            lambda: student_config(StudentConfig(first_layers=6), TEACHER),
+            "student.first_layers: found layer 5; expected layers of the teacher",
         ),
         (lambda: StudentConfig(layers=(3, 3)), r"layers: found \[3, 3\]; expected each layer once"),
         (
@@ -292,7 +299,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
             "layers: found 1, 3; expected layer 0 first and not again: only layer 0 has a convolution",
         ),
         (
-            lambda: student_config(StudentConfig(encoder=TEACHER, first=2), TEACHER),
+            lambda: student_config(StudentConfig(encoder=TEACHER, first_layers=2), TEACHER),
             "student.layers: found 2 layers; expected 4, as in student.encoder",
         ),
     ],

@@ -181,9 +181,9 @@ def test_what_makes_another_network_is_refused(fields, message):
 @pytest.mark.parametrize(
     ("student", "types"),
     [
-        (StudentConfig(every=2), [GLOBAL, LOCAL, LOCAL, GLOBAL]),
-        (StudentConfig(every=3), [GLOBAL, GLOBAL, GLOBAL]),
-        (StudentConfig(first=5), [GLOBAL, LOCAL, LOCAL, GLOBAL, LOCAL]),
+        (StudentConfig(every_nth_layer=2), [GLOBAL, LOCAL, LOCAL, GLOBAL]),
+        (StudentConfig(every_nth_layer=3), [GLOBAL, GLOBAL, GLOBAL]),
+        (StudentConfig(first_layers=5), [GLOBAL, LOCAL, LOCAL, GLOBAL, LOCAL]),
         (StudentConfig(layers=(0, 5, 6, 7)), [GLOBAL, LOCAL, GLOBAL, LOCAL]),
         (StudentConfig(), [GLOBAL, LOCAL, LOCAL] * 2 + [GLOBAL, LOCAL]),
     ],

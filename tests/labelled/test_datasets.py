@@ -83,7 +83,7 @@ SETS: list[tuple[TaskConfig, Features, list[dict[str, Any]], dict[str, Any]]] = 
         {"label": ["up", "down"]},
     ),
     (
-        Classification(ClassificationFormat(text_key="premise", text_pair_key="hypothesis", by=("year",))),
+        Classification(ClassificationFormat(text_key="premise", text_pair_key="hypothesis", slice_keys=("year",))),
         Features({"premise": TEXT, "hypothesis": TEXT, "year": Value("int32"), "label": UP_DOWN}),
         [{"premise": "a", "hypothesis": "b", "year": 1999, "label": 1}],
         {"label": ["down"]},
@@ -271,18 +271,18 @@ def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_slices_of_a_data_set(hub: str) -> None:
-    task = Classification(ClassificationFormat(by=("source",)))
+    task = Classification(ClassificationFormat(slice_keys=("source",)))
     files = [
-        LabelledFile(Path(hub), hub_config=one, hub_split="train", by={"source": one}) for one in ("news", "tweets")
+        LabelledFile(Path(hub), hub_config=one, hub_split="train", slices={"source": one}) for one in ("news", "tweets")
     ]
     found = read_set(task, files)
-    assert [(item.label, item.by["source"]) for item in found.items] == [
+    assert [(item.label, item.slices["source"]) for item in found.items] == [
         ("rose", "news"),
         ("fell", "news"),
         ("up", "tweets"),
         ("down", "tweets"),
     ]
-    assert problem_of(Ner(), files[0]) == "hub:hub: `by` has slices by source; expected keys of format.by"
+    assert problem_of(Ner(), files[0]) == "hub:hub: slices: found source; expected keys of format.slice_keys"
 
 
 def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
@@ -305,7 +305,7 @@ def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
         "path": "hub:hub",
         "text": None,
         "label": None,
-        "by": {},
+        "slices": {},
         "hub_config": "news",
         "hub_split": "train",
     }

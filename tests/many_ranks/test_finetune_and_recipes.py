@@ -75,7 +75,7 @@ def test_two_processes_distil_as_one(trainings, commands, tagger, stage, losses,
     pretrain = yaml.safe_load((trainings / "pretrain.yaml").read_text())
     finetune = yaml.safe_load((trainings / "finetune.yaml").read_text())
     settings = {name: pretrain[name] for name in ("precision", "loggers", "trainer", "batch_size") if name in pretrain}
-    settings |= {"losses": losses, "student": {"first": 1}, "dropout": 0.0, "optim": {"lr": 1e-3, "eps": 1e-3}}
+    settings |= {"losses": losses, "student": {"first_layers": 1}, "dropout": 0.0, "optim": {"lr": 1e-3, "eps": 1e-3}}
     if stage == "distill":
         settings |= {"teachers": [str(trainings / "alone")], "prepared": pretrain["prepared"]}
         settings |= {"budget": {"max_steps": 4}, "max_length": pretrain["max_length"]}
@@ -157,7 +157,12 @@ def test_two_processes_classify_as_one(trainings, commands):
         for k in range(32)
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    learning = {"format": {"by": ["language"]}, "mean_over": "language", "calibrate": True, "label_smoothing": 0.1}
+    learning = {
+        "format": {"slice_keys": ["language"]},
+        "mean_over": "language",
+        "calibrate": True,
+        "label_smoothing": 0.1,
+    }
     settings = yaml.safe_load((trainings / "finetune.yaml").read_text())
     settings |= {"train": str(folder / "rows.jsonl"), "validation": str(folder / "rows.jsonl"), "max_epochs": 3}
     settings |= {"seeds": [1], "batch_size": 8}

@@ -29,9 +29,9 @@ def classes(
 ) -> ClassScoring:
     """Texts with one class each; with a slice for each language, and their mean as the headline."""
     by = ("language",) if languages else ()
-    config = Classification(format=ClassificationFormat(by=by), mean_over="language" if mean else None)
+    config = Classification(format=ClassificationFormat(slice_keys=by), mean_over="language" if mean else None)
     items = [
-        LabelledText("naïve text", label, line, by={"language": language} if languages else {})
+        LabelledText("naïve text", label, line, slices={"language": language} if languages else {})
         for line, (label, language) in enumerate(zip(gold, languages or gold, strict=True), 1)
     ]
     scoring = ClassScoring(config, ClassFile(PATH, items, "jsonl", False))

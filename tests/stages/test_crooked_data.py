@@ -30,7 +30,7 @@ from tests.tasks.test_regression import similar
 
 LANGUAGES = ("arabic", "french")
 TASK = Classification(
-    ClassificationFormat(by=("language",)),
+    ClassificationFormat(slice_keys=("language",)),
     mean_over="language",
     class_weights="balanced",
     label_smoothing=0.1,
@@ -49,14 +49,14 @@ def parallel(runs: Any, folder: Path, split: str) -> list[LabelledFile]:
         text, label = (folder / f"{language}_{split}_{kind}.txt" for kind in ("text", "labels"))
         text.write_text("".join(f"{accent} {row['text']}\n" for row in chosen), encoding="utf-8")
         label.write_text("".join(f"{row['label']}\n" for row in chosen), encoding="utf-8")
-        files.append(LabelledFile(text=text, label=label, by={"language": language}))
+        files.append(LabelledFile(text=text, label=label, slices={"language": language}))
     return files
 
 
 def items_of(files: list[LabelledFile]) -> list[tuple[str, str, str]]:
     """Language, text and label of each text, read without our reader."""
     return [
-        (file.by["language"], text, label)
+        (file.slices["language"], text, label)
         for file in files
         for text, label in zip(
             file.text.read_text(encoding="utf-8").splitlines(), file.label.read_text().splitlines(), strict=True
@@ -230,12 +230,14 @@ def test_classes_with_weights_and_every_other_setting(runs: Any, made: Any) -> N
 
 
 def test_numbers_of_pairs_by_language(runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    format = RegressionFormat("sentence1", "sentence2", "score", by=("language",))
+    format = RegressionFormat("sentence1", "sentence2", "score", slice_keys=("language",))
     task = Regression(format, mean_over="language")
     pairs, sets = similar(tmp_path / "pairs"), {}
     for split in ("train", "validation", "test"):
         rows = (pairs / f"{split}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-        sets[split] = [LabelledFile(path=tmp_path / f"{name}_{split}.jsonl", by={"language": name}) for name in "ab"]
+        sets[split] = [
+            LabelledFile(path=tmp_path / f"{name}_{split}.jsonl", slices={"language": name}) for name in "ab"
+        ]
         for file, some in zip(sets[split], (rows[::3], rows[1::3] + rows[2::3]), strict=True):
             file.texts.write_text("".join(some), encoding="utf-8")
     training = {split: sets[split] for split in ("train", "validation")}

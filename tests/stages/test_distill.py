@@ -98,7 +98,7 @@ def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
 def test_accumulation_changes_nothing(runs):
     """In both phases."""
     losses = [SoftTargets(), HardTargets(), HiddenMSE(projection="none"), AttentionMSE(), AttentionKL()]
-    student = StudentConfig(first=1, encoder=None)
+    student = StudentConfig(first_layers=1, encoder=None)
     optim = OptimConfig(lr=1e-3, eps=1e-4)
     changes = {"student": student, "optim": optim, "dropout": 0.2, "steps": 3}
     changes["max_length"] = (LengthPhase(16, until=0.4), LengthPhase(64))

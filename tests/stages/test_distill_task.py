@@ -34,7 +34,7 @@ BOTH = (SoftTargets(), HardTargets())
 def arguments(runs, task, losses, **changes):
     usual = {"teachers": [runs / f"{task}-pretrained"], "task": runs.tasks[task], "losses": list(losses)}
     usual |= {split: runs.labelled(task, split) for split in ("train", "validation")}
-    usual |= {"student": StudentConfig(first=1), "batch_size": 16, "max_epochs": 2, "unlabelled_batch_size": 8}
+    usual |= {"student": StudentConfig(first_layers=1), "batch_size": 16, "max_epochs": 2, "unlabelled_batch_size": 8}
     usual |= {"optim": OptimConfig(lr=1e-3), "max_unlabelled": 200}
     if "model" in changes:
         usual.pop("student")
@@ -90,7 +90,10 @@ def test_a_student_of_a_task(runs, task):
 def test_transformers_gives_a_student_s_logits(runs, task, family):
     import transformers
 
-    out = run(runs, f"{task}-{family}", task, max_epochs=1, student=StudentConfig(family=family, first=1)) / "seed-1"
+    out = (
+        run(runs, f"{task}-{family}", task, max_epochs=1, student=StudentConfig(family=family, first_layers=1))
+        / "seed-1"
+    )
     kind = {"ner": "TokenClassification", "classification": "SequenceClassification"}[task]
     theirs = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(out).eval()
     assert type(theirs).__name__ == {"bert": "Bert", "distilbert": "DistilBert"}[family] + f"For{kind}"

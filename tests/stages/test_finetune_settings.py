@@ -153,7 +153,12 @@ def test_students_have_averaged_weights_and_a_metric_to_choose_by(runs: Any) -> 
     """The folder holds what was validated: its loss is that of the best epoch."""
     changes: dict[str, Any] = {split: runs.labelled("classification", split) for split in ("train", "validation")}
     changes |= {"teachers": [runs / "classification-pretrained"], "task": Classification(), "losses": [SoftTargets()]}
-    changes |= {"student": StudentConfig(first=1), "batch_size": 16, "max_epochs": 3, "optim": OptimConfig(lr=5e-3)}
+    changes |= {
+        "student": StudentConfig(first_layers=1),
+        "batch_size": 16,
+        "max_epochs": 3,
+        "optim": OptimConfig(lr=5e-3),
+    }
     averaging = AveragingConfig("ema", decay=0.9)
     folder = runs.run(
         "student-averaged", distill_task, **runs.training, **changes, averaging=averaging, select_by="loss"

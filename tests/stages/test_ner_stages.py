@@ -29,7 +29,7 @@ def quick(one_thread):
 
 def taught(runs, name, teacher, **changes):
     files = {split: runs.labelled("ner", split) for split in ("train", "validation")}
-    usual = {"teachers": [teacher], "task": Ner(scheme="BIOES"), "student": StudentConfig(first=1), **files}
+    usual = {"teachers": [teacher], "task": Ner(scheme="BIOES"), "student": StudentConfig(first_layers=1), **files}
     usual |= {"losses": [SoftTargets(), HardTargets()], "batch_size": 16, "max_epochs": 1, "unlabelled": runs.corpus}
     usual |= {"optim": OptimConfig(lr=1e-3), "max_unlabelled": 50, "unlabelled_batch_size": 8}
     return runs.run(name, distill_task, **{**runs.training, **usual, **changes})

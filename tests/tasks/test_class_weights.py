@@ -134,7 +134,7 @@ def test_drawn_classes() -> None:
         ({"balanced_sampling": 1.5}, "balanced_sampling: found 1.5"),
         ({"balanced_sampling": 1}, "balanced_sampling: found 1"),
         ({"label_smoothing": 1.0}, "label_smoothing: found 1.0"),
-        ({"mean_over": "language"}, "mean_over: found 'language'; expected a key that format.by names"),
+        ({"mean_over": "language"}, "mean_over: found 'language'; expected a key that format.slice_keys names"),
     ],
 )
 def test_settings(given: dict[str, Any], said: str | None) -> None:

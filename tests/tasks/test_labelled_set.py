@@ -45,7 +45,7 @@ ODD_WORDS = (
     " ",
     "économie",
 )
-BY_LANGUAGE = Classification(ClassificationFormat(label_names=NAMES, by=("language",)), mean_over="language")
+BY_LANGUAGE = Classification(ClassificationFormat(label_names=NAMES, slice_keys=("language",)), mean_over="language")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def pair(language: str, texts: list[str], labels: list[str], slices: bool = True
     text, label = Path(f"{language}_text.txt"), Path(f"{language}_labels.txt")
     text.write_text("".join(f"{one}\n" for one in texts), encoding="utf-8")
     label.write_text("".join(f"{one}\n" for one in labels), encoding="utf-8")
-    return LabelledFile(text=text, label=label, by={"language": language} if slices else {})
+    return LabelledFile(text=text, label=label, slices={"language": language} if slices else {})
 
 
 def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +102,7 @@ def test_several_files_are_one_set() -> None:
     Path("more.jsonl").write_text(json.dumps({"text": "Gut.", "label": 2, "language": "german"}) + "\n")
     files = [pair("arabic", ["a", "b"], ["0", "1"]), pair("french", ["c"], ["2"]), Path("more.jsonl")]
     found = read_set(BY_LANGUAGE, files)
-    assert [(one.text, one.by["language"]) for one in found.items] == [
+    assert [(one.text, one.slices["language"]) for one in found.items] == [
         *(("a", "arabic"), ("b", "arabic"), ("c", "french"), ("Gut.", "german"))
     ]
     assert [found.where(number) for number in range(4)] == [
@@ -156,31 +156,31 @@ def test_slices_that_rows_lack_or_files_give_twice() -> None:
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(DomainbertError, match=r"rows\.jsonl:2: no key 'language'; found 'text', 'label', 'year'"):
         read_set(BY_LANGUAGE, Path("rows.jsonl"))
-    by_year = Classification(ClassificationFormat(label_names=NAMES, by=("year",)))
-    assert [one.by for one in read_set(by_year, Path("rows.jsonl")).items] == [{"year": "2019"}, {"year": "2020"}]
-    with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is in the row and in `by` of the file"):
-        read_set(by_year, LabelledFile(path=Path("rows.jsonl"), by={"year": "2021"}))
-    with pytest.raises(DomainbertError, match=r"slices by language; expected keys of format\.by"):
-        read_set(by_year, LabelledFile(path=Path("rows.jsonl"), by={"language": "arabic"}))
+    by_year = Classification(ClassificationFormat(label_names=NAMES, slice_keys=("year",)))
+    assert [one.slices for one in read_set(by_year, Path("rows.jsonl")).items] == [{"year": "2019"}, {"year": "2020"}]
+    with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is in the row and in `slices` of the file"):
+        read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"year": "2021"}))
+    with pytest.raises(DomainbertError, match=r"slices: found language; expected keys of format\.slice_keys"):
+        read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"language": "arabic"}))
     Path("rows.csv").write_text("text,label\na,0\n")
     with pytest.raises(DomainbertError, match=r"rows\.csv:1: no column 'year'"):
         read_set(by_year, Path("rows.csv"))
-    whole = LabelledFile(path=Path("rows.csv"), by={"year": "2021"})
-    assert read_set(by_year, whole).items[0].by == {"year": "2021"}
+    whole = LabelledFile(path=Path("rows.csv"), slices={"year": "2021"})
+    assert read_set(by_year, whole).items[0].slices == {"year": "2021"}
     for task in (Ner(), TokenLabels(), Parsing(), QuestionAnswering()):
         with pytest.raises(
-            DomainbertError, match=f"{task.name} supports neither label files nor `by`; expected only `path`"
+            DomainbertError, match=f"{task.name} supports neither label files nor `slices`; expected only `path`"
         ):
             read_set(task, whole)
 
 
 def test_pairs_in_several_files_with_slices() -> None:
-    format = ClassificationFormat(text_pair_key="second", by=("language",))
+    format = ClassificationFormat(text_pair_key="second", slice_keys=("language",))
     Path("a.jsonl").write_text(json.dumps({"text": "a", "second": "b", "label": "x", "language": "arabic"}) + "\n")
     Path("b.csv").write_text("text,second,label\nc,d,y\n")
-    files: Any = [Path("a.jsonl"), LabelledFile(path=Path("b.csv"), by={"language": "french"})]
+    files: Any = [Path("a.jsonl"), LabelledFile(path=Path("b.csv"), slices={"language": "french"})]
     found = read_set(Classification(format), files)
-    assert [(one.text, one.text_pair, one.label, one.by) for one in found.items] == [
+    assert [(one.text, one.text_pair, one.label, one.slices) for one in found.items] == [
         ("a", "b", "x", {"language": "arabic"}),
         ("c", "d", "y", {"language": "french"}),
     ]
@@ -195,25 +195,25 @@ def test_pairs_in_several_files_with_slices() -> None:
 
 
 def test_numbers_in_two_files_with_slices() -> None:
-    task = Regression(RegressionFormat(by=("language",)), mean_over="language")
+    task = Regression(RegressionFormat(slice_keys=("language",)), mean_over="language")
     found = read_set(task, [pair("arabic", ["a", "b"], ["1.5", "-2e-3"]), pair("french", ["c"], ["4"])])
-    assert [(one.number, one.by["language"]) for one in found.items] == [
+    assert [(one.number, one.slices["language"]) for one in found.items] == [
         *((1.5, "arabic"), (-2e-3, "arabic"), (4.0, "french"))
     ]
     assert task.headline.key == "pearson_over_language" and not task.headline.percent
     with pytest.raises(DomainbertError, match=r"x_text\.txt:1: 'label' is \"many\"; .* \(x_labels\.txt:1\)"):
         read_set(task, pair("x", ["a"], ["many"]))
     with pytest.raises(DomainbertError, match="mean_over: found 'year'; expected one of 'language'"):
-        Regression(RegressionFormat(by=("language",)), mean_over="year")
+        Regression(RegressionFormat(slice_keys=("language",)), mean_over="year")
 
 
 def test_relations_with_slices() -> None:
-    task = Relations(RelationFormat(by=("source",)))
+    task = Relations(RelationFormat(slice_keys=("source",)))
     marked = ["<< Cash >> raised [[ attendance ]].", "[[ Cash ]] raised << attendance >>."]
     Path("r_text.txt").write_text("".join(f"{one}\n" for one in marked))
     Path("r_labels.txt").write_text("raises\nnone\n")
-    file = LabelledFile(text=Path("r_text.txt"), label=Path("r_labels.txt"), by={"source": "reviews"})
-    assert [(one.label, one.by) for one in read_set(task, file).items] == [
+    file = LabelledFile(text=Path("r_text.txt"), label=Path("r_labels.txt"), slices={"source": "reviews"})
+    assert [(one.label, one.slices) for one in read_set(task, file).items] == [
         ("raises", {"source": "reviews"}),
         ("none", {"source": "reviews"}),
     ]
@@ -252,7 +252,7 @@ def settings_with(train: Any) -> tuple[Settings, list[str]]:
 
 def test_settings_that_name_sets() -> None:
     file = pair("arabic", ["a"], ["0"])
-    as_mapping = {"text": "arabic_text.txt", "label": "arabic_labels.txt", "by": {"language": "arabic"}}
+    as_mapping = {"text": "arabic_text.txt", "label": "arabic_labels.txt", "slices": {"language": "arabic"}}
     for train, wanted in (
         ("one.jsonl", Path("one.jsonl")),
         (as_mapping, file),

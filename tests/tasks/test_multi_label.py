@@ -196,7 +196,7 @@ stages:
   student:
       stage: distill-task
       teachers: ["@topics"]
-      student: {{first: 1}}
+      student: {{first_layers: 1}}
       losses: [SoftTargets, HardTargets]
       unlabelled: {{sources: [{{path: {topics}/test.jsonl}}]}}
       cache: {tmp_path}/cache

@@ -43,7 +43,7 @@ def recipe(treebank: Path, out: Path) -> dict[str, Any]:
     training |= {"batch_size": 16, "loggers": [], "precision": "32-true", "max_length": 20}
     training |= {"trainer": {"accelerator": "cpu", "devices": 1}, "optim": {"lr": 3e-3, "head_lr": 3e-3}}
     first = {"model": "@vocab", "init": "random", "encoder": encoder, "max_epochs": 12}
-    taught = {"stage": "distill-task", "teachers": ["@trees/seed-1", "@trees/seed-2"], "student": {"first": 1}}
+    taught = {"stage": "distill-task", "teachers": ["@trees/seed-1", "@trees/seed-2"], "student": {"first_layers": 1}}
     taught |= {"losses": ["SoftTargets", "HardTargets"]}
     stages = {
         "vocab": {"corpus": corpus, "vocab_size": 128, "model_max_length": 64},

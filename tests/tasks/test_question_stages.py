@@ -86,7 +86,7 @@ stages:
   student:
       stage: distill-task
       teachers: ["@reader"]
-      student: {{first: 1}}
+      student: {{first_layers: 1}}
       losses: [SoftTargets, HardTargets]
       cache: {tmp_path}/cache{training}
   scores:

@@ -191,7 +191,7 @@ def recipe_of_pairs(folder: Path, vocabulary: Path) -> Path:
     slow = {**quick, "max_epochs": 1, "optim": {"lr": 1e-9, "head_lr": 1e-9}}
     few = {**labelled, "train": labelled["validation"]}  # with another mean and deviation
     stages["again"] = {**few, **cpu, **slow, "stage": "finetune", "model": "@similarity/seed-1"}
-    taught = {"teachers": ["@similarity"], "student": {"first": 1}, "losses": ["SoftTargets", "HardTargets"]}
+    taught = {"teachers": ["@similarity"], "student": {"first_layers": 1}, "losses": ["SoftTargets", "HardTargets"]}
     taught |= {"stage": "distill-task", "cache": str(folder / "cache")}
     stages["student"] = {**labelled, **cpu, **quick, **taught}
     stages["copy"] = {**few, **cpu, **slow, **taught, "student": {}, "teachers": ["@similarity/seed-1"]}

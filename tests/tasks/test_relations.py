@@ -583,13 +583,13 @@ stages:
   student:
       stage: distill-task
       teachers: ["@cls"]
-      student: {{first: 1}}
+      student: {{first_layers: 1}}
       losses: [SoftTargets, HardTargets]
       task: *tokens{training}
   student-starts:
       stage: distill-task
       teachers: ["@starts"]
-      student: {{first: 1}}
+      student: {{first_layers: 1}}
       losses: [SoftTargets, LogitMSE, HardTargets]
       cache: {tmp_path}/cache
       task: {task.format("tokens", "starts")}{training}

@@ -48,10 +48,10 @@ def scored(task: Any, items: list[Any], tokenizer: Any, scores: np.ndarray) -> d
 def test_macro_f1_of_classes(tokenizer: Any) -> None:
     gold = GENERATOR.choice(LABELS, size=60).tolist()
     items = [
-        LabelledText(text, label, number, by={"language": language})
+        LabelledText(text, label, number, slices={"language": language})
         for number, (text, label, language) in enumerate(zip(TEXTS, gold, LANGUAGES, strict=True), 1)
     ]
-    config = Classification(ClassificationFormat(by=("language",)), mean_over="language", calibrate=True)
+    config = Classification(ClassificationFormat(slice_keys=("language",)), mean_over="language", calibrate=True)
     task = ClassificationTask(LABELS, config)
     task.headline = config.headline
     logits = GENERATOR.normal(size=(60, 3)) + 2 * np.array([[label == one for one in LABELS] for label in gold])
@@ -69,10 +69,10 @@ def test_macro_f1_of_classes(tokenizer: Any) -> None:
 def test_micro_f1_of_labels_at_the_one_threshold(tokenizer: Any) -> None:
     holds = GENERATOR.random((60, 3)) < 0.4
     items = [
-        TextWithLabels(text, tuple(np.array(LABELS)[row]), number, by={"language": language})
+        TextWithLabels(text, tuple(np.array(LABELS)[row]), number, slices={"language": language})
         for number, (text, row, language) in enumerate(zip(TEXTS, holds, LANGUAGES, strict=True), 1)
     ]
-    config = MultiLabel(MultiLabelFormat(by=("language",)), mean_over="language")
+    config = MultiLabel(MultiLabelFormat(slice_keys=("language",)), mean_over="language")
     task = MultiLabelTask(LABELS)
     task.headline = config.headline
     logits = GENERATOR.normal(size=(60, 3)) + 2 * holds - 2
@@ -89,10 +89,10 @@ def test_micro_f1_of_labels_at_the_one_threshold(tokenizer: Any) -> None:
 def test_correlation_of_numbers(tokenizer: Any) -> None:
     gold = GENERATOR.normal(size=60)
     items = [
-        NumberedText(text, float(number), line, by={"language": language})
+        NumberedText(text, float(number), line, slices={"language": language})
         for line, (text, number, language) in enumerate(zip(TEXTS, gold, LANGUAGES, strict=True), 1)
     ]
-    config = Regression(RegressionFormat(by=("language",)), mean_over="language")
+    config = Regression(RegressionFormat(slice_keys=("language",)), mean_over="language")
     task = RegressionTask(["value"])
     task.headline = config.headline
     outputs = gold + GENERATOR.normal(size=60) + (np.array(LANGUAGES) == "arabic")

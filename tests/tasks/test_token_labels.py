@@ -312,7 +312,7 @@ stages:
   student:
       stage: distill-task
       teachers: ["@field"]
-      student: {{first: 1}}
+      student: {{first_layers: 1}}
       losses: [SoftTargets, HardTargets]
       unlabelled: {{sources: [{{path: {runs / "sample/corpus.jsonl"}}}]}}
       max_unlabelled: 40

@@ -166,14 +166,14 @@ def _splits(train: Path, seed: int) -> bool:
 
 def test_parallel_files_are_split_together(tmp_path: Path) -> None:
     names = ("bad", "good")
-    task = Classification(ClassificationFormat(label_names=names, by=("language",)))
+    task = Classification(ClassificationFormat(label_names=names, slice_keys=("language",)))
     files: list[Path | LabelledFile] = []
     for language, count in (("arabic", 6), ("french", 3)):
         text, label = (tmp_path / f"{language}_{kind}.txt" for kind in ("text", "labels"))
         text.write_text("".join(f"{language} {number}\n" for number in range(count)))
         label.write_text("".join(f"{number % 2}\n" for number in range(count)))
-        files.append(LabelledFile(text=text, label=label, by={"language": language}))
-    whole = {(one.text, one.label, one.by["language"]) for one in read_set(task, files).items}
+        files.append(LabelledFile(text=text, label=label, slices={"language": language}))
+    whole = {(one.text, one.label, one.slices["language"]) for one in read_set(task, files).items}
     changes = write_folds(split_folds(files, task, 3, 1), files, tmp_path / "folds")
     seen = []
     for change in changes.values():
@@ -181,9 +181,11 @@ def test_parallel_files_are_split_together(tmp_path: Path) -> None:
             [LabelledFile(**{**one, "text": Path(one["text"]), "label": Path(one["label"])}) for one in change[key]]
             for key in ("validation", "train")
         )
-        found = [(one.text, one.label, one.by["language"]) for one in read_set(task, held).items]
+        found = [(one.text, one.label, one.slices["language"]) for one in read_set(task, held).items]
         assert len(found) == 3 and {label for _, label, _ in found} == set(names)
-        assert {(one.text, one.label, one.by["language"]) for one in read_set(task, rest).items} == whole - set(found)
+        assert {(one.text, one.label, one.slices["language"]) for one in read_set(task, rest).items} == whole - set(
+            found
+        )
         seen += found
     assert set(seen) == whole and len(seen) == 9
 

@@ -81,7 +81,7 @@ class Parsing(TaskConfig):
     headline = Headline("las", "LAS")
     format_detector = ParsingDetector()
     distillation = Distillation(has_logits=False, shares_vocabulary=True)
-    evaluation = ParsingEvaluation(scoring_settings=("by", "subtypes"))
+    evaluation = ParsingEvaluation(scoring_settings=("slice_keys", "subtypes"))
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
     """Reading of labels."""

@@ -29,7 +29,7 @@ class RelatedEntities:
     content: MarkedText
     label: str
     line: int
-    by: Mapping[str, str] = field(default_factory=dict)
+    slices: Mapping[str, str] = field(default_factory=dict)
     """Slice values by key."""
 
     @property
@@ -89,8 +89,10 @@ def read(config: Relations, file: Readable) -> RelationFile:
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
         content = marked_text(row, format.text_key, format)
-        raise_problems(with_location(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
-        return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
+        raise_problems(
+            with_location(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.slice_keys)
+        )
+        return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.slice_keys))
 
     items = require_texts(parsed(rows, problems, parse), format, problems)
     return RelationFile(path_of(file), items, kind, labels.nameless, notes=notes)
