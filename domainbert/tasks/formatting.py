@@ -23,11 +23,11 @@ def format_items(
     """
     size = order.batch_size
     numbers = [int(order.batch(index // size)[1][index % size]) for index in range(count)]
-    with located_errors(lambda index: train.place(numbers[index])):
+    with located_errors(lambda index: train.location(numbers[index])):
         examples = task.encode([train.items[number] for number in numbers], tokenizer, window)
     lines = []
     for number, (item, example) in enumerate(zip(numbers, examples, strict=True), 1):
-        lines.append(f"example {number}, {printable(train.place(item))}: {example.num_tokens:,} tokens")
+        lines.append(f"example {number}, {printable(train.location(item))}: {example.num_tokens:,} tokens")
         lines += _shown(task, train.items[item], example, tokenizer)
     return lines
 

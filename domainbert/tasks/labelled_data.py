@@ -291,7 +291,7 @@ class LabelledData(TrainingData):
     def describe(self, step: int) -> dict[str, Any]:
         """Return the file lines of the examples of a step."""
         train = self.labelled("train")
-        return {"lines": [train.where(item) for item in self.order.batch(step)[1].tolist()]}
+        return {"lines": [train.line_or_location(item) for item in self.order.batch(step)[1].tolist()]}
 
     def test_dataloader(self) -> Batches:
         """Return batches of indices of test items, distributed over ranks."""

@@ -72,7 +72,7 @@ class Scoring(ABC):
         self.config.check_labels(labels)
         check_set_known(self.test, labels)
         self.labels.update(labels)
-        with located_errors(self.test.place):
+        with located_errors(self.test.location):
             predictions = self.predict(predictor)
         if len(predictions) != len(self.test.items):
             counts = f"{len(self.test.items):,} items, but {len(predictions):,} predictions"
@@ -127,11 +127,12 @@ class Scoring(ABC):
         if not self.reports_mistakes:
             return
         by_item = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
-        mistakes = [(number, mistake) for number, mistake in by_item if mistake]
+        mistakes = [(index, mistake) for index, mistake in by_item if mistake]
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as stream:
-            for number, mistake in sorted(mistakes, key=lambda pair: -pair[1].severity):
-                stream.write(json_line({"line": self.test.where(number), "item": number, **mistake.as_json()}))
+            for index, mistake in sorted(mistakes, key=lambda pair: -pair[1].severity):
+                line = self.test.line_or_location(index)
+                stream.write(json_line({"line": line, "item": index, **mistake.as_json()}))
 
     @property
     def reports_mistakes(self) -> bool:

@@ -193,7 +193,7 @@ def encode_file(
     task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
 ) -> list[Example]:
     """Encode the items of a labelled file; `DomainbertError` lists the lines of items that cannot be encoded."""
-    with located_errors(file.place):
+    with located_errors(file.location):
         return task.encode(file.items, tokenizer, max_length)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from domainbert.labelled.char_spans import Stretch, joined_words
+from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.contents import Content, words_of_content
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
@@ -33,4 +33,4 @@ def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stret
     """Return the text of a content and the character ranges of its words; a list of words is joined by spaces."""
     if isinstance(words, AlignedText) and isinstance(content, str):
         return content, words.word_offsets
-    return joined_words(words_of_content(content))
+    return join_words(words_of_content(content))

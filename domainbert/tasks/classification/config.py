@@ -41,8 +41,8 @@ class ClassificationDetector(FormatDetector["Classification"]):
         if keys is None or not keys.labels.may_be_classes:
             return None
         values = "whole numbers" if keys.labels.are_whole else "names"
-        reason = f"{keys.in_words}, {keys.labels.different} {values} under {keys.labels.key!r}"
-        return DetectedTask(kind(format=ClassificationFormat(**keys.of_format)), reason)
+        reason = f"{keys.description}, {keys.labels.num_distinct} {values} under {keys.labels.key!r}"
+        return DetectedTask(kind(format=ClassificationFormat(**keys.format_fields)), reason)
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:

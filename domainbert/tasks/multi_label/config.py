@@ -51,13 +51,13 @@ class MultiLabelDetector(FormatDetector["MultiLabel"]):
         keys = row_keys(sample)
         if keys is None:
             return None
-        format = MultiLabelFormat(**keys.of_format)
+        format = MultiLabelFormat(**keys.format_fields)
         values = keys.labels.values
         joined = sample.kind in ("csv", "tsv") and any(format.separator in value for value in values)
         if not joined and not keys.labels.are_lists:
             return None
         how = f"labels with {format.separator!r} between" if joined else "lists of labels"
-        return DetectedTask(kind(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
+        return DetectedTask(kind(format=format), f"{keys.description}, {how} under {keys.labels.key!r}", specificity=2)
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -11,14 +11,14 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
-from domainbert.labelled.label_names import LabelReader, list_in, to_integer
-from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, raise_problems, shown
+from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
+from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_list, raise_problems, shown
 from domainbert.labelled.rows import (
     has_json_values,
+    iterate_labelled_rows,
     require_texts,
     text_fields,
     text_problems,
-    text_rows,
     with_location,
 )
 from domainbert.labelled.sets import Readable, path_of
@@ -73,7 +73,7 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
         DomainbertError: as `read_classification`; labels that are not a list; a duplicate label.
     """
     format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), ReaderCounts()
-    kind, names, rows = text_rows(file, format, problems, notes)
+    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, RawItem]:
         if not has_json_values(kind):
@@ -82,13 +82,13 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
         return line, (text_fields(row, format), row[format.label_key])
 
     labels = LabelReader(format.label_key, names)
-    items = _named(parsed(rows, problems, parse), file, labels, problems)
+    items = _named(parse_rows(rows, problems, parse), file, labels, problems)
     return MultiLabelFile(path_of(file), require_texts(items, format, problems), kind, labels.nameless, notes=notes)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
     """Split a column at the separator, or parse a list that pandas wrote; lists are counted."""
-    parsed_list, column = list_in(column), column.strip()
+    parsed_list, column = parse_list(column), column.strip()
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
         return [to_integer(item, is_column=False) for item in parsed_list]
@@ -124,7 +124,7 @@ def _named(
         raise_problems(*(f"label {label!r} twice; {expected}" for label in duplicates))
         return LabelledText(**fields, labels=labels, line=line)
 
-    return parsed(raw_items, problems, parse)
+    return parse_rows(raw_items, problems, parse)
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool, tool_of
+from domainbert.labelled.annotation_tools import Tool, ToolRows, detect_tool, read_tool
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, words_inside
 from domainbert.labelled.entities import NerFile, read_conll, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
 from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, raise_problems, shown
-from domainbert.labelled.rows import accepted, file_kind
+from domainbert.labelled.rows import file_kind, without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, rows_layout, sentence_rows
@@ -65,7 +65,7 @@ def _read_any(path: Path | Rows, format: NerFormat) -> NerFile:
     if isinstance(path, Rows):
         return read_ner_jsonl(path, format)
     check_regular(path)
-    if tool := tool_of(path, format):
+    if tool := detect_tool(path, format):
         return read_export(path, tool, format)
     requested: Literal["auto", "conll", "jsonl"] = "auto"
     if format.kind == "conll" or format.kind == "jsonl":
@@ -113,16 +113,19 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
 def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     """Convert texts with entities to tagged sentences; problems of rows are collected and raised at the end."""
     notes = ReaderCounts(table.left_out)
-    rows = list(accepted(table.rows, notes.left_out))
+    rows = list(without_rejected(table.rows, notes.left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     words = dict(zip(texts, basic_words(texts), strict=True))
     tagged = []
     for document, (line, row) in enumerate(rows):
-        place = partial(table.place, line) if table.place else partial(_listed_place, f"{path}:{line}", keys.labels)
+        if table.locate_entity:
+            locate = partial(table.locate_entity, line)
+        else:
+            locate = partial(_location_in_list, f"{path}:{line}", keys.labels)
         try:
-            row_words, tags = _words_of_text(row, keys, words, format, notes, place)
+            row_words, tags = _words_of_text(row, keys, words, format, notes, locate)
             tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
             for problem in error.problems:
@@ -137,8 +140,8 @@ def _kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
     return "rows" if isinstance(path, Rows) else "jsonl"
 
 
-def _listed_place(row: str, key: str, number: int) -> str:
-    return f"{row}: {key}[{number}]"
+def _location_in_list(row: str, key: str, index: int) -> str:
+    return f"{row}: {key}[{index}]"
 
 
 def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:

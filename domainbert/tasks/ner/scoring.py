@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.char_spans import Stretch, joined_words
+from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
@@ -121,7 +121,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
             return None
         scores = prediction.scores
         severity = max(min(scores[slice(*span[:2])]) for span in wrong if span)
-        text, places = joined_words(item.words)
+        text, places = join_words(item.words)
         gold = [_mark(pair.gold, places, pair.kind) for pair in pairs if pair.gold]
         predicted = [_mark(pair.predicted, places, pair.kind, scores) for pair in pairs if pair.predicted]
         by_start = attrgetter("start")

@@ -103,7 +103,7 @@ class Treebank(SentenceFile[Sentence]):
         counts = {name: sum(bool(pattern.match(row)) for row in rows) for name, pattern in _SKIPPED.items()}
         skipped = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         return (
-            f"{self.path}: {self.counted}"
+            f"{self.path}: {self.size_summary}"
             f"{f', and {skipped}, which are dropped' if skipped else ''}; {FileKind(self.kind, COLUMNS)}; "
             f"{len(labels)} labels ({format_counts(labels)})"
         )

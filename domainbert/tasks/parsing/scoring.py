@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from domainbert.labelled.char_spans import joined_words
+from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.items import label_set
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
@@ -60,7 +60,7 @@ class TreeScoring(CountedScoring):
     @override
     def mistake(self, item: Sentence, prediction: Tree) -> Mistake | None:
         """Mark wrong arcs at their dependent words."""
-        text, places = joined_words(item.words)
+        text, places = join_words(item.words)
         gold_marks, marks, scores = [], [], []
         for gold, predicted, place, score in zip(item.arcs, prediction.arcs, places, prediction.scores, strict=True):
             if gold != predicted:

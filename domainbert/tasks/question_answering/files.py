@@ -24,7 +24,7 @@ from domainbert.labelled.items import Labelled, Unit
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import (
     is_whole_number,
-    parsed,
+    parse_rows,
     problem_with_list,
     problem_with_text,
     raise_problems,
@@ -123,7 +123,7 @@ class QuestionFile(Labelled[Question]):
         return [Unit(item.line) for item in first.values()]
 
     @override
-    def part(self, units: Sequence[int]) -> str:
+    def file_content(self, units: Sequence[int]) -> str:
         chosen = set(units)
         items = [item for n, item in zip(self.unit_ids, self.items, strict=True) if n in chosen]
         if self.kind != "json":
@@ -167,7 +167,7 @@ def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> Q
         check_regular(path)
         kind = _kind(path) if requested == "auto" else requested
         rows = read_squad(path, problems) if kind == "json" else json_rows(path, problems)
-    questions = parsed(rows, problems, _json_question if kind == "json" else _jsonl_question)
+    questions = parse_rows(rows, problems, _json_question if kind == "json" else _jsonl_question)
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:

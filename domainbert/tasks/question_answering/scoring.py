@@ -64,8 +64,8 @@ class AnswerScoring(CountedScoring):
         for number, item in enumerate(test.items):
             first = first_numbers.setdefault(item.id, number)
             if first != number:
-                found = f"question {reprlib.repr(item.id)} is also at {test.place(first)}"
-                raise DomainbertError(f"{test.place(number)}: {found}; expected unique ids in all files of a set")
+                found = f"question {reprlib.repr(item.id)} is also at {test.location(first)}"
+                raise DomainbertError(f"{test.location(number)}: {found}; expected unique ids in all files of a set")
 
     @property
     @override

@@ -41,8 +41,8 @@ class RegressionDetector(FormatDetector["Regression"]):
         if keys is None or not keys.labels.may_be_quantities:
             return None
         numbers = keys.labels.numbers
-        reason = f"{keys.in_words}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
-        return DetectedTask(kind(format=RegressionFormat(**keys.of_format)), reason)
+        reason = f"{keys.description}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
+        return DetectedTask(kind(format=RegressionFormat(**keys.format_fields)), reason)
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -13,11 +13,11 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.infer_columns import DECIMAL
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import parsed, raise_problems, shown
+from domainbert.labelled.row_values import parse_rows, raise_problems, shown
 from domainbert.labelled.rows import (
     has_json_values,
+    iterate_text_rows,
     require_texts,
-    rows_of_texts,
     text_fields,
     text_problems,
     with_location,
@@ -66,7 +66,7 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
             value that is not a number, not finite, or beyond 1e30.
     """
     format, problems, notes = format or RegressionFormat(), Problems(str(file)), ReaderCounts()
-    kind, rows = rows_of_texts(file, format, problems, notes)
+    kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         if not has_json_values(kind):
@@ -76,7 +76,7 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
         )
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
-    texts = require_texts(parsed(rows, problems, parse), format, problems)
+    texts = require_texts(parse_rows(rows, problems, parse), format, problems)
     return NumberFile(path_of(file), texts, kind, notes=notes)
 
 

@@ -84,7 +84,7 @@ class RelationsDetector(FormatDetector["Relations"]):
         format = RelationFormat(text_key=keys.text, label_key=keys.labels.key, quoting=sample.quoting)
         if sum(format.marks(row) for row in sample.rows) < _MIN_MARKED * len(sample.rows):
             return None
-        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
+        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.num_distinct} relations"
         return DetectedTask(kind(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
 
 

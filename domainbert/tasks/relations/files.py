@@ -15,8 +15,14 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import Labelled, ReaderCounts, Unit, format_counts, label_counts, label_set
 from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import parsed, raise_problems
-from domainbert.labelled.rows import problems_with_slices, require_texts, slices_of, text_rows, with_location
+from domainbert.labelled.row_values import parse_rows, raise_problems
+from domainbert.labelled.rows import (
+    iterate_labelled_rows,
+    problems_with_slices,
+    require_texts,
+    slices_of,
+    with_location,
+)
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
@@ -84,7 +90,7 @@ def read(config: Relations, file: Readable) -> RelationFile:
         DomainbertError: invalid rows and labels as in `read_classification`, invalid entities as in `marked_text`.
     """
     format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
-    kind, names, rows = text_rows(file, format, problems, notes)
+    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
@@ -92,5 +98,5 @@ def read(config: Relations, file: Readable) -> RelationFile:
         raise_problems(with_location(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
 
-    items = require_texts(parsed(rows, problems, parse), format, problems)
+    items = require_texts(parse_rows(rows, problems, parse), format, problems)
     return RelationFile(path_of(file), items, kind, labels.nameless, notes=notes)

@@ -34,7 +34,7 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
     def summary(self) -> str:
         """Return a line with sizes, layout, and the number of words per label."""
         counts = label_counts(self.items)
-        return f"{self.path}: {self.sizes}; {len(counts)} labels ({format_counts(counts)})"
+        return f"{self.path}: {self.size_and_layout}; {len(counts)} labels ({format_counts(counts)})"
 
 
 def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
-from domainbert.labelled.char_spans import joined_words
+from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled, label_counts, label_set
 from domainbert.labelled.tagged_files import TaggedSentence
@@ -105,7 +105,7 @@ class WordScoring(TaggedScoring, NullLabelScoring):
     @override
     def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
         """Return the errors of a sentence; adjacent words with equal gold and predicted labels share a mark."""
-        text, places = joined_words(item.words)
+        text, places = join_words(item.words)
         gold_marks, marks, severities = [], [], []
         words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
         for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
