@@ -34,7 +34,7 @@ def is_visible(label: str) -> bool:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Return the list of strings and numbers that pandas wrote into a CSV column; None if the text is not a list.
+    r"""Return the list of strings and numbers that pandas wrote into a CSV column; None if the text is not a list.
 
     >>> [parse_list(text) for text in ("['trade', \"women's work\"]", "[]", "['a' 'b']", "trade")]
     [['trade', "women's work"], [], None, None]
