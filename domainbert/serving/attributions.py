@@ -114,7 +114,7 @@ class _Reading:
             (example,) = self.task.encode_contents([text], predictor.tokenizer, predictor.max_length)
         except UnreadableContents as error:
             raise DomainbertError(f"attributions: {error.problem_by_index[0]}") from error
-        self.text = self.explainer.text_read(self.task, text)
+        self.text = self.explainer.text_to_tokenize(self.task, text)
         (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
         _check(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)

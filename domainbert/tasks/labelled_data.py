@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from domainbert.training.module import TrainedModule
 
 LabelledInput = str | Path | Any  # not `Iterable`: jsonargparse would replace a path by the content of its file
-"""A labelled set: one or several paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
+"""A labelled set: a path, a list of paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
 
 _VALIDATION_TOKENS = 16_384  # per batch; larger batches need more memory without being faster
-_NEEDED = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
+_NEEDED_SETS = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
 
 
 class LabelledData(TrainingData):
@@ -118,7 +118,7 @@ class LabelledData(TrainingData):
         if module is not None and not isinstance(module, FineTuning):
             pair = f"{type(module).__name__} with {type(self).__name__}"
             raise DomainbertError(f"trainer.{stage}: found {pair}; expected FineTuning")
-        for name in _NEEDED[stage]:
+        for name in _NEEDED_SETS[stage]:
             if self._given[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
         if stage == "predict" and self._given["predict"] is None and self._given["test"] is None:
@@ -156,7 +156,7 @@ class LabelledData(TrainingData):
 
     @cached_property
     def contents(self) -> list[Content]:
-        """Contents to predict, from `predict` or the test set."""
+        """Return the contents to predict, from `predict` or the test set."""
         given = self._given["predict"]
         if given is None:
             return self.labelled("test").contents
@@ -172,17 +172,17 @@ class LabelledData(TrainingData):
     def scoring(self) -> Scoring:
         """Return the scoring of the test set, as in `evaluate`."""
         if self._scoring is None:
-            self._scoring = self._scoring_of(self.labelled("test"))
+            self._scoring = self._build_scoring(self.labelled("test"))
         return self._scoring
 
-    def scoring_of(self, numbers: Sequence[int]) -> Scoring:
+    def scoring_of(self, indices: Sequence[int]) -> Scoring:
         """Return the scoring of the test items with these indices."""
         test = self.labelled("test")
-        if len(numbers) == len(test.items):
+        if len(indices) == len(test.items):
             return self.scoring
-        return self._scoring_of(replace(test, items=[test.items[number] for number in numbers]))
+        return self._build_scoring(replace(test, items=[test.items[index] for index in indices]))
 
-    def _scoring_of(self, test: Labelled[Any]) -> Scoring:
+    def _build_scoring(self, test: Labelled[Any]) -> Scoring:
         reads_training = self.task.evaluation.uses_training_set and self._given["train"] is not None
         return build_scoring(self.task, test, self.labelled("train") if reads_training else None)
 
@@ -192,6 +192,7 @@ class LabelledData(TrainingData):
         return str(getattr(self.model, "path", self.model))
 
     def _open_tokenizer(self, module: FineTuning | None) -> None:
+        """Set `tokenizer` from `model`, or from the folder of the module; do nothing if it is set."""
         if "tokenizer" in vars(self):
             return
         if self.model is None:
@@ -208,7 +209,10 @@ class LabelledData(TrainingData):
             self.tokenizer = load_tokenizer(Path(self.model))
 
     def _resolve_window(self, module: FineTuning | None, stage: str) -> None:
-        """Set `window`: `max_length`, the window of the built model, or the number of positions of the encoder."""
+        """Set `window`: `max_length`, the window of the built model, or the number of positions of the encoder.
+
+        Do nothing if it is set.
+        """
         if "window" in vars(self):
             return
         window, folder = self.max_length, self.model
@@ -244,7 +248,7 @@ class LabelledData(TrainingData):
             self.tokenizer = with_tokens(self.tokenizer, missing)
 
     def _task_of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
-        """Return the task of the training set; `DomainbertError` if the model was built for other labels."""
+        """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
         if self._given["train"] is None:
             raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
         train = self.labelled("train")
@@ -256,7 +260,7 @@ class LabelledData(TrainingData):
         return self._train_task
 
     def _task_of_folder(self, folder: Any) -> Task[Any, Any]:
-        """Return the task of a model folder; `DomainbertError` if it has no head for the task."""
+        """Return the task of a model folder; raise `DomainbertError` if it has no head for the task."""
         if not isinstance(folder, ModelFolder):
             return self._task_of_training(None)
         task = task_from_model_folder(folder)
@@ -289,7 +293,7 @@ class LabelledData(TrainingData):
         return [LabelledBatches(self.examples("validation"), self.tokenizer, _VALIDATION_TOKENS, share)]
 
     def describe(self, step: int) -> dict[str, Any]:
-        """Return the file lines of the examples of a step."""
+        """Return the file lines of the examples of a step, under the key "lines"."""
         train = self.labelled("train")
         return {"lines": [train.line_or_location(item) for item in self.order.batch(step)[1].tolist()]}
 
@@ -302,6 +306,7 @@ class LabelledData(TrainingData):
         return self._index_batches("predict", len(self.contents))
 
     def _index_batches(self, name: str, count: int) -> Batches:
+        """Return batches of this rank's indices below `count`; raise `DomainbertError` if a rank gets none."""
         share = self._share
         if count < share.world_size:
             raise DomainbertError(f"{name}: fewer items than devices ({share.world_size}); use fewer devices")

@@ -10,7 +10,7 @@ from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.labelled.file_sample import Sample
 from domainbert.tasks.config import TaskConfig
 
-_SHOWN = 40  # characters of a value in messages
+_SHOWN_LENGTH = 40  # characters of a value in messages
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DetectedTask:
     """The task with the keys and columns of the file."""
 
     reason: str
-    """What in the file matches the task."""
+    """Property of the file that matches the task, for the terminal."""
 
     specificity: int = 1
     """Rank among matching tasks; the task with the highest value is selected."""
@@ -40,8 +40,8 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     matches, problems = [], Problems(str(sample.path))
     for kind in kinds:
         try:
-            if kind.format_detector and (recognised := kind.format_detector.detect(kind, sample)) is not None:
-                matches.append(recognised)
+            if kind.format_detector and (detected := kind.format_detector.detect(kind, sample)) is not None:
+                matches.append(detected)
         except DomainbertError as error:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
     if not matches:
@@ -60,11 +60,13 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
 
 
 def _first_row(sample: Sample) -> str:
-    """Return a description of the first row with truncated values; empty without rows."""
+    """Return a description of the first row with truncated values, for a message; "" without rows."""
     if not sample.rows:
         return ""
-    cut = [f"{key}: {json.dumps(value, ensure_ascii=False)[:_SHOWN]}" for key, value in sample.rows[0].items()]
-    return f"; its first row has {', '.join(cut)}"
+    values = [
+        f"{key}: {json.dumps(value, ensure_ascii=False)[:_SHOWN_LENGTH]}" for key, value in sample.rows[0].items()
+    ]
+    return f"; its first row has {', '.join(values)}"
 
 
 def _task_by_name(name: str) -> type[TaskConfig]:

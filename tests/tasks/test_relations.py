@@ -453,7 +453,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     """Before anything is trained, and again before a model is asked; of older folders, that do not say it, nothing."""
     learnt = task_of(negative=None if trained == "unsaid" else trained)
     facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.model_config_fields({})))}
-    assert facts["domainbert_nothing"] == learnt.nothing
+    assert facts["domainbert_nothing"] == learnt.null_label
     with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected the name of a label"):
         RelationsTask.from_model_folder(CLASSES, facts | {"domainbert_nothing": 3})
     if trained == "unsaid":
@@ -463,7 +463,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     save_model(folder, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
     rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
     test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
-    training = StageArguments({"task": Relations(negative=learnt.nothing), "model": Path("model"), "train": train})
+    training = StageArguments({"task": Relations(negative=learnt.null_label), "model": Path("model"), "train": train})
     unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)

@@ -24,7 +24,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.label_weights import weights_of
+from domainbert.tasks.label_weights import resolve_weights
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
 from domainbert.tasks.text_task import TextTask
@@ -183,7 +183,7 @@ def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapp
     torch's `cross_entropy(weight=...)` if the batch is the whole training set, and in expectation otherwise.
     """
     total = sum(counts.values())
-    weights = weights_of(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
+    weights = resolve_weights(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
     if weights is None:
         return None
     mean = sum(counts[label] * weight for label, weight in zip(labels, weights, strict=True)) / total

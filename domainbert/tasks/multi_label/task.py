@@ -27,7 +27,7 @@ from domainbert.tasks.capabilities import (
     TrainingHooks,
 )
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.label_weights import weights_of
+from domainbert.tasks.label_weights import resolve_weights
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
@@ -133,7 +133,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
             raise DomainbertError(
                 f"pos_weight: {found}; expected weights by name, or a label that some texts do not have"
             )
-        task.pos_weight = weights_of(config.pos_weight, task.labels, lambda label: texts / counts[label] - 1)
+        task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: texts / counts[label] - 1)
         return task
 
     @classmethod
@@ -159,7 +159,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @property
     @override
-    def unknown(self) -> NDArray[np.int64]:
+    def unlabelled_target(self) -> NDArray[np.int64]:
         return np.full(len(self.labels), IGNORE_INDEX, dtype=np.int64)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -139,8 +139,12 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return ((prediction.scores[span[0]], span in gold) for span in spans_from_tags(prediction.tags))
 
     @override
-    def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in super().brief(system).items() if key not in ("repaired_tags", "raw_text")}
+    def manifest_scores(self, system: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in super().manifest_scores(system).items()
+            if key not in ("repaired_tags", "raw_text")
+        }
 
     @override
     def lines(self, summary: Summary) -> list[str]:

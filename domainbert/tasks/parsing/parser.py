@@ -11,7 +11,7 @@ from typing_extensions import override
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.metrics.attachment import Arc
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.words import aligned_contents, placed_words
+from domainbert.tasks.words import aligned_contents, text_and_offsets
 
 
 class Tree(NamedTuple):
@@ -43,7 +43,7 @@ class Parser(Predictor[list[ParsedWord]]):
 
     def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
-        placed = [placed_words(content, words) for content, words in zip(texts, aligned, strict=True)]
+        placed = [text_and_offsets(content, words) for content, words in zip(texts, aligned, strict=True)]
         return [
             [
                 ParsedWord(start, end, text[start:end], head, label, score)
@@ -59,5 +59,5 @@ class Parser(Predictor[list[ParsedWord]]):
     def predict_trees(self, texts: Iterable[Content] | Content) -> list[Tree]:
         """Return the tree of each text or list of words; without words it has no arcs."""
         contents = as_contents(texts)
-        decoded = self._decoded(self.task.encode_contents(contents, self.tokenizer, self.max_length))
+        decoded = self._decode_examples(self.task.encode_contents(contents, self.tokenizer, self.max_length))
         return [decoded.get(number, Tree([], [])) for number in range(len(contents))]

@@ -54,7 +54,7 @@ class Reader(Predictor[Reply]):
 
     def _predict(self, texts: Sequence[Content]) -> list[Reply]:
         pairs = as_pairs(texts)
-        spans = self._decoded(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
+        spans = self._decode_examples(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
         return [_reply(pair.second, spans[number], self.threshold) for number, pair in enumerate(pairs)]
 
     def answer(self, question: str, context: str) -> Reply:

@@ -94,7 +94,7 @@ class AnswerScoring(CountedScoring):
             return None
         spans = sorted({(answer.start, answer.end) for answer in item.answers})
         mark = Mark(_ANSWER, prediction.start, prediction.end, prediction.score)
-        place = mark.place
+        place = mark.char_range
         overlap = place is not None and any(max(place[0], start) < min(place[1], end) for start, end in spans)
         gold = [Mark(_ANSWER, *span, kind=BOUNDARY if overlap else MISSED) for span in spans]
         predicted = [replace(mark, kind=BOUNDARY if overlap else SPURIOUS)] if place else []

@@ -193,7 +193,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     distillation_targets = DistillationTargets[Any](
         False, divergence=lambda teacher, student, _: squared_difference(teacher, student)
     )
-    unknown = float("nan")
+    unlabelled_target = float("nan")
     mean, deviation = 0.0, 1.0
 
     @classmethod

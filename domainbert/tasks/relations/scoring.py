@@ -50,7 +50,7 @@ class RelationScoring(NullLabelScoring):
         """Return a wrong relation; the gold marks include the entities."""
         if item.label == prediction.label:
             return None
-        gold, predicted = label_marks(item.label, prediction.label, prediction.scores, self.nothing)
+        gold, predicted = label_marks(item.label, prediction.label, prediction.scores, self.null_label)
         entities = [Mark(name, *place) for name, place in zip(_ENTITIES, item.content.entities, strict=True)]
         return Mistake(item.content.text, [*gold, *entities], predicted, prediction.scores[prediction.label])
 
@@ -71,4 +71,4 @@ class RelationScoring(NullLabelScoring):
         """Return counts with a row per pair of entities."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
-        return without_null_class(counts, self.classes, self.nothing)
+        return without_null_class(counts, self.classes, self.null_label)

@@ -118,7 +118,7 @@ class RelationExplainer(Explainer["RelationsTask"]):
     """Explains the predicted relation."""
 
     @override
-    def text_read(self, task: RelationsTask, text: str) -> str:
+    def text_to_tokenize(self, task: RelationsTask, text: str) -> str:
         """Return the text with the markers that the model reads."""
         return task.reading.written(task.find_markers(text))[0]
 
@@ -166,7 +166,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def __init__(self, labels: Sequence[str], reading: MarkerReading, nothing: str | None = None) -> None:
         super().__init__(labels)
-        self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
+        self.classes, self.reading, self.null_label = classes_of(labels), reading, nothing
 
     @classmethod
     @override
@@ -187,7 +187,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return markers, negative label, and `problem_type`, if `transformers` has such a head."""
-        facts = {**self.reading.model_config_fields(), **null_label_field(self.nothing)}
+        facts = {**self.reading.model_config_fields(), **null_label_field(self.null_label)}
         return facts if self.at_markers else {"problem_type": "single_label_classification", **facts}
 
     @override
@@ -249,7 +249,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """Return the metric of micro F1, macro F1 and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
-        return LabelScores(self.classes, self.nothing)
+        return LabelScores(self.classes, self.null_label)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:

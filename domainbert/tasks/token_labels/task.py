@@ -27,7 +27,7 @@ from domainbert.metrics.null_class import without_null_class
 from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
 from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
 from domainbert.tasks.decoding import decode_words
-from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
+from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
 from domainbert.tasks.null_label import null_label_field, read_null_label
 from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.predictor import Predictor
@@ -35,7 +35,7 @@ from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
+from domainbert.tasks.words import TaggedWords, aligned_contents, text_and_offsets
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -63,7 +63,7 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         predicted = []
         for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
-            text, places = placed_words(content, words)
+            text, places = text_and_offsets(content, words)
             rows = zip(places, *labelled, strict=True)
             predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
         return predicted
@@ -81,7 +81,7 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         return self._label(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        decoded = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
+        decoded = self._decode_examples(_encoded(aligned, None, len(self.labels), self.max_length))
         return [decoded.get(number, TaggedWords([], [])) for number in range(len(aligned))]
 
 
@@ -95,7 +95,7 @@ class WordScoring(TaggedScoring, NullLabelScoring):
     @override
     def num_gold(self) -> int:
         """Return the number of words with a label other than the negative label."""
-        return sum(count for label, count in label_counts(self.test.items).items() if label != self.nothing)
+        return sum(count for label, count in label_counts(self.test.items).items() if label != self.null_label)
 
     @property
     @override
@@ -110,10 +110,10 @@ class WordScoring(TaggedScoring, NullLabelScoring):
         words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
         for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
             _, _, stretches, scores = zip(*group, strict=True)
-            kind, score = kind_of_label(gold, predicted, self.nothing), max(scores)
+            kind, score = compare_labels(gold, predicted, self.null_label), max(scores)
             place = stretches[0][0], stretches[-1][1]
-            gold_marks += [Mark(gold, *place, kind=kind)] if gold != self.nothing else []
-            marks += [Mark(predicted, *place, score, kind)] if predicted != self.nothing else []
+            gold_marks += [Mark(gold, *place, kind=kind)] if gold != self.null_label else []
+            marks += [Mark(predicted, *place, score, kind)] if predicted != self.null_label else []
             severities += [score] if gold != predicted else []
         return Mistake(text, gold_marks, marks, max(severities)) if severities else None
 
@@ -134,7 +134,7 @@ class WordScoring(TaggedScoring, NullLabelScoring):
         """Return counts with a row per sentence."""
         pairs = zip(self.test.items, predictions, strict=True)
         counts = [count_classes(item.tags, tagged.tags, self.classes).sum(axis=0) for item, tagged in pairs]
-        return without_null_class(np.stack(counts), self.classes, self.nothing)
+        return without_null_class(np.stack(counts), self.classes, self.null_label)
 
 
 class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
@@ -147,7 +147,7 @@ class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
         counts = Counter(label for item in items for label in item.labels)
         label, count = counts.most_common(1)[0]
         share = count / sum(counts.values())
-        baseline = 0.0 if label == task.nothing else 2 * share / (1 + share) / len(counts.keys() - {task.nothing})
+        baseline = 0.0 if label == task.null_label else 2 * share / (1 + share) / len(counts.keys() - {task.null_label})
         if share == 1 or scores["macro_f1"] > baseline:
             return []
         achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
@@ -186,7 +186,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
         super().__init__(labels)
-        self.nothing = nothing
+        self.null_label = nothing
 
     @classmethod
     def from_training_set(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
@@ -203,7 +203,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the negative label, which test scores depend on."""
-        return null_label_field(self.nothing)
+        return null_label_field(self.null_label)
 
     @override
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -227,7 +227,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         """Return the metric of macro F1 and micro F1 without the negative label, and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
-        return LabelScores(self.labels, self.nothing)
+        return LabelScores(self.labels, self.null_label)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
