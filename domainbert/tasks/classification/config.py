@@ -30,7 +30,7 @@ class ClassificationFormat(TextFormat):
 
 
 class ClassificationDetector(FormatDetector["Classification"]):
-    """Files with a class name per text, or a number with few different values."""
+    """Detects files with a class name per text, or a number with few different values."""
 
     @override
     def detect(self, kind: type[Classification], sample: Sample) -> DetectedTask | None:
@@ -46,10 +46,10 @@ class ClassificationDetector(FormatDetector["Classification"]):
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder is a classifier; `transformers` takes one output without `problem_type` as regression."""
+        """Whether a folder has a classifier; `transformers` takes one output without `problem_type` as regression."""
         problem, labels = fields.get("problem_type"), fields.get("id2label")
-        classes = problem == "single_label_classification" or (problem is None and (labels is None or len(labels) > 1))
-        return head == "sequence" and classes
+        has_classes = labels is None or len(labels) > 1
+        return head == "sequence" and (problem == "single_label_classification" or (problem is None and has_classes))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class LabelledText(TextItem):
 
     @property
     def labels(self) -> tuple[str]:
-        """Return the class."""
+        """Return a tuple with only the class."""
         return (self.label,)
 
 
@@ -55,12 +55,14 @@ class ClassFile(TextFile[LabelledText]):
 
 
 def read(config: Classification, file: Readable) -> ClassFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the texts of a file, for `TaskConfig.read`."""
     return read_classification(file, config.format)
 
 
 def read_classification(file: Readable, format: ClassificationFormat | None = None) -> ClassFile:
-    """Read texts with one class each from JSONL, or from CSV or TSV with a header; .gz and .zst are decompressed.
+    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one class each.
+
+    Files in .gz and .zst are decompressed.
 
     Classes are names, or numbers from 0 with names in `label_names`; without names they become "0", "1", ...
 

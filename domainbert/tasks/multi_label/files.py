@@ -62,12 +62,12 @@ class MultiLabelFile(TextFile[LabelledText]):
 
 
 def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the texts of a file, for `TaskConfig.read`."""
     return read_multi_label(file, config.format)
 
 
 def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> MultiLabelFile:
-    """Read texts with any number of labels each.
+    """Return the texts of a file, with any number of labels each.
 
     Raises:
         DomainbertError: as `read_classification`; labels that are not a list; a duplicate label.
@@ -82,12 +82,12 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
         return line, (text_fields(row, format), row[format.label_key])
 
     labels = LabelReader(format.label_key, names)
-    items = _named(parse_rows(rows, problems, parse), file, labels, problems)
+    items = _name_labels(parse_rows(rows, problems, parse), file, labels, problems)
     return MultiLabelFile(path_of(file), require_texts(items, format, problems), kind, labels.nameless, notes=notes)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """Split a column at the separator, or parse a list that pandas wrote; lists are counted."""
+    """Return the labels in a column, split at the separator or from a list that pandas wrote; lists are counted."""
     parsed_list, column = parse_list(column), column.strip()
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
@@ -98,10 +98,10 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     return [part.strip() for part in column.split(format.separator)] if column else []
 
 
-def _named(
+def _name_labels(
     raw_items: Sequence[tuple[int, RawItem]], file: Readable, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
-    """Convert label values to names: from 0/1 indicators, numbers or names."""
+    """Return the texts with their labels as names, from 0/1 indicators, numbers or names."""
     names = reader.names
     if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in raw_items):
         return [
@@ -128,4 +128,5 @@ def _named(
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:
+    """Whether values are `count` numbers 0 or 1, one for each label."""
     return len(values) == count and all(is_whole_number(value) and value in (0, 1) for value in values)

@@ -93,16 +93,17 @@ class Tagger(Predictor[list[Entity]]):
             return [[self.labels[label] for label in ids.tolist()] for ids in decode_labels(logits, batch)]
 
         decoded = self._decode_examples(encode_words(aligned, None, self.labels, self.max_length), names)
-        return [decoded.get(number, []) for number in range(len(aligned))]
+        return [decoded.get(index, []) for index in range(len(aligned))]
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
+        """Return the tags and scores of the words of each sentence, without repair."""
         tagged = self._decode_examples(self.task.encode_aligned(aligned, self.max_length))
         empty = TaggedWords([], [])
-        return [self.task.of_words(tagged.get(number, empty), words) for number, words in enumerate(aligned)]
+        return [self.task.tags_of_words(tagged.get(index, empty), words) for index, words in enumerate(aligned)]
 
 
 def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
     text, offsets = text_and_offsets(content, words)
-    first, last, kind = span
-    start, end = offsets[first][0], offsets[last - 1][1]
+    first, after_last, kind = span
+    start, end = offsets[first][0], offsets[after_last - 1][1]
     return Entity(start, end, kind, text[start:end], scores[first])

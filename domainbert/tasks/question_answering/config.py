@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import DetectedTask
 
-_SPECIALS = 3  # special tokens of a pair; some vocabularies have one more
+_NUM_SPECIAL = 3  # special tokens of a pair; some vocabularies have one more
 
 Pieces = Annotated[int, Range(1, 100_000)]
 
@@ -38,7 +38,7 @@ ANSWERS = "domainbert_answers"
 
 
 class QuestionDetector(FormatDetector["QuestionAnswering"]):
-    """SQuAD files with articles and paragraphs, or rows with question, context and answers."""
+    """Detects SQuAD files with articles and paragraphs, or rows with question, context and answers."""
 
     @override
     def detect(self, kind: type[QuestionAnswering], sample: Sample) -> DetectedTask | None:
@@ -100,7 +100,7 @@ class QuestionAnswering(TaskConfig):
 
     @override
     def check_window(self, max_length: int) -> None:
-        if max_length <= self.max_question_length + _SPECIALS:
+        if max_length <= self.max_question_length + _NUM_SPECIAL:
             raise DomainbertError(
                 f"max_length: found {max_length}, which leaves no room for the context after a question of "
                 f"max_question_length {self.max_question_length}; expected a larger max_length, or a smaller "

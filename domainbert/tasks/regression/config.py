@@ -30,7 +30,7 @@ class RegressionFormat(RowFormat):
 
 
 class RegressionDetector(FormatDetector["Regression"]):
-    """Files with a number per text; whole numbers from 0 are classes."""
+    """Detects files with a number per text; whole numbers from 0 are classes, not numbers."""
 
     @override
     def detect(self, kind: type[Regression], sample: Sample) -> DetectedTask | None:
@@ -46,7 +46,7 @@ class RegressionDetector(FormatDetector["Regression"]):
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder is a regression model; so is one output without `problem_type` in `transformers`."""
+        """Whether a folder has a regression model; `transformers` takes one output without `problem_type` as one."""
         problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
 

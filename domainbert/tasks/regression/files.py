@@ -25,7 +25,7 @@ from domainbert.labelled.rows import (
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 
-_LARGEST = 1e30  # the maximum of float32 is 3.4e38
+_MAX_NUMBER = 1e30  # the maximum of float32 is 3.4e38
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,14 @@ class NumberFile(TextFile[NumberedText]):
 
 
 def read(config: Regression, file: Readable) -> NumberFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the texts of a file, for `TaskConfig.read`."""
     return read_numbers(file, config.format)
 
 
 def read_numbers(file: Readable, format: RegressionFormat | None = None) -> NumberFile:
-    """Read texts with one number each from JSONL, or from CSV or TSV with a header; .gz and .zst are decompressed.
+    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one number each.
+
+    Files in .gz and .zst are decompressed.
 
     Raises:
         DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key or an empty text; a
@@ -81,15 +83,15 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
 
 
 def _parse_number(column: str) -> float | str:
-    """Parse a CSV column as a number; return the column unchanged if it is not a number."""
+    """Return a CSV column as a number, or unchanged if it is not a number."""
     return float(column) if DECIMAL.fullmatch(column.strip()) else column
 
 
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
-    """Return the reason why `row[key]` is not a valid target; empty if it is valid."""
+    """Return the reason why `row[key]` is not a valid target; "" if it is valid."""
     if key not in row:
         return f"no key {key!r}; found {format_names(row)}"
     value = row[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"{key!r} is {shown(value)}; expected a number"
-    return "" if abs(value) <= _LARGEST else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"
+    return "" if abs(value) <= _MAX_NUMBER else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"

@@ -36,11 +36,11 @@ class RelatedEntities:
     label: str
     line: int
     by: Mapping[str, str] = field(default_factory=dict)
-    """Slice values by key."""
+    """Slices (subgroups for evaluation): value by key."""
 
     @property
     def labels(self) -> tuple[str]:
-        """Return the relation."""
+        """Return a tuple with only the relation."""
         return (self.label,)
 
 
@@ -59,9 +59,9 @@ class RelationFile(Labelled[RelatedEntities]):
     @cached_property
     @override
     def unit_ids(self) -> list[int]:
-        """Return the index of each item's unmarked text, as pairs from the same text are not independent."""
-        numbers: dict[str, int] = {}
-        return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
+        """Return for each item the index of its unmarked text, as pairs from the same text are not independent."""
+        index_of: dict[str, int] = {}
+        return [index_of.setdefault(item.content.unmarked, len(index_of)) for item in self.items]
 
     @property
     def summary(self) -> str:
@@ -73,9 +73,9 @@ class RelationFile(Labelled[RelatedEntities]):
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
-        """Return the item as unmarked text, which is the document of all its pairs."""
-        text, marked = item.content.written(("", "", "", ""))
-        return PlainItem((text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked)
+        """Return an item in the form that checks read; the unmarked text is the document of all its pairs."""
+        text, marker_starts = item.content.with_markers(("", "", "", ""))
+        return PlainItem((text,), (item.label,), item.label, tuple(marker_starts), document_name=item.content.unmarked)
 
     def units(self) -> list[Unit]:
         """Return one unit per run of adjacent items that differ only in the marked entities."""
@@ -84,7 +84,7 @@ class RelationFile(Labelled[RelatedEntities]):
 
 
 def read(config: Relations, file: Readable) -> RelationFile:
-    """Read a file for `TaskConfig.read`. Relations are names or numbers, as in `read_classification`.
+    """Return the texts of a file, for `TaskConfig.read`. Relations are names or numbers, as in `read_classification`.
 
     Raises:
         DomainbertError: invalid rows and labels as in `read_classification`, invalid entities as in `marked_text`.

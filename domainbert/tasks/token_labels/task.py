@@ -63,9 +63,11 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         predicted = []
         for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
-            text, places = text_and_offsets(content, words)
-            rows = zip(places, *labelled, strict=True)
-            predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
+            text, offsets = text_and_offsets(content, words)
+            rows = zip(offsets, *labelled, strict=True)
+            predicted.append(
+                [LabelledWord(start, end, text[start:end], label, score) for (start, end), label, score in rows]
+            )
         return predicted
 
     @override
@@ -81,8 +83,8 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         return self._label(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        decoded = self._decode_examples(_encoded(aligned, None, len(self.labels), self.max_length))
-        return [decoded.get(number, TaggedWords([], [])) for number in range(len(aligned))]
+        decoded = self._decode_examples(_encode(aligned, None, len(self.labels), self.max_length))
+        return [decoded.get(index, TaggedWords([], [])) for index in range(len(aligned))]
 
 
 class WordScoring(TaggedScoring, NullLabelScoring):
@@ -94,7 +96,7 @@ class WordScoring(TaggedScoring, NullLabelScoring):
     @property
     @override
     def num_gold(self) -> int:
-        """Return the number of words with a label other than the negative label."""
+        """Return the number of words with a label other than the null label."""
         return sum(count for label, count in label_counts(self.test.items).items() if label != self.null_label)
 
     @property
@@ -104,16 +106,16 @@ class WordScoring(TaggedScoring, NullLabelScoring):
 
     @override
     def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
-        """Return the errors of a sentence; adjacent words with equal gold and predicted labels share a mark."""
-        text, places = join_words(item.words)
+        """Return the errors of a sentence, or None; adjacent words with the same two labels share a mark."""
+        text, offsets = join_words(item.words)
         gold_marks, marks, severities = [], [], []
-        words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
+        words = zip(item.tags, prediction.tags, offsets, prediction.scores, strict=True)
         for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
-            _, _, stretches, scores = zip(*group, strict=True)
+            _, _, word_ranges, scores = zip(*group, strict=True)
             kind, score = compare_labels(gold, predicted, self.null_label), max(scores)
-            place = stretches[0][0], stretches[-1][1]
-            gold_marks += [Mark(gold, *place, kind=kind)] if gold != self.null_label else []
-            marks += [Mark(predicted, *place, score, kind)] if predicted != self.null_label else []
+            char_range = word_ranges[0][0], word_ranges[-1][1]
+            gold_marks += [Mark(gold, *char_range, kind=kind)] if gold != self.null_label else []
+            marks += [Mark(predicted, *char_range, score, kind)] if predicted != self.null_label else []
             severities += [score] if gold != predicted else []
         return Mistake(text, gold_marks, marks, max(severities)) if severities else None
 
@@ -131,7 +133,7 @@ class WordScoring(TaggedScoring, NullLabelScoring):
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
-        """Return counts with a row per sentence."""
+        """Return counts (sentences, ...), as `without_null_class` arranges them."""
         pairs = zip(self.test.items, predictions, strict=True)
         counts = [count_classes(item.tags, tagged.tags, self.classes).sum(axis=0) for item, tagged in pairs]
         return without_null_class(np.stack(counts), self.classes, self.null_label)
@@ -160,10 +162,10 @@ class WordExplainer(Explainer["TokenLabelsTask"]):
     @override
     def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         ((ids, _),) = decode_words(logits, batch, task.crf)
-        field = task.crf or Crf(len(task.labels))
+        crf = task.crf or Crf(len(task.labels))
 
         def strength(word: int, logits: Tensor) -> Tensor:
-            return log_probability(field, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
+            return log_probability(crf, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
 
         return [
             AttributionTarget(task.labels[label], partial(strength, word), (word, word + 1))
@@ -184,13 +186,13 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     distillation_targets = DistillationTargets()
     crf: Crf | None = None
 
-    def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
+    def __init__(self, labels: Sequence[str], null_label: str | None = None) -> None:
         super().__init__(labels)
-        self.null_label = nothing
+        self.null_label = null_label
 
     @classmethod
     def from_training_set(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
-        """Create the task with the labels of a training set; `DomainbertError` if no label is `outside`."""
+        """Return the task with the labels of a training set; raise `DomainbertError` if no label is `outside`."""
         labels = label_set(train.items)
         config.check_labels(labels)
         return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
@@ -202,37 +204,37 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         return kind(labels, read_null_label(fields))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the negative label, which test scores depend on."""
+        """Return the `config.json` entry with the null label, which test scores depend on."""
         return null_label_field(self.null_label)
 
     @override
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        number = {label: index for index, label in enumerate(self.labels)}
+        label_id = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
-        labels = [[number[tag] for tag in sentence.tags] for sentence in items]
-        return _encoded(aligned, labels, len(self.labels), max_length)
+        labels = [[label_id[tag] for tag in sentence.tags] for sentence in items]
+        return _encode(aligned, labels, len(self.labels), max_length)
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents; `word_splitting` defines the words of a text."""
-        return _encoded(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
+        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
+        return _encode(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
 
     @override
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
-        """Return the metric of macro F1 and micro F1 without the negative label, and accuracy."""
+        """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
         return LabelScores(self.labels, self.null_label)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
-        number = {label: index for index, label in enumerate(self.labels)}
-        gold = np.array([number[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
+        label_id = {label: index for index, label in enumerate(self.labels)}
+        gold = np.array([label_id[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
         predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
         metric.update(predicted, gold)
 
@@ -253,10 +255,10 @@ class CrfTokenLabelsTask(TokenLabelsTask):
         self.crf = crf_of(head)
 
 
-def _encoded(
+def _encode(
     aligned: Sequence[AlignedWords], labels: Sequence[Sequence[int]] | None, num_labels: int, max_length: int
 ) -> list[Example]:
-    """Encode sentences; all pre-tokens of a word have its label as target."""
-    same_label = np.arange(num_labels)
+    """Return sentences as token ids and targets; all pre-tokens of a word have its label as target."""
+    same_label = np.arange(num_labels)  # maps the label of a word to the label of its later pre-tokens
     targets = labels if labels is not None else [None] * len(aligned)
     return [word_example(words, ids, same_label, max_length) for words, ids in zip(aligned, targets, strict=True)]
