@@ -114,6 +114,7 @@ def read_table(path: Path, with_header: bool) -> Table:
 
 
 def _is_row(line: Line) -> bool:
+    """Whether a line is not empty and not -DOCSTART-."""
     return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
 
 
@@ -199,6 +200,10 @@ def _split(line: str, separator: Separator) -> list[str]:
 
 
 def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width: int, expected: str) -> None:
+    """Raise `DomainbertError` for lines without `width` non-empty columns, with a carriage return or a byte order mark.
+
+    `expected` is the width with its source, for the message.
+    """
     problems = Problems(str(path))
     for number, line in content:
         columns = _split(line, separator)
@@ -217,6 +222,7 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
 
 
 def _check_marks(path: Path, marks: Sequence[Line]) -> None:
+    """Raise `DomainbertError` if a -DOCSTART- line contains a Unicode line break."""
     problems = Problems(str(path))
     for number, line in marks:
         if match := _BREAK.search(line):  # words may follow it

@@ -98,6 +98,7 @@ def _is_one_object(first_lines: Sequence[str]) -> bool:
 
 
 def _parse_file(path: Path) -> Any:
+    """Return the content of a JSON file; None if it is invalid."""
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError):
@@ -105,6 +106,7 @@ def _parse_file(path: Path) -> Any:
 
 
 def _read_table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
+    """Return the first rows of a CSV or TSV file, and the problems with its lines."""
     problems = Problems(str(path))
     rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoting == "double")
     _, header = next(rows, (1, []))

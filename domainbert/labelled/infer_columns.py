@@ -160,6 +160,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
 
 
 def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
+    """Return the key of the labels; raise `DomainbertError` if none or several may be it."""
     if "label_key" in sample.options:
         return sample.options["label_key"]
     keys = [

@@ -179,4 +179,5 @@ class LabelReader:
         return str(value) if self.names is None or index is None else self.names[index]
 
     def _index(self, value: Any) -> int | None:
+        """Return the index in `names` that a label states as a number; None if it does not."""
         return label_index(value, self.names or ())

@@ -165,6 +165,7 @@ def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
 
 
 def _tags_in_scheme(spans: Sequence[Span], num_words: int, scheme: Scheme) -> list[str]:
+    """Return the tags of spans, as `tags_from_spans`, in any scheme."""
     tags = tags_from_spans(spans, num_words, "BIOES" if scheme in ("BIOES", "BILOU") else "IOB2")
     if scheme == "BILOU":
         return [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]

@@ -244,6 +244,7 @@ def read_lists(
 def _words_and_tags(
     row: Row, words_key: str, tags_key: str, names: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
+    """Return the words and tags of a row, numbers replaced by `names`; raise `DomainbertError` if they are invalid."""
     tags: Any = row.get(tags_key)
     are_numbers = isinstance(tags, list) and any(map(is_whole_number, tags))
     problem = _problem_with_numbers(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)
@@ -255,6 +256,7 @@ def _words_and_tags(
 
 
 def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
+    """Return the reason why tags are not indices of `names`; "" if all are."""
     if names is None:
         first = next(filter(is_whole_number, numbers))
         return f"{key!r} contains the number {first}; expected names of tags, or label_names with the names of numbers"

@@ -143,7 +143,7 @@ class _Reading:
         """Compute the values of all words, with the first of `STEPS` that is accurate enough."""
 
         def strength(embedded: Tensor) -> Tensor:
-            return torch.stack([claim.strength(logits) for logits in self.logits(embedded)])
+            return torch.stack([claim.score(logits) for logits in self.logits(embedded)])
 
         with torch.no_grad():
             output, hidden = (float(strength(embedded)) for embedded in (self.embedded, self.baseline))

@@ -17,7 +17,7 @@ class AttributionTarget:
     """A predicted label of a text or of a range of its words, with its differentiable score."""
 
     label: str
-    strength: Callable[[Tensor], Tensor]
+    score: Callable[[Tensor], Tensor]
     """Function of the logits (N, C) of a batch with only this text: returns the score of the label, a scalar tensor."""
     words: tuple[int, int] | None = None
     """First word and end (exclusive); None if the label is of the whole text."""

@@ -33,11 +33,11 @@ AnyTask = TypeVar("AnyTask", bound="Task[Any, Any]")
 
 
 class Explainer(ABC, Generic[AnyTask]):
-    """Attributions: which words a prediction comes from."""
+    """Predictions and their scores, of which attributions say how much each word contributes."""
 
     @abstractmethod
     def explanations(self, task: AnyTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        """Return the predictions for the one text of a batch as functions of the logits (N, C) at its positions."""
+        """Return the predictions for the only text of a batch, each with its score as a function of logits (N, C)."""
 
     def text_to_tokenize(self, task: AnyTask, text: str) -> str:
         """Return the text to tokenize in place of `text`; by default `text` itself."""
@@ -45,7 +45,7 @@ class Explainer(ABC, Generic[AnyTask]):
 
 
 class ExampleFormatter(Generic[AnyTask]):
-    """Targets as text, for `--show`."""
+    """Text rendering of targets, for `--show`."""
 
     def notes(self, task: AnyTask, item: Any, window: Window) -> list[tuple[str, str]]:
         """Return a pair (description, target) for each position (k,) of a window that the head reads.
@@ -67,6 +67,7 @@ class ExampleFormatter(Generic[AnyTask]):
 
 
 def _divergence_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence of each output, a softmax of its own; `example` is not needed."""
     return softmax_divergence(teacher, student)
 
 

@@ -165,13 +165,15 @@ class FineTuning(TaskModule):
             with seeded(self.seed):
                 initial = self.initial_model(data.resolved_task)
                 if initial.has_new_head and stage != "fit":
-                    raise DomainbertError(f"trainer.{stage}: {self._name}: {NO_TASK_HEAD}, or trainer.fit before it")
+                    raise DomainbertError(
+                        f"trainer.{stage}: {self._folder_name}: {NO_TASK_HEAD}, or trainer.fit before it"
+                    )
                 self.set_initial_model(initial, data.resolved_task, data.window)
             if stage != "fit":
                 self._facts = dict(self.open().fields)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
             raise DomainbertError(
-                f"model: {data.tokenizer_name} of the data has another vocabulary than {self._name}; expected the same"
+                f"model: {data.tokenizer_name} of the data has another vocabulary than {self._folder_name}; expected the same"
             )
         if stage == "fit":
             self.replace_task(data.resolved_task)

@@ -152,6 +152,7 @@ def excerpt(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch] = ()
 
 
 def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]) -> list[Stretch]:
+    """Return the ranges of a text that its excerpt keeps; they may overlap."""
     if len(text) <= MAX_UNCUT:
         return [(0, len(text))]
     kept = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]

@@ -70,6 +70,7 @@ def _first_row(sample: Sample) -> str:
 
 
 def _task_by_name(name: str) -> type[TaskConfig]:
+    """Return the class of a task, given its class name; raise `DomainbertError` if there is none."""
     kind = find_choice(TaskConfig, name)
     if kind is None:
         raise DomainbertError(f"--task: no task {name!r}; {suggest_name(name, list(choices_of(TaskConfig)))}")

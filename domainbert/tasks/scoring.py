@@ -67,7 +67,7 @@ class Scoring(ABC):
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """Predict all items, store the predictions, and write them with gold labels to `path`."""
+        """Predict all items with a model, store the predictions, and write them with gold labels to `path`."""
         labels = self.config.known_labels(predictor.labels)
         self.config.check_labels(labels)
         check_set_known(self.test, labels)

@@ -134,7 +134,7 @@ class TaskModule(TrainedModule):
         task.attach_head(self.model.head)
 
     @property
-    def _name(self) -> str:
+    def _folder_name(self) -> str:
         return str(self.folder.path if isinstance(self.folder, ModelFolder) else self.folder)
 
     def exclude_unused_embeddings(self, ids: Tensor | None) -> None:
@@ -153,7 +153,7 @@ class TaskModule(TrainedModule):
             self.exclude_unused_embeddings(None)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Predict a batch of test items, as in `evaluate`."""
+        """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
         indices, scoring = batch["items"].tolist(), copy(self._data.scoring)
         scoring.test = replace(scoring.test, items=[scoring.test.items[index] for index in indices])
         self._tested.update(zip(indices, scoring.predict(self.predictor), strict=True))
@@ -182,6 +182,7 @@ class TaskModule(TrainedModule):
         return self._saved_task.predictor(self._saved_task, ModuleRuntime(self, str(precision)))
 
     def _task_from_fields(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
+        """Return the task of a `config.json`, as saved with the model or in a checkpoint."""
         task = task_class(type(self.task_config)).from_model_folder(labels, fields)
         task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
         if (splitting := fields.get(SPLITTING_KEY)) is not None:
@@ -216,15 +217,17 @@ class TaskModule(TrainedModule):
         scores = self.scores if scores is None else scores
         with self.writing() as writes:
             if writes:
-                self._write(Path(folder), weights, self._card(scores) if card is None else card, scores)
+                self._write_folder(Path(folder), weights, self._default_card(scores) if card is None else card, scores)
 
-    def _write(self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]) -> None:
+    def _write_folder(
+        self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]
+    ) -> None:
         head = (self.task.head, card, self.task.labels, self.max_length)
         weights = weights if self.entries is None else self.entries.restore_weights(weights)
         contents = self.task.scaling.folder_weights(self.task, weights), self.teacher_names, self._task_facts(scores)
         save_model(folder, self.model, self.config, self.tokenizer, *head, *contents)
 
-    def _card(self, scores: Mapping[str, float]) -> str:
+    def _default_card(self, scores: Mapping[str, float]) -> str:
         facts = {"labels": ", ".join(self.task.labels), "started from": f"{self.init} weights, seed {self.seed}"}
         facts |= {f"validation {name}": f"{value:.4f}" for name, value in scores.items()}
         head = card_head(self.task_config.title, self.task_config.pipeline_tag, base=None)

@@ -119,6 +119,7 @@ class TextTask(Task[Item, Prediction]):
     def _encode(
         self, contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
+        """Return contents and their targets as examples; raise `UnreadableContents` for invalid contents."""
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)

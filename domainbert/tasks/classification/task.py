@@ -90,11 +90,11 @@ class ClassExplainer(Explainer["ClassificationTask"]):
 
     @override
     def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def strengths(logits: Tensor) -> Tensor:
+        def log_probabilities(logits: Tensor) -> Tensor:
             return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
 
-        best = int(strengths(logits).argmax())
-        return [AttributionTarget(task.labels[best], lambda changed: strengths(changed)[best])]
+        best = int(log_probabilities(logits).argmax())
+        return [AttributionTarget(task.labels[best], lambda changed: log_probabilities(changed)[best])]
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):

@@ -90,11 +90,11 @@ class LabelsExplainer(Explainer["MultiLabelTask"]):
 
     @override
     def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def strength(label: int, logits: Tensor) -> Tensor:
+        def score(label: int, logits: Tensor) -> Tensor:
             return functional.logsigmoid(mean_over_windows(logits, batch)[0, label].double())
 
         (prediction,) = task.decode(logits, batch)
-        return [AttributionTarget(label, partial(strength, task.labels.index(label))) for label in prediction.labels]
+        return [AttributionTarget(label, partial(score, task.labels.index(label))) for label in prediction.labels]
 
 
 class LabelsFormatter(ExampleFormatter["MultiLabelTask"]):

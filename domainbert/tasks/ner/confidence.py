@@ -24,14 +24,14 @@ def entity_targets(
     """Return the attribution targets of the only sentence in a batch: its entities, each with the log of its
     `Lattice.scores`. `tags` are the predicted tags of the words, `labels` the outputs of the model."""
 
-    def strength(start: int, stop: int, logits: Tensor) -> Tensor:
+    def score(start: int, stop: int, logits: Tensor) -> Tensor:
         allowed = {word: [label == tags[word] for label in labels] for word in range(start, stop)}
         if stop < len(tags):  # the next word does not continue the entity
             allowed[stop] = [not continues_entity(tags[stop - 1], label) for label in labels]
         return log_probability(crf, logits, batch, allowed)
 
     return [
-        AttributionTarget(kind, partial(strength, start, stop), (start, stop))
+        AttributionTarget(kind, partial(score, start, stop), (start, stop))
         for start, stop, kind in spans_from_tags(tags)
     ]
 

@@ -132,11 +132,11 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    file = tagged_file(path_of(path), _kind(path), tagged, "IOB2", False, f"{table.layout}, {where}")
+    file = tagged_file(path_of(path), _row_kind(path), tagged, "IOB2", False, f"{table.layout}, {where}")
     return replace(file, export="" if table.layout == rows_layout(path) else table.layout, notes=notes)
 
 
-def _kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
+def _row_kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
     return "rows" if isinstance(path, Rows) else "jsonl"
 
 
@@ -165,7 +165,7 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
     keys = _detect_keys(f"{path}:{line}", first, format)
     if not keys.is_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
-        file = tagged_file(path_of(path), _kind(path), table.rows, format.scheme, format.repair, table.layout)
+        file = tagged_file(path_of(path), _row_kind(path), table.rows, format.scheme, format.repair, table.layout)
         file.notes.left_out.update(left_out)
         return file
     return _read_entities(path, ToolRows(rows_layout(path), rows, left_out), keys, format, problems)

@@ -50,7 +50,7 @@ class Tagger(Predictor[list[Entity]]):
     def _predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         return [
-            [_entity(content, words, span, scores) for span in spans_from_tags(tags)]
+            [_build_entity(content, words, span, scores) for span in spans_from_tags(tags)]
             for content, words, (tags, scores) in zip(texts, aligned, self._tag(aligned), strict=True)
         ]
 
@@ -102,7 +102,7 @@ class Tagger(Predictor[list[Entity]]):
         return [self.task.tags_of_words(tagged.get(index, empty), words) for index, words in enumerate(aligned)]
 
 
-def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
+def _build_entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
     text, offsets = text_and_offsets(content, words)
     first, after_last, kind = span
     start, end = offsets[first][0], offsets[after_last - 1][1]

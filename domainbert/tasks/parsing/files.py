@@ -138,7 +138,7 @@ def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
         for line, problem in block_problems:
             problems.add(f"{path}:{line}: {problem}")
         if words and not block_problems:
-            sentences.append(_sentence(block, words, format, documents[index] if marked else index))
+            sentences.append(_build_sentence(block, words, format, documents[index] if marked else index))
     problems.raise_if_any()
     if not sentences:
         raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")
@@ -157,7 +157,7 @@ def _blocks(path: Path) -> Iterator[list[Line]]:
             yield list(lines)
 
 
-def _sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
+def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
     columns = [columns for _, columns in words]
     return Sentence(
         [row[FORM] for row in columns],

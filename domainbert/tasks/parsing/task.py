@@ -187,9 +187,9 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
         sentences = zip(*(values.split(sizes) for values in (heads[inside], labels.indices, scores)), strict=True)
-        return [self._tree(*(values.tolist() for values in sentence)) for sentence in sentences]
+        return [self._build_tree(*(values.tolist() for values in sentence)) for sentence in sentences]
 
-    def _tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
+    def _build_tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
         return Tree([(head, self.labels[label]) for head, label in zip(heads, labels, strict=True)], scores)
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:

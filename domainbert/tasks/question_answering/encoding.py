@@ -37,10 +37,10 @@ class Pieces:
 def context_pieces(tokenizer: DomainTokenizer, contexts: Sequence[str]) -> list[Pieces]:
     """Return the pieces of each context, with their character ranges."""
     encodings = tokenizer.encode_with_offsets(contexts)
-    return [_pieces(context, encoding) for context, encoding in zip(contexts, encodings, strict=True)]
+    return [_build_pieces(context, encoding) for context, encoding in zip(contexts, encodings, strict=True)]
 
 
-def _pieces(context: str, encoding: Encoding) -> Pieces:
+def _build_pieces(context: str, encoding: Encoding) -> Pieces:
     visible = [_visible_range(context, *offsets) for offsets in encoding.offsets]
     characters = np.asarray(visible, dtype=np.int32).reshape(-1, 2)
     words = np.asarray(encoding.word_ids, dtype=np.int64)
@@ -93,7 +93,7 @@ class PairEncoder:
         }
         spans = [None] * len(pairs) if answers is None else answers
         return [
-            self._example(questions[pair.first], pieces[pair.second], span)
+            self._build_example(questions[pair.first], pieces[pair.second], span)
             for pair, span in zip(pairs, spans, strict=True)
         ]
 
@@ -103,13 +103,15 @@ class PairEncoder:
         lengths = zip(texts, map(len, self.tokenizer.encode(texts)), strict=True)
         return {text: length for text, length in lengths if length > self.max_question_length}
 
-    def _example(self, question: Ints, context: Pieces, answers: Sequence[Stretch] | None) -> Example:
+    def _build_example(self, question: Ints, context: Pieces, answers: Sequence[Stretch] | None) -> Example:
         span = answer_pieces(context, answers[0]) if answers else None
         bounds = window_bounds(context.word_starts, len(context.ids), self.room - len(question))
-        windows = [self._window(question, context, bound[:2], span, answers is not None) for bound in bounds]
+        windows = [self._build_window(question, context, bound[:2], span, answers is not None) for bound in bounds]
         return Example(tuple(windows), len(context.ids) + 1)
 
-    def _window(self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, labelled: bool) -> Window:
+    def _build_window(
+        self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, labelled: bool
+    ) -> Window:
         start, stop = bounds
         pieces = context.visible[slice(*np.searchsorted(context.visible, bounds))]
         # positions count from the token after [CLS], which is at -1

@@ -42,6 +42,7 @@ class MarkedText:
         return self._range_between(before_head, after_head), self._range_between(before_tail, after_tail)
 
     def _range_between(self, before: Stretch, after: Stretch) -> Stretch:
+        """Return the character range between two markers, without surrounding white space."""
         inside = self.text[before[1] : after[0]]
         start = before[1] + len(inside) - len(inside.lstrip())
         return start, start + len(inside.strip())

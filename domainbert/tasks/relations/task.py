@@ -128,11 +128,11 @@ class RelationExplainer(Explainer["RelationsTask"]):
 
     @override
     def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def strengths(logits: Tensor) -> Tensor:
+        def log_probabilities(logits: Tensor) -> Tensor:
             return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
 
-        best = int(strengths(logits).argmax())
-        return [AttributionTarget(task.classes[best], lambda changed: strengths(changed)[best])]
+        best = int(log_probabilities(logits).argmax())
+        return [AttributionTarget(task.classes[best], lambda changed: log_probabilities(changed)[best])]
 
 
 class RelationFormatter(ExampleFormatter["RelationsTask"]):
@@ -202,7 +202,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """Return items as token ids and targets; raise `UnreadableContents` if two entities do not fit in a window."""
         targets = [self.target(item) for item in items]
-        return self._examples([item.content for item in items], targets, tokenizer, max_length)
+        return self._encode_marked([item.content for item in items], targets, tokenizer, max_length)
 
     @override
     def encode_contents(
@@ -217,13 +217,13 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
                 problems[index] = str(error)
         if problems:
             raise UnreadableContents(problems)
-        return self._examples(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
+        return self._encode_marked(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
 
     def find_markers(self, content: Content) -> MarkedText:
         """Return a text with the markers of the training set located."""
         return find_markers(text_in(content), self.reading.format.markers)
 
-    def _examples(
+    def _encode_marked(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         problems: dict[int, str] = {}

@@ -164,11 +164,11 @@ class WordExplainer(Explainer["TokenLabelsTask"]):
         ((ids, _),) = decode_words(logits, batch, task.crf)
         crf = task.crf or Crf(len(task.labels))
 
-        def strength(word: int, logits: Tensor) -> Tensor:
+        def score(word: int, logits: Tensor) -> Tensor:
             return log_probability(crf, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
 
         return [
-            AttributionTarget(task.labels[label], partial(strength, word), (word, word + 1))
+            AttributionTarget(task.labels[label], partial(score, word), (word, word + 1))
             for word, label in enumerate(ids.tolist())
         ]
 
