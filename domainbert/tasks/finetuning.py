@@ -172,9 +172,8 @@ class FineTuning(TaskModule):
             if stage != "fit":
                 self._facts = dict(self.open().fields)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
-            raise DomainbertError(
-                f"model: {data.tokenizer_name} of the data has another vocabulary than {self._folder_name}; expected the same"
-            )
+            found = f"{data.tokenizer_name} of the data has another vocabulary than {self._folder_name}"
+            raise DomainbertError(f"model: {found}; expected the same")
         if stage == "fit":
             self.replace_task(data.resolved_task)
             examples = [*data.examples("train"), *data.examples("validation")]
