@@ -69,8 +69,8 @@ def detect_tool(path: Path, format: NerFormat) -> Tool | None:
         return format.kind
     if format.kind != "auto" or not _ARRAY.match("\n".join(read_first_lines(path))):
         return None
-    _, first = next(array_rows(path, Problems(str(path))), (1, None))
-    return "label_studio" if isinstance(first, dict) and "data" in first else "json"
+    _, first_value = next(array_rows(path, Problems(str(path))), (1, None))
+    return "label_studio" if isinstance(first_value, dict) and "data" in first_value else "json"
 
 
 def read_tool(path: Path, tool: Tool, format: NerFormat, problems: Problems) -> ToolRows:
@@ -121,16 +121,16 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     if format.annotator is not None:
         annotations = [annotation for annotation in annotations if format.annotator in _annotator_names(annotation)]
     if not annotations:
-        by = "" if format.annotator is None else f" by {format.annotator}"
-        left_out[f"texts without an annotation{by}"] += 1
+        by_annotator = "" if format.annotator is None else f" by {format.annotator}"
+        left_out[f"texts without an annotation{by_annotator}"] += 1
         return None
     text = task["data"][format.text_key]
     results = [_entities_of_annotation(annotation, text) for annotation in annotations]
-    entities, others = results[0]
+    entities, left_out_results = results[0]
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
         people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)
         raise DomainbertError(f"annotations by {people} differ; expected one annotation, or `annotator` to select one")
-    left_out.update(others)
+    left_out.update(left_out_results)
     return entities
 
 

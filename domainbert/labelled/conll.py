@@ -105,10 +105,10 @@ def read_table(path: Path, with_header: bool) -> Table:
     if not content:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
     separator, width, expected = _detect_columns(content, names)
-    marks = [(number, line) for number, line in lines if _DOCSTART.match(line)]
+    marks = [(line_number, line) for line_number, line in lines if _DOCSTART.match(line)]
     _check_rows(path, content, separator, width, expected)
     _check_marks(path, marks)
-    mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
+    mark_rows = [Row(line_number, _split(line, separator)) for line_number, line in marks]
     blocks = _split_sentences(lines, separator, bool(marks), first_lines)
     return Table(path, separator, width, names, blocks, mark_rows, len(all_lines) - len(lines))
 
@@ -149,16 +149,16 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
     detected: tuple[Separator, int, str] | None = None  # of `_detect_columns`
     sentence: list[Line] = []
     # the empty line at the end completes the last sentence
-    for number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
+    for line_number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
         is_mark = _DOCSTART.match(line)
         if line.strip(" \t") and not is_mark:
             if isinstance(token_column, str) and names is None:
                 names = _column_names(line)
             else:
-                sentence.append((number, line))
+                sentence.append((line_number, line))
             continue
         if is_mark:
-            _check_marks(path, [(number, line)])
+            _check_marks(path, [(line_number, line)])
         if sentence:
             sentence = strip_conllu_extras(sentence)
             detected = detected or _detect_columns(sentence, names)
@@ -205,28 +205,28 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
     `expected` is the width with its source, for the message.
     """
     problems = Problems(str(path))
-    for number, line in content:
+    for line_number, line in content:
         columns = _split(line, separator)
         if "\r" in line:  # a file whose lines end in bare \r would be a single row
-            problems.add(f"{path}:{number}: a carriage return inside the line; {_LINE_ENDS}")
+            problems.add(f"{path}:{line_number}: a carriage return inside the line; {_LINE_ENDS}")
         elif line.startswith("\ufeff"):
-            problems.add(f"{path}:{number}: a byte order mark; expected it only at the beginning of the file")
+            problems.add(f"{path}:{line_number}: a byte order mark; expected it only at the beginning of the file")
         elif len(columns) != width:
             count = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {separator}"
-            problems.add(f"{path}:{number}: {count}; expected {expected}")
+            problems.add(f"{path}:{line_number}: {count}; expected {expected}")
         elif "" in columns:
-            problems.add(f"{path}:{number}: column {columns.index('')} is empty; expected {width} filled columns")
+            problems.add(f"{path}:{line_number}: column {columns.index('')} is empty; expected {width} filled columns")
         elif separator == "spaces" and "\t" in line:
-            problems.add(f"{path}:{number}: a tab; expected spaces between columns, as in most lines")
+            problems.add(f"{path}:{line_number}: a tab; expected spaces between columns, as in most lines")
     problems.raise_if_any()
 
 
 def _check_marks(path: Path, marks: Sequence[Line]) -> None:
     """Raise `DomainbertError` if a -DOCSTART- line contains a Unicode line break."""
     problems = Problems(str(path))
-    for number, line in marks:
+    for line_number, line in marks:
         if match := _BREAK.search(line):  # words may follow it
-            problems.add(f"{path}:{number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
+            problems.add(f"{path}:{line_number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
     problems.raise_if_any()
 
 
@@ -238,7 +238,7 @@ def _split_sentences(
     blocks: list[Block] = []
     document = 0
     inside = False
-    for number, line in lines:
+    for line_number, line in lines:
         if _DOCSTART.match(line):
             # words before the first mark belong to document 0
             document = blocks[-1].document + 1 if blocks else 0
@@ -247,7 +247,9 @@ def _split_sentences(
             inside = False
         else:
             if not inside:
-                blocks.append(Block(document if marks_documents else len(blocks), [], first_lines.get(number, number)))
-            blocks[-1].rows.append(Row(number, _split(line, separator)))
+                blocks.append(
+                    Block(document if marks_documents else len(blocks), [], first_lines.get(line_number, line_number))
+                )
+            blocks[-1].rows.append(Row(line_number, _split(line, separator)))
             inside = True
     return blocks

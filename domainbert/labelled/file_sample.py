@@ -145,17 +145,17 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
     if sample.words:
         width = len(sample.words[0])
         return TaggedSample([columns[-1] for columns in sample.words], f"in the last of {width} columns")
-    first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
-    word_key = next((key for key in _WORD_KEYS if isinstance(first.get(key), list)), None)
+    first_row = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+    word_key = next((key for key in _WORD_KEYS if isinstance(first_row.get(key), list)), None)
     keys = (sample.options["label_key"],) if "label_key" in sample.options else _TAG_KEYS
-    tag_key = next((key for key in keys if isinstance(first.get(key), list)), None)
+    tag_key = next((key for key in keys if isinstance(first_row.get(key), list)), None)
     if word_key is None or tag_key is None:
         return None
     columns = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}
     # the reader finds the first two keys by itself, unless a row has several
-    if tag_key not in _TAG_KEYS[:2] or sum(key in first for key in _TAG_KEYS) > 1:
+    if tag_key not in _TAG_KEYS[:2] or sum(key in first_row for key in _TAG_KEYS) > 1:
         columns["tag_column"] = tag_key
-    return TaggedSample(list(_tag_names(sample.rows, tag_key, first.get(NAMES_KEY))), f"under {tag_key!r}", columns)
+    return TaggedSample(list(_tag_names(sample.rows, tag_key, first_row.get(NAMES_KEY))), f"under {tag_key!r}", columns)
 
 
 def _tag_names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:

@@ -205,16 +205,16 @@ def _group_units(whole: Labelled[Any]) -> list[int]:
     even if the file has no document marks.
     """
     units_with: dict[str, set[int]] = defaultdict(set)
-    before = 0  # units of the previous files
+    num_previous = 0  # units of the previous files
     for part in whole.parts or [whole]:
         starts = [unit.line for unit in part.units()]
         for item, plain in zip(part.items, part.plain_items(), strict=True):
             for stretch in plain.stretches or ():
                 words = plain.texts[0][stretch.start : stretch.end].lower().split()
                 if len(words) >= _MIN_WORDS:
-                    units_with[" ".join(words)].add(before + max(bisect_right(starts, item.line) - 1, 0))
-        before += len(starts)
-    parents = list(range(before))  # a disjoint-set forest; the root of a group is its first unit
+                    units_with[" ".join(words)].add(num_previous + max(bisect_right(starts, item.line) - 1, 0))
+        num_previous += len(starts)
+    parents = list(range(num_previous))  # a disjoint-set forest; the root of a group is its first unit
 
     def root(unit: int) -> int:
         while parents[unit] != unit:
@@ -226,7 +226,7 @@ def _group_units(whole: Labelled[Any]) -> list[int]:
             first, *others = sorted(map(root, units))
             for other in others:
                 parents[other] = first
-    return list(map(root, range(before)))
+    return list(map(root, range(num_previous)))
 
 
 def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: int) -> list[int]:

@@ -165,8 +165,8 @@ class FoundLabel:
 
 def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
     """Return the first line and the count of each label, by label, sorted."""
-    first = {label: item.line for item in reversed(items) for label in item.labels}
-    return {label: FoundLabel(first[label], count) for label, count in label_counts(items).items()}
+    first_line = {label: item.line for item in reversed(items) for label in item.labels}
+    return {label: FoundLabel(first_line[label], count) for label, count in label_counts(items).items()}
 
 
 def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
@@ -183,11 +183,11 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
 
 def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
     """Raise `DomainbertError` if two labels differ only by Unicode normalization, such as NFC and NFD."""
-    problems, first = Problems("labels"), dict[str, tuple[str, str]]()
+    problems, first_form = Problems("labels"), dict[str, tuple[str, str]]()
     for part in parts:
         for label, found in sorted(find_labels(part.items).items(), key=lambda entry: entry[1].first_line):
             where = f"{part.path}:{found.first_line}"
-            other, earlier = first.setdefault(normalize("NFC", label), (label, where))
+            other, earlier = first_form.setdefault(normalize("NFC", label), (label, where))
             if other != label:
                 expected = _same_unicode(label, other)
                 problems.add(f"{where}: label {label!r} differs in Unicode from {earlier}; {expected}")

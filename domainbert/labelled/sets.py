@@ -194,15 +194,15 @@ def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
     _check_names(parts)
     folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
     items: list[Any] = []
-    before = 0  # documents of the previous files
+    num_previous = 0  # documents of the previous files
     for part in parts:
         if not hasattr(part, "num_documents"):
             items += part.items
             continue
         documents = dict.fromkeys(item.document for item in part.items)
-        index_of = {document: index for index, document in enumerate(documents, before)}
+        index_of = {document: index for index, document in enumerate(documents, num_previous)}
         items += [replace(item, document=index_of[item.document]) for item in part.items]
-        before += len(documents)
+        num_previous += len(documents)
     notes = ReaderCounts()
     for part in parts:
         notes.left_out += part.notes.left_out

@@ -79,9 +79,9 @@ class TaggedFile(SentenceFile[AnySentence]):
         units: list[Unit] = []
         for _, group in groupby(self.items, key=lambda item: item.document):
             document = list(group)
-            begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
-            first = min(self.marks, default=begin)
-            units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
+            mark_line = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
+            first_mark = min(self.marks, default=mark_line)
+            units.append(Unit(mark_line if units else min(first_mark, mark_line), frozenset(label_set(document))))
         return units
 
     @override

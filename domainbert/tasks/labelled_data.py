@@ -133,11 +133,11 @@ class LabelledData(TrainingData):
     def labelled(self, name: str) -> Labelled[Any]:
         """Return the set `train`, `validation` or `test`; the first call reads it and prints a summary."""
         if name not in self._sets:
-            given = self._given[name]
-            if isinstance(given, Labelled):
-                self._sets[name] = given
+            source = self._given[name]
+            if isinstance(source, Labelled):
+                self._sets[name] = source
             else:
-                self._sets[name] = read_labelled(self.task, given, name=name)
+                self._sets[name] = read_labelled(self.task, source, name=name)
                 if name != "test":  # printed by its scoring
                     print(self._sets[name].describe())
         return self._sets[name]
@@ -157,15 +157,15 @@ class LabelledData(TrainingData):
     @cached_property
     def contents(self) -> list[Content]:
         """Return the contents to predict, from `predict` or the test set."""
-        given = self._given["predict"]
-        if given is None:
+        source = self._given["predict"]
+        if source is None:
             return self.labelled("test").contents
-        if isinstance(given, list) and given and all(isinstance(row, Mapping) for row in given):
+        if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
             key = getattr(getattr(self.task, "format", None), "text_key", "text")
-            return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in given]
-        if isinstance(given, list) and not all(isinstance(item, (Path, LabelledFile)) for item in given):
-            return as_contents(given)
-        labelled = given if isinstance(given, Labelled) else read_labelled(self.task, given, name="predict")
+            return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in source]
+        if isinstance(source, list) and not all(isinstance(item, (Path, LabelledFile)) for item in source):
+            return as_contents(source)
+        labelled = source if isinstance(source, Labelled) else read_labelled(self.task, source, name="predict")
         return labelled.contents
 
     @property

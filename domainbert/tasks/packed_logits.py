@@ -45,8 +45,8 @@ def compute_in_parts(
         values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
         # allocated once: thousands of small results would fragment the memory
         outputs = outputs or [value.new_empty(num_positions, *value.shape[1:]) for value in values]
-        for joined, value in zip(outputs, values, strict=True):
-            joined[end : end + len(value)] = value
+        for output, value in zip(outputs, values, strict=True):
+            output[end : end + len(value)] = value
         end += len(logits)
     return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, outputs, strict=False))}, outputs[-1]
 

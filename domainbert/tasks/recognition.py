@@ -36,17 +36,20 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     Raises:
         DomainbertError: no task matches; the two most specific tasks are equal; the named task does not match.
     """
-    kinds = [_task_by_name(task)] if task is not None else _all_tasks()
+    task_classes = [_task_by_name(task)] if task is not None else _all_tasks()
     matches, problems = [], Problems(str(sample.path))
-    for kind in kinds:
+    for task_class in task_classes:
         try:
-            if kind.format_detector and (detected := kind.format_detector.detect(kind, sample)) is not None:
+            if (
+                task_class.format_detector
+                and (detected := task_class.format_detector.detect(task_class, sample)) is not None
+            ):
                 matches.append(detected)
         except DomainbertError as error:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
     if not matches:
         problems.raise_if_any()
-        names = [kind.__name__ for kind in kinds]
+        names = [task_class.__name__ for task_class in task_classes]
         raise DomainbertError(
             f"{sample.path}: does not look like a labelled file of {', '.join(names)} "
             f"(docs/reference/labelled-files.md){_first_row(sample)}"

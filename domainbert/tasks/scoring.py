@@ -151,8 +151,8 @@ class Scoring(ABC):
             facts["reliability"] = reliability(confidences)
         if confidences and self.reports_mistakes:
             words = [len(words_of_content(item.content)) for item in self.test.items]
-            right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
-            facts["by_words"] = right_by_words(words, right)
+            is_right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
+            facts["by_words"] = right_by_words(words, is_right)
         return facts
 
     def _chain_items(

@@ -51,6 +51,10 @@ class SlicedMetric(nn.Module):
 
 def select_examples(logits: Tensor, batch: Batch, chosen: Tensor) -> tuple[Tensor, Batch]:
     """Return the logits, and the batch fields that validation reads, of the examples in the mask `chosen` (E,)."""
-    kept, new_index = chosen[batch["example"]], chosen.cumsum(0) - 1
-    fields = {name: batch[name][kept] for name in ("positions", "outputs", "targets")}
-    return logits[kept], {**fields, "items": batch["items"][chosen], "example": new_index[batch["example"][kept]]}
+    is_chosen, new_index = chosen[batch["example"]], chosen.cumsum(0) - 1
+    fields = {name: batch[name][is_chosen] for name in ("positions", "outputs", "targets")}
+    return logits[is_chosen], {
+        **fields,
+        "items": batch["items"][chosen],
+        "example": new_index[batch["example"][is_chosen]],
+    }

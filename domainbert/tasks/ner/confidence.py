@@ -68,10 +68,10 @@ class Lattice:
         A word in an entity has the probability of the entity: its words have these tags, and the next word does not
         continue it. A word outside of entities has the probability of the label O.
         """
-        begins = np.cumsum([0, *map(len, tags)])
+        sentence_starts = np.cumsum([0, *map(len, tags)])
         spans = [
-            (begin + start, begin + stop)
-            for begin, sentence_tags in zip(begins.tolist(), tags, strict=False)
+            (sentence_start + start, sentence_start + stop)
+            for sentence_start, sentence_tags in zip(sentence_starts.tolist(), tags, strict=False)
             for start, stop, _ in spans_from_tags(sentence_tags)
         ]
         scores = self._outside_probabilities()
@@ -80,7 +80,7 @@ class Lattice:
             labels = np.asarray([self._label_id[tag] for sentence_tags in tags for tag in sentence_tags])
             probabilities = self._entity_probabilities(labels, starts, stops)
             scores[_concat_ranges(starts, stops)] = np.repeat(probabilities, stops - starts)
-        return [sentence_scores.tolist() for sentence_scores in np.split(scores, begins[1:-1])]
+        return [sentence_scores.tolist() for sentence_scores in np.split(scores, sentence_starts[1:-1])]
 
     def _outside_probabilities(self) -> NDArray[np.float64]:
         """Return the probability (W,) of the label O for each word; 0 if there is no such label."""

@@ -103,8 +103,8 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
     if tool == "json":
         problems.raise_if_any()
-        line, first = export.rows[0]
-        keys = _detect_keys(f"{path}:{line}", first, format)
+        line, first_row = export.rows[0]
+        keys = _detect_keys(f"{path}:{line}", first_row, format)
         if not keys.is_text:
             raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
     return _read_entities(path, export, keys, format, problems)
@@ -161,8 +161,8 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
     """
     problems, left_out = Problems(str(path)), Counter[str]()
     rows = sentence_rows(path, problems, left_out)
-    line, first = rows[0]
-    keys = _detect_keys(f"{path}:{line}", first, format)
+    line, first_row = rows[0]
+    keys = _detect_keys(f"{path}:{line}", first_row, format)
     if not keys.is_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
         file = tagged_file(path_of(path), _row_kind(path), table.rows, format.scheme, format.repair, table.layout)

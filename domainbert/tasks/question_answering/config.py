@@ -47,8 +47,8 @@ class QuestionDetector(FormatDetector["QuestionAnswering"]):
         data = sample.value.get("data") if isinstance(sample.value, dict) else None
         if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
             return DetectedTask(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
-        first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
-        if not {"question", "context"} <= set(first) or not isinstance(first.get("answers"), dict):
+        first_row = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+        if not {"question", "context"} <= set(first_row) or not isinstance(first_row.get("answers"), dict):
             return None
         return DetectedTask(kind(), "rows with 'question', 'context' and 'answers'", specificity=4)
 

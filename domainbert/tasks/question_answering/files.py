@@ -207,8 +207,8 @@ def _parse_squad(row: Row, line: int) -> Question:
         return _check_question(row, row["id"], pairs, line)
     except DomainbertError as error:
         name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["place"]
-        named = [f"{name}: {problem}" for problem in error.problems]
-        raise DomainbertError(named[0], named) from error
+        located_problems = [f"{name}: {problem}" for problem in error.problems]
+        raise DomainbertError(located_problems[0], located_problems) from error
 
 
 def _parse_jsonl(row: Row, line: int) -> Question:

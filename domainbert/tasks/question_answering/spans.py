@@ -63,13 +63,17 @@ def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count:
     """
     values = logits.detach().double().cpu().numpy()
     outputs, owners, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
-    begins = np.flatnonzero(outputs == CLS)
+    window_starts = np.flatnonzero(outputs == CLS)
     windows: list[list[slice]] = [[] for _ in range(len(batch["items"]))]
-    for start, stop in pairwise([*begins.tolist(), len(outputs)]):
+    for start, stop in pairwise([*window_starts.tolist(), len(outputs)]):
         windows[owners[start]].append(slice(start, stop))
     return [
-        _best_in_context([(values[at], outputs[at], targets[at]) for at in slices], max_pieces, count)
-        for slices in windows
+        _best_in_context(
+            [(values[positions], outputs[positions], targets[positions]) for positions in window_slices],
+            max_pieces,
+            count,
+        )
+        for window_slices in windows
     ]
 
 
