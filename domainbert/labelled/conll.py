@@ -119,8 +119,8 @@ def _is_row(line: Line) -> bool:
 
 
 def _without_conllu_extras(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
-    """Return the lines without those of a treebank that are not words, and the first line of each sentence in the file
-    by the number of its first remaining line."""
+    """Return the lines without comments, multiword tokens and empty nodes of a treebank, and a mapping: from the number
+    of a sentence's first remaining line to the number of its first line in the file."""
     kept: list[Line] = []
     first_lines: dict[int, int] = {}
     for is_row, group in groupby(lines, key=_is_row):

@@ -62,7 +62,7 @@ class Sample:
 def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
     """Return the first rows or words of a file, or of a text file and its label file.
 
-    `options` are those of the user, see `Sample`. Raise `DomainbertError` if the file cannot be read or is empty.
+    For `options` see `Sample`. Raise `DomainbertError` if the file cannot be read or is empty.
     """
     if isinstance(file, LabelledFile) and file.label is not None:
         pairs = parallel_rows(file.texts, file.label, "text", "label")

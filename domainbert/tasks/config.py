@@ -104,7 +104,7 @@ class TaskConfig(ABC):
         return None
 
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Return labels from a model or file as they are read with these settings; by default unchanged."""
+        """Return the labels of a model or file as these settings read them; by default unchanged."""
         return tuple(labels)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, vali
 
 
 def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Crf) -> Tensor:
-    """Return the best labels (N,), with those of an invalid sequence replaced by the best valid sequence.
+    """Return the best labels (N,), where each invalid sequence is replaced by the sentence's best valid sequence.
 
     Best labels that form a valid sequence are the best valid sequence, so only few sentences need Viterbi.
     """

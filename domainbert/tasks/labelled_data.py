@@ -94,8 +94,8 @@ class LabelledData(TrainingData):
         super().__init__(batch_size, num_workers)
         self.task = cast(TaskConfig, from_plain(TaskConfig, task))
         self.model, self.max_length, self.seed = model, max_length, seed
-        self._given: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
-        inputs = {**self._given, "model": model}
+        self._sources: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
+        inputs = {**self._sources, "model": model}
         paths = {name: value for name, value in inputs.items() if isinstance(value, (str, Path))}
         settings = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
         # not logged: `seed` would collide with the module's
@@ -119,9 +119,9 @@ class LabelledData(TrainingData):
             pair = f"{type(module).__name__} with {type(self).__name__}"
             raise DomainbertError(f"trainer.{stage}: found {pair}; expected FineTuning")
         for name in _NEEDED_SETS[stage]:
-            if self._given[name] is None:
+            if self._sources[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
-        if stage == "predict" and self._given["predict"] is None and self._given["test"] is None:
+        if stage == "predict" and self._sources["predict"] is None and self._sources["test"] is None:
             raise DomainbertError("trainer.predict: found nothing to predict; expected LabelledData(..., predict=...)")
         self._open_tokenizer(module)
         self._resolve_task(module, stage)
@@ -133,7 +133,7 @@ class LabelledData(TrainingData):
     def labelled(self, name: str) -> Labelled[Any]:
         """Return the set `train`, `validation` or `test`; the first call reads it and prints a summary."""
         if name not in self._sets:
-            source = self._given[name]
+            source = self._sources[name]
             if isinstance(source, Labelled):
                 self._sets[name] = source
             else:
@@ -144,11 +144,11 @@ class LabelledData(TrainingData):
 
     def items(self, name: str) -> Sequence[Any]:
         """Return the items of a set; () if it is not given."""
-        return () if self._given[name] is None else self.labelled(name).items
+        return () if self._sources[name] is None else self.labelled(name).items
 
     def examples(self, name: str) -> list[Example]:
         """Return the items of a set as token ids and targets; [] if it is not given."""
-        if self._given[name] is None:
+        if self._sources[name] is None:
             return []
         if name not in self._examples:
             self._examples[name] = encode_file(self.resolved_task, self.labelled(name), self.tokenizer, self.window)
@@ -157,7 +157,7 @@ class LabelledData(TrainingData):
     @cached_property
     def contents(self) -> list[Content]:
         """Return the contents to predict, from `predict` or the test set."""
-        source = self._given["predict"]
+        source = self._sources["predict"]
         if source is None:
             return self.labelled("test").contents
         if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
@@ -183,7 +183,7 @@ class LabelledData(TrainingData):
         return self._build_scoring(replace(test, items=[test.items[index] for index in indices]))
 
     def _build_scoring(self, test: Labelled[Any]) -> Scoring:
-        reads_training = self.task.evaluation.uses_training_set and self._given["train"] is not None
+        reads_training = self.task.evaluation.uses_training_set and self._sources["train"] is not None
         return build_scoring(self.task, test, self.labelled("train") if reads_training else None)
 
     @property
@@ -241,7 +241,7 @@ class LabelledData(TrainingData):
         known = self.task.known_labels(self.resolved_task.labels)
         self.task.check_labels(known)
         for name in {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}.get(stage, ()):
-            if self._given[name] is not None:
+            if self._sources[name] is not None:
                 check_set_known(self.labelled(name), known)
         needed = self.resolved_task.inputs.added_tokens(self.resolved_task)
         if missing := [token for token in needed if token not in self.tokenizer.tokens]:
@@ -249,7 +249,7 @@ class LabelledData(TrainingData):
 
     def _task_of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
         """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
-        if self._given["train"] is None:
+        if self._sources["train"] is None:
             raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
@@ -288,7 +288,7 @@ class LabelledData(TrainingData):
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
         """Return the batches of the validation set, if there is one."""
-        if self._given["validation"] is None:
+        if self._sources["validation"] is None:
             return []
         return [LabelledBatches(self.examples("validation"), self.tokenizer, _VALIDATION_TOKENS, share)]
 
