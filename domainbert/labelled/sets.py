@@ -33,8 +33,8 @@ class LabelledFile:
     """A file with the label of each line of `text`."""
 
     by: dict[str, str] = field(default_factory=dict)
-    """Slices (subgroups for evaluation) of all texts of the file, such as {language: arabic}, if the rows do not have
-    them: see `by` of the format."""
+    """Slices of all texts of the file, such as {language: arabic}, if the rows do not have them: see `by` of the
+    format."""
 
     hub_config: str | None = None
     """Configuration (subset) of a data set of the hub, if it has several."""
