@@ -92,7 +92,7 @@ def fine_tuning(
     from domainbert.tasks.ner.config import Ner  # this module serves tests of other tasks
 
     module = FineTuning("none", Ner(), optim=optim, schedule=schedule, seed=seed, **settings)
-    module.take(model, task)
+    module.set_model(model, task)
     module.validate_on(validation)
     module.row, module.measures_loss = row, False
     return module
@@ -105,7 +105,7 @@ def task_distillation(
     from domainbert.tasks.ner.config import Ner
 
     module = TaskDistillation(["none"], Ner(), [], optim=OptimConfig(), schedule=ScheduleConfig())
-    module.take(model, task)
+    module.set_model(model, task)
     module.set_losses(losses, teachers)
     return module
 

@@ -206,12 +206,12 @@ class TaskDistillation(DistillationModule, FineTuning):
     def _student_config(self, teachers: Teachers) -> EncoderConfig:
         return student_config(self.student, teachers.predictors[0].config)
 
-    def start(self, task: Task[Any, Any]) -> InitialModel:
+    def initial_model(self, task: Task[Any, Any]) -> InitialModel:
         """Return the student at the start: `model`, or a student of the first teacher if `model` is None."""
         teachers = self.ensemble(task)
         names = tuple(map(model_name, teachers.paths))
         if self.own_model is not None:
-            return replace(super().start(task), teachers=names)
+            return replace(super().initial_model(task), teachers=names)
         teacher = teachers.predictors[0]
         config, tokenizer = self._student_config(teachers), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
@@ -220,14 +220,14 @@ class TaskDistillation(DistillationModule, FineTuning):
         print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
         return InitialModel(model, config, tokenizer, names)
 
-    def begin(self, start: InitialModel, task: Task[Any, Any], max_length: int) -> None:
+    def set_initial_model(self, initial: InitialModel, task: Task[Any, Any], max_length: int) -> None:
         """Set the student to train; `DomainbertError` if the losses cannot compare student and teachers."""
-        if max_length > start.config.max_length:
-            raise DomainbertError(max_length_problem(max_length, start.config.max_length, "the student"))
-        super().begin(start, task, max_length)
+        if max_length > initial.config.max_length:
+            raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
+        super().set_initial_model(initial, task, max_length)
         teachers = self.ensemble(task)
-        weighted = WeightedLosses(self.loss_configs, start.model.encoder, teachers.predictors[0].model.encoder)
-        check_losses(weighted, self, start, teachers, max_length)
+        weighted = WeightedLosses(self.loss_configs, initial.model.encoder, teachers.predictors[0].model.encoder)
+        check_losses(weighted, self, initial, teachers, max_length)
         self.set_losses(weighted)
 
     def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:

@@ -77,7 +77,7 @@ class TransferText:
     def describe(self, number: int) -> str:
         """Return a description of text `number` (labelled items first) for messages."""
         if number < len(self.items):
-            return f"the training text of line {self.labelled.where(number)}"
+            return f"the training text of line {self.labelled.line_or_location(number)}"
         return f"the unlabelled sentence {text_in(self.sentences[number - len(self.items)])!r}"
 
     @property

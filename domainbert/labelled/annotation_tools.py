@@ -21,7 +21,7 @@ from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import find_files, read_text
 from domainbert.corpus.rows import array_rows
-from domainbert.labelled.char_spans import other_text
+from domainbert.labelled.char_spans import text_mismatch
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.row_values import (
     Row,
@@ -34,9 +34,9 @@ from domainbert.labelled.row_values import (
 
 Tool = Literal["json", "label_studio", "brat"]
 
-_ARRAY = re.compile(r"\s*\[\s*[\[{\]]")
+_ARRAY = re.compile(r"\s*\[\s*[\[{\]]")  # the beginning of a JSON array of objects or lists, or of an empty array
 _TEXT_BOUND = re.compile(r"T\S*\t(\S+) ([0-9]{1,9}) ([0-9]{1,9})((?:;\d+ \d+)*)\t(.*)")
-_OTHERS = {
+_OTHERS = {  # brat's annotations other than entities, by the first character of the line
     "R": "relations",
     "E": "events",
     "A": "attributes",
@@ -49,37 +49,38 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class ToolRows:
-    """The rows of an export."""
+    """The rows of an export of an annotation tool."""
 
     layout: str
+    """Name of the format, for messages."""
     rows: list[tuple[int, Row]]
     """`(line, row)` pairs; for brat the document number, from 1, replaces the line."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Counts of the annotations left out, by plural name."""
-    place: Callable[[int, int], str] | None = None
+    locate_entity: Callable[[int, int], str] | None = None
     """Maps a row's line and an entity index to `path:line`; None if the row's line locates all its entities."""
 
 
-def tool_of(path: Path, format: NerFormat) -> Tool | None:
-    """Tool that wrote a file or folder, from `format.kind` or the first lines; None for other files."""
+def detect_tool(path: Path, format: NerFormat) -> Tool | None:
+    """Return the tool that wrote a file or folder, from `format.kind` or the first lines; None for CoNLL and JSONL."""
     if format.kind == "brat" or (format.kind == "auto" and path.is_dir()):
         return "brat"
     if format.kind == "json" or format.kind == "label_studio":
         return format.kind
     if format.kind != "auto" or not _ARRAY.match("\n".join(read_first_lines(path))):
         return None
-    _, first = next(array_rows(path, Problems(str(path))), (1, None))
-    return "label_studio" if isinstance(first, dict) and "data" in first else "json"
+    _, first_value = next(array_rows(path, Problems(str(path))), (1, None))
+    return "label_studio" if isinstance(first_value, dict) and "data" in first_value else "json"
 
 
 def read_tool(path: Path, tool: Tool, format: NerFormat, problems: Problems) -> ToolRows:
-    """Read the rows of an export; add invalid rows to `problems`."""
+    """Return the rows of an export; add invalid rows to `problems`."""
     if tool == "brat":
-        return _brat(path, format, problems)
-    return _label_studio(path, format, problems) if tool == "label_studio" else _spacy(path, problems)
+        return _read_brat(path, format, problems)
+    return _read_label_studio(path, format, problems) if tool == "label_studio" else _read_spacy(path, problems)
 
 
-def _spacy(path: Path, problems: Problems) -> ToolRows:
+def _read_spacy(path: Path, problems: Problems) -> ToolRows:
     """Read an array of objects as in JSONL, or of spaCy's `[text, {"entities": ...}]` pairs."""
     rows = []
     for line, value in array_rows(path, problems):
@@ -92,11 +93,11 @@ def _spacy(path: Path, problems: Problems) -> ToolRows:
     return ToolRows("JSON", rows)
 
 
-def _label_studio(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
+def _read_label_studio(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     export = ToolRows("Label Studio's JSON", [])
     for line, task in array_rows(path, problems):
         try:
-            entities = _labels_of_task(task, format, export.left_out)
+            entities = _entities_of_task(task, format, export.left_out)
         except DomainbertError as error:
             for problem in error.problems:
                 problems.add(f"{path}:{line}: {problem}")
@@ -106,8 +107,11 @@ def _label_studio(path: Path, format: NerFormat, problems: Problems) -> ToolRows
     return export
 
 
-def _labels_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> list[Row] | None:
-    """Entities of a task; None if it has no annotation. Raise `DomainbertError` if two annotations differ."""
+def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> list[Row] | None:
+    """Return the entities of a Label Studio task, which is one text; None if nobody has annotated it.
+
+    Raise `DomainbertError` if two annotations differ.
+    """
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
         raise DomainbertError("no object under 'data'; expected a task of Label Studio's JSON export")
     raise_problems(
@@ -115,18 +119,18 @@ def _labels_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> lis
     )
     annotations = [entry for entry in task["annotations"] if isinstance(entry, dict) and not entry.get("was_cancelled")]
     if format.annotator is not None:
-        annotations = [annotation for annotation in annotations if format.annotator in _names(annotation)]
+        annotations = [annotation for annotation in annotations if format.annotator in _annotator_names(annotation)]
     if not annotations:
-        by = "" if format.annotator is None else f" by {format.annotator}"
-        left_out[f"texts without an annotation{by}"] += 1
+        by_annotator = "" if format.annotator is None else f" by {format.annotator}"
+        left_out[f"texts without an annotation{by_annotator}"] += 1
         return None
     text = task["data"][format.text_key]
-    results = [_labels_of_annotation(annotation, text) for annotation in annotations]
-    entities, others = results[0]
+    results = [_entities_of_annotation(annotation, text) for annotation in annotations]
+    entities, left_out_results = results[0]
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
-        people = format_names(_names(annotation)[-1] for annotation in annotations)
+        people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)
         raise DomainbertError(f"annotations by {people} differ; expected one annotation, or `annotator` to select one")
-    left_out.update(others)
+    left_out.update(left_out_results)
     return entities
 
 
@@ -134,18 +138,18 @@ def _as_set(entities: list[Row]) -> set[tuple[str, str, str]]:
     return {(shown(entity["start"]), shown(entity["end"]), shown(entity["label"])) for entity in entities}
 
 
-def _names(annotation: Row) -> list[str]:
-    """Return the annotator's id and, if present, e-mail address."""
-    by = annotation.get("completed_by")
-    names = [by.get("id"), by.get("email")] if isinstance(by, dict) else [by]
+def _annotator_names(annotation: Row) -> list[str]:
+    """Return the annotator's id and, if present, e-mail address; ["somebody"] if neither is present."""
+    annotator = annotation.get("completed_by")
+    names = [annotator.get("id"), annotator.get("email")] if isinstance(annotator, dict) else [annotator]
     return [str(name) for name in names if name is not None] or ["somebody"]
 
 
-def _labels_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counter[str]]:
-    """Return the entities of an annotation, and counts of its results of other types."""
+def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counter[str]]:
+    """Return the entities of an annotation, and the number of its other results by type."""
     raise_problems(problem_with_list(annotation, "result"))
     entities, others = [], Counter[str]()
-    for number, result in enumerate(annotation["result"]):
+    for index, result in enumerate(annotation["result"]):
         value = result.get("value") if isinstance(result, dict) else None
         if not isinstance(value, dict) or result.get("type") != "labels":
             other_type = result.get("type") if isinstance(result, dict) else result
@@ -154,15 +158,15 @@ def _labels_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counte
         labels = value.get("labels")
         if not isinstance(labels, list) or len(labels) != 1:
             expected = "expected a list with one label, because a word has one tag"
-            raise DomainbertError(f"result[{number}]: labels {shown(labels)}; {expected}")
+            raise DomainbertError(f"result[{index}]: labels {shown(labels)}; {expected}")
         if problem := _utf16_problem(text, value):
-            raise DomainbertError(f"result[{number}]: {problem}")
+            raise DomainbertError(f"result[{index}]: {problem}")
         entities.append({key: value.get(key) for key in ("start", "end", "text")} | {"label": labels[0]})
     return entities, others
 
 
 def _utf16_problem(text: str, value: Row) -> str:
-    """Describe offsets that count UTF-16 code units, as JavaScript does; empty if they do not."""
+    """Return an error message if the offsets of an entity count UTF-16 code units, as JavaScript does; otherwise ""."""
     start: Any = value.get("start")
     end: Any = value.get("end")
     quote = value.get("text")
@@ -175,26 +179,32 @@ def _utf16_problem(text: str, value: Row) -> str:
     return f"{counted}; expected offsets in Unicode characters, as a newer Label Studio exports them"
 
 
-def _brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
-    """Read the `DOC.txt` and `DOC.ann` pairs of a folder and its subfolders."""
+def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
+    """Return a row for each pair of `DOC.txt` and `DOC.ann` in a folder and its subfolders."""
     if not path.is_dir():
         raise DomainbertError(f"{path}: is a file; expected a folder of brat with .txt and .ann files")
     files = [file for _, file in find_files(str(path)) if file.suffix in (".txt", ".ann")]
-    notes = [file for file in files if file.suffix == ".ann"]
-    if not notes:
+    annotation_files = [file for file in files if file.suffix == ".ann"]
+    if not annotation_files:
         raise DomainbertError(f"{path}: is a folder without .ann files; expected a file, or a folder of brat")
     for file in files:
-        other = file.with_suffix(".ann" if file.suffix == ".txt" else ".txt")
-        if not other.exists():
-            problems.add(f"{file}: the folder has no {other.name}; expected a .txt and an .ann file for each document")
+        partner = file.with_suffix(".ann" if file.suffix == ".txt" else ".txt")
+        if not partner.exists():
+            problems.add(
+                f"{file}: the folder has no {partner.name}; expected a .txt and an .ann file for each document"
+            )
     problems.raise_if_any()
-    lines: list[list[int]] = []
-    export = ToolRows("brat", [], place=lambda row, number: f"{notes[row - 1]}:{lines[row - 1][number]}")
-    for document, file in enumerate(notes, 1):
+    lines: list[list[int]] = []  # line of each entity, by document
+
+    def locate(document: int, index: int) -> str:
+        return f"{annotation_files[document - 1]}:{lines[document - 1][index]}"
+
+    export = ToolRows("brat", [], locate_entity=locate)
+    for document, file in enumerate(annotation_files, 1):
         text, entities, entity_lines = read_text(file.with_suffix(".txt")), [], []
         for line, content in enumerate(read_text(file).split("\n"), 1):
             try:
-                entity = _text_bound(content.removesuffix("\r"), text, format, export.left_out)
+                entity = _parse_brat_line(content.removesuffix("\r"), text, format, export.left_out)
             except DomainbertError as error:
                 problems.add(f"{file}:{line}: {error}")
                 continue
@@ -206,8 +216,8 @@ def _brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     return export
 
 
-def _text_bound(line: str, text: str, format: NerFormat, left_out: Counter[str]) -> Row | None:
-    """Parse the entity in a line of an .ann file; None for other lines."""
+def _parse_brat_line(line: str, text: str, format: NerFormat, left_out: Counter[str]) -> Row | None:
+    """Return the entity in a line of an .ann file; None for other annotations, which are counted in `left_out`."""
     if not line.strip():
         return None
     if line[0] in _OTHERS:
@@ -224,5 +234,5 @@ def _text_bound(line: str, text: str, format: NerFormat, left_out: Counter[str])
         )
     actual = text[start:end].replace("\n", " ").replace("\r", " ")
     if not more and quote != actual:
-        raise DomainbertError(other_text(start, end, actual, quote))
+        raise DomainbertError(text_mismatch(start, end, actual, quote))
     return {"start": start, "end": end, "label": label}

@@ -1,4 +1,4 @@
-"""Stretches of a text, in characters: entities, marked places, answers."""
+"""Character ranges of a text: entities, marked entities, answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.row_values import is_whole_number, shown
 
 Stretch = tuple[int, int]
-"""Character offsets, `end` exclusive."""
+"""Character range of a text: `(start, end)`, `end` exclusive."""
 
 
 def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
-    """Read the offsets `start` and `end` of an object, which may also quote the characters as `text`.
+    """Return the offsets `start` and `end` of a JSON object, which may also quote the characters as `text`.
 
     Raise `DomainbertError` if the offsets are not numbers, are outside the text, or do not match the quote.
     """
@@ -28,41 +28,41 @@ def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
         raise DomainbertError(f"characters {start}-{end}; expected a range in 0-{len(text)}, end exclusive")
     quote = value.get("text")
     if isinstance(quote, str) and quote != text[start:end]:
-        raise DomainbertError(other_text(start, end, text[start:end], quote))
+        raise DomainbertError(text_mismatch(start, end, text[start:end], quote))
     return start, end
 
 
-def other_text(start: int, end: int, actual: str, annotated: str) -> str:
-    """Problem of an annotation whose offsets select other characters than its own text."""
+def text_mismatch(start: int, end: int, actual: str, annotated: str) -> str:
+    """Return the error message for an annotation whose text differs from the characters at its offsets."""
     found = f"characters {start}-{end} are {reprlib.repr(actual)}, but the annotation has {reprlib.repr(annotated)}"
     return f"{found}; expected the same text (offsets count Unicode characters, not bytes)"
 
 
 def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
-    """Index of the first word in a stretch, and of the last word plus one.
+    """Return the range of words in a character range: the index of the first word, and of the last word plus one.
 
-    Raise `DomainbertError` if the stretch does not begin and end at word boundaries.
+    `words` are the character ranges of all words. Raise `DomainbertError` if the range does not begin and end at word
+    boundaries.
     """
     start, end = stretch
-    inside = [number for number, word in enumerate(words) if word[0] < end and word[1] > start]
-    ends = [words[number] for number in (*inside[:1], *inside[1:][-1:])]
-    if inside and (ends[0][0], ends[-1][1]) == stretch:
+    inside = [index for index, word in enumerate(words) if word[0] < end and word[1] > start]
+    first_and_last = [words[index] for index in (*inside[:1], *inside[1:][-1:])]  # one word if it is the only one
+    if inside and (first_and_last[0][0], first_and_last[-1][1]) == stretch:
         return inside[0], inside[-1] + 1
-    nearest = ", ".join(map(partial(format_char_span, text), ends)) or "a word"
+    nearest = ", ".join(map(partial(format_char_span, text), first_and_last)) or "a word"
     found = f"{format_char_span(text, stretch)} is not at word boundaries"
     raise DomainbertError(f"{found}; expected it to begin and end like {nearest}")
 
 
 def format_char_span(text: str, stretch: Stretch) -> str:
-    """Format a stretch for a message: `'Cash' (0-4)`."""
+    """Return a character range as text for a message: `'Cash' (0-4)`."""
     return f"{reprlib.repr(text[slice(*stretch)])} ({stretch[0]}-{stretch[1]})"
 
 
-def joined_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Join words with spaces; return the text and the stretch of each word.
+def join_words(words: Sequence[str]) -> tuple[str, list[Stretch]]:
+    """Return the words joined by spaces, and the character range of each word.
 
-
-    >>> joined_words(["high", "growth"])
+    >>> join_words(["high", "growth"])
     ('high growth', [(0, 4), (5, 11)])
     """
     ends = accumulate(len(word) + 1 for word in words)

@@ -1,4 +1,4 @@
-"""Reads CoNLL files: sentences of rows of columns, with checks of the width and of line breaks."""
+"""Reads CoNLL files, one word per line in columns, with checks of the number of columns and of line breaks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from domainbert.corpus.files import read_lines
 
 Separator = Literal["tabs", "spaces"]
 Line = tuple[int, str]
+"""Line number, from 1, and the line."""
 
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -44,7 +45,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a file; each has `width` non-empty columns."""
+    """The words of a CoNLL file; each row has `width` non-empty columns."""
 
     path: Path
     separator: Separator
@@ -55,7 +56,7 @@ class Table:
     left_out: int = 0  # skipped lines of a treebank: comments, multiword tokens, empty nodes
 
     def column_index(self, column: int | str) -> int:
-        """Resolve a column name or a (possibly negative) number to a number from 0.
+        """Return the index of a column, from 0, given its name, or an index that may be negative.
 
         Raise `DomainbertError` if the column does not exist, or the header repeats its name.
         """
@@ -70,24 +71,25 @@ class Table:
             raise DomainbertError(f"{self.path}: no column {column}; expected 0 to {self.width - 1}")
         return column % self.width
 
-    def check_breaks(self, word: int) -> None:
-        """Reject Unicode line breaks (U+2028, form feed, ...) outside the `word` column.
+    def check_breaks(self, word_column: int) -> None:
+        """Raise `DomainbertError` for Unicode line breaks (U+2028, form feed, ...) outside the column of the words.
 
         In a word, a line break is data, and other columns such as the lemma may repeat it. Elsewhere it was meant to
         end the line, and the words after it would be lost.
         """
         problems = Problems(str(self.path))
         for row in (row for block in self.blocks for row in block.rows):
-            for number, column in enumerate(row.columns):
-                if (match := _BREAK.search(column)) and not _BREAK.search(row.columns[word]):
-                    problems.add(f"{self.path}:{row.line}: U+{ord(match[0]):04X} in column {number}; {_LINE_ENDS}")
+            for index, column in enumerate(row.columns):
+                if (match := _BREAK.search(column)) and not _BREAK.search(row.columns[word_column]):
+                    problems.add(f"{self.path}:{row.line}: U+{ord(match[0]):04X} in column {index}; {_LINE_ENDS}")
         problems.raise_if_any()
 
 
 def read_table(path: Path, with_header: bool) -> Table:
-    """Read a file whose columns are separated by tabs or by spaces, whichever most lines use.
+    """Return the table of a CoNLL file, whose columns are separated by tabs or by spaces, whichever most lines use.
 
-    Comments, multiword tokens and empty nodes of CoNLL-U are skipped.
+    Comments, multiword tokens and empty nodes of CoNLL-U are skipped. With `with_header` the first line names the
+    columns.
 
     Raises:
         DomainbertError: the file cannot be read or has no words; a row has a different width, an empty column, a
@@ -96,46 +98,47 @@ def read_table(path: Path, with_header: bool) -> Table:
     all_lines = list(read_lines(path))
     names = None
     if with_header and (first := next(filter(_is_row, all_lines), None)):
-        names = _names(first[1])
+        names = _column_names(first[1])
         all_lines.remove(first)
-    lines, begins = _words_and_breaks(all_lines)
+    lines, first_lines = _without_conllu_extras(all_lines)
     content = list(filter(_is_row, lines))
     if not content:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
-    separator, width, expected = _shape(content, names)
-    marks = [(number, line) for number, line in lines if _DOCSTART.match(line)]
+    separator, width, expected = _detect_columns(content, names)
+    marks = [(line_number, line) for line_number, line in lines if _DOCSTART.match(line)]
     _check_rows(path, content, separator, width, expected)
     _check_marks(path, marks)
-    mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
-    blocks = _group(lines, separator, bool(marks), begins)
+    mark_rows = [Row(line_number, _split(line, separator)) for line_number, line in marks]
+    blocks = _split_sentences(lines, separator, bool(marks), first_lines)
     return Table(path, separator, width, names, blocks, mark_rows, len(all_lines) - len(lines))
 
 
 def _is_row(line: Line) -> bool:
+    """Whether a line is not empty and not -DOCSTART-."""
     return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
 
 
-def _words_and_breaks(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
-    """Remove lines of a treebank that are not words; map the first remaining line of each sentence to its first line in
-    the file."""
+def _without_conllu_extras(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
+    """Return the lines without comments, multiword tokens and empty nodes of a treebank, and a mapping: from the number
+    of a sentence's first remaining line to the number of its first line in the file."""
     kept: list[Line] = []
-    begins: dict[int, int] = {}
+    first_lines: dict[int, int] = {}
     for is_row, group in groupby(lines, key=_is_row):
         sentence = list(group)
         words = strip_conllu_extras(sentence) if is_row else sentence
-        begins[words[0][0]] = sentence[0][0]
+        first_lines[words[0][0]] = sentence[0][0]
         kept += words
-    return kept, begins
+    return kept, first_lines
 
 
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:
-    """Yield the words of each sentence of a CoNLL file, with or without tags, while reading it.
+    """Yield a list of the words of each sentence of a CoNLL file, with or without tags, while reading it.
 
     The first sentence determines the separator and the number of columns.
 
     Args:
         path: the file.
-        token_column: number of the word column from 0 (negative from the end), or its name in the first line.
+        token_column: index of the word column, from 0 (negative from the end), or its name in the first line.
         lines: numbered lines of the file, if they have been read already.
 
     Raises:
@@ -143,24 +146,25 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             word numbers of CoNLL-U.
     """
     names: list[str] | None = None
-    shape: tuple[Separator, int, str] | None = None
+    detected: tuple[Separator, int, str] | None = None  # of `_detect_columns`
     sentence: list[Line] = []
-    for number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
+    # the empty line at the end completes the last sentence
+    for line_number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
         is_mark = _DOCSTART.match(line)
         if line.strip(" \t") and not is_mark:
             if isinstance(token_column, str) and names is None:
-                names = _names(line)
+                names = _column_names(line)
             else:
-                sentence.append((number, line))
+                sentence.append((line_number, line))
             continue
         if is_mark:
-            _check_marks(path, [(number, line)])
+            _check_marks(path, [(line_number, line)])
         if sentence:
             sentence = strip_conllu_extras(sentence)
-            shape = shape or _shape(sentence, names)
-            separator, width, expected = shape
+            detected = detected or _detect_columns(sentence, names)
+            separator, width, expected = detected
             _check_rows(path, sentence, separator, width, expected)
-            table = Table(path, separator, width, names, _group(sentence, separator, False, {}), [])
+            table = Table(path, separator, width, names, _split_sentences(sentence, separator, False, {}), [])
             column = table.column_index(token_column)
             table.check_breaks(column)
             words = [row.columns[column] for row in table.blocks[0].rows]
@@ -170,16 +174,17 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
                 )
             yield words
             sentence = []
-    if shape is None:
+    if detected is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
 
 
-def _names(header: str) -> list[str]:
+def _column_names(header: str) -> list[str]:
     return re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
 
 
-def _shape(content: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
-    """Return the separator of most lines, the number of columns, and that number with its source for messages."""
+def _detect_columns(content: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
+    """Return the separator of most lines, the number of columns, and for messages this number with its source: the
+    header or the first line."""
     with_tabs = sum("\t" in line for _, line in content)
     separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
     if names:
@@ -189,55 +194,62 @@ def _shape(content: Sequence[Line], names: list[str] | None) -> tuple[Separator,
 
 
 def _split(line: str, separator: Separator) -> list[str]:
-    """Split a line at U+0020 only or at tabs only: a no-break space or a control character belongs to its word."""
+    """Return the columns of a line, split at U+0020 only or at tabs only: a no-break space or a control character
+    belongs to its word."""
     return line.split("\t") if separator == "tabs" else re.split(" +", line.strip(" "))
 
 
 def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width: int, expected: str) -> None:
+    """Raise `DomainbertError` for lines without `width` non-empty columns, with a carriage return or a byte order mark.
+
+    `expected` is the width with its source, for the message.
+    """
     problems = Problems(str(path))
-    for number, line in content:
+    for line_number, line in content:
         columns = _split(line, separator)
         if "\r" in line:  # a file whose lines end in bare \r would be a single row
-            problems.add(f"{path}:{number}: a carriage return inside the line; {_LINE_ENDS}")
+            problems.add(f"{path}:{line_number}: a carriage return inside the line; {_LINE_ENDS}")
         elif line.startswith("\ufeff"):
-            problems.add(f"{path}:{number}: a byte order mark; expected it only at the beginning of the file")
+            problems.add(f"{path}:{line_number}: a byte order mark; expected it only at the beginning of the file")
         elif len(columns) != width:
             count = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {separator}"
-            problems.add(f"{path}:{number}: {count}; expected {expected}")
+            problems.add(f"{path}:{line_number}: {count}; expected {expected}")
         elif "" in columns:
-            problems.add(f"{path}:{number}: column {columns.index('')} is empty; expected {width} filled columns")
+            problems.add(f"{path}:{line_number}: column {columns.index('')} is empty; expected {width} filled columns")
         elif separator == "spaces" and "\t" in line:
-            problems.add(f"{path}:{number}: a tab; expected spaces between columns, as in most lines")
+            problems.add(f"{path}:{line_number}: a tab; expected spaces between columns, as in most lines")
     problems.raise_if_any()
 
 
 def _check_marks(path: Path, marks: Sequence[Line]) -> None:
+    """Raise `DomainbertError` if a -DOCSTART- line contains a Unicode line break."""
     problems = Problems(str(path))
-    for number, line in marks:
+    for line_number, line in marks:
         if match := _BREAK.search(line):  # words may follow it
-            problems.add(f"{path}:{number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
+            problems.add(f"{path}:{line_number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
     problems.raise_if_any()
 
 
-def _group(
-    lines: Sequence[Line], separator: Separator, marks_documents: bool, begins: Mapping[int, int]
+def _split_sentences(
+    lines: Sequence[Line], separator: Separator, marks_documents: bool, first_lines: Mapping[int, int]
 ) -> list[Block]:
-    """Split rows into sentences at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
-    `begins` maps a first row to the first line of its sentence, where they differ."""
+    """Return the sentences, split at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
+    `first_lines` maps the first row of a sentence to the sentence's first line, where they differ."""
     blocks: list[Block] = []
     document = 0
     inside = False
-    for number, line in lines:
+    for line_number, line in lines:
         if _DOCSTART.match(line):
             # words before the first mark belong to document 0
-
             document = blocks[-1].document + 1 if blocks else 0
             inside = False
         elif not line.strip(" \t"):
             inside = False
         else:
             if not inside:
-                blocks.append(Block(document if marks_documents else len(blocks), [], begins.get(number, number)))
-            blocks[-1].rows.append(Row(number, _split(line, separator)))
+                blocks.append(
+                    Block(document if marks_documents else len(blocks), [], first_lines.get(line_number, line_number))
+                )
+            blocks[-1].rows.append(Row(line_number, _split(line, separator)))
             inside = True
     return blocks

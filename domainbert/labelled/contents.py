@@ -1,4 +1,4 @@
-"""Inputs of models: texts, lists of words, pairs of texts."""
+"""Contents, the inputs of models: texts, lists of words, pairs of texts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Composite(Protocol):
 
     @property
     def words(self) -> Sequence[str]:
-        """All words, for statistics of the vocabulary."""
+        """Return all words, for statistics of the vocabulary."""
 
     @property
     def key(self) -> object:
-        """A JSON value that is equal for inputs that a model cannot distinguish."""
+        """Return a JSON value that is equal for inputs that a model cannot distinguish."""
 
 
 Content = str | Sequence[str] | Composite
@@ -45,29 +45,29 @@ class TextPair:
 
     @property
     def words(self) -> list[str]:
-        """Words of both texts, split at white space."""
+        """Return the words of both texts, split at white space."""
         return [*self.first.split(), *self.second.split()]
 
     @property
     def key(self) -> list[str]:
-        """Both texts as a JSON value."""
+        """Return both texts as a list, a JSON value."""
         return [self.first, self.second]
 
 
 def words_of_content(content: Content) -> list[str]:
-    """Words of an input; a text is split at white space."""
+    """Return the words of an input; a text is split at white space."""
     if isinstance(content, str):
         return content.split()
     return list(content) if isinstance(content, Sequence) else list(content.words)
 
 
 def text_in(content: Content) -> str:
-    """Return a text as it is, and other inputs as their words joined by spaces."""
+    """Return an input as text: a text unchanged, the words of other inputs joined by spaces."""
     return content if isinstance(content, str) else " ".join(words_of_content(content))
 
 
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
-    """Text of a row to predict; raise `DomainbertError` if the row has none."""
+    """Return the text of a row to predict; raise `DomainbertError` if `text_key` holds no string."""
     if not isinstance(row.get(text_key), str):
         raise DomainbertError(f"no string under {text_key!r}; expected the text under this key (text_key)")
     text: str = row[text_key]
@@ -75,36 +75,43 @@ def text_of(row: Mapping[str, Any], text_key: str) -> str:
 
 
 def key_of_content(content: Content) -> object:
-    """Convert an input to a JSON value."""
+    """Return a JSON value that is equal for inputs that a model cannot distinguish."""
     if isinstance(content, str):
         return content
     return list(content) if isinstance(content, Sequence) else content.key
 
 
 class UnreadableContents(DomainbertError):
-    """Invalid inputs of a model: a message for each, by its index."""
+    """Invalid inputs of a model.
+
+    Attributes:
+        problem_by_index: error message by the index of the input.
+    """
 
     def __init__(self, problems: Mapping[int, str]) -> None:
-        self.found = problems
+        self.problem_by_index = problems
         first, count = min(problems), len(problems)
         more = f" (and {count - 1:,} more like this)" if count > 1 else ""
         super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
 
 
 @contextmanager
-def located_errors(where: Callable[[int], str]) -> Iterator[None]:
-    """Re-raise `UnreadableContents` with the location of each input, such as path and line."""
+def located_errors(locate: Callable[[int], str]) -> Iterator[None]:
+    """Re-raise `UnreadableContents` as `DomainbertError` with the location of each input.
+
+    `locate` maps the index of an input to its location, such as `path:line`.
+    """
     try:
         yield
     except UnreadableContents as error:
         problems = Problems("texts")
-        for number, problem in error.found.items():
-            problems.add(f"{where(number)}: {problem}")
+        for index, problem in error.problem_by_index.items():
+            problems.add(f"{locate(index)}: {problem}")
         problems.raise_if_any()
 
 
 def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) -> list[Any]:
-    """Convert the argument of a predictor to a list of inputs; a single string or pair becomes a list of one.
+    """Return the argument of a predictor as a list of inputs; a single string or pair becomes a list of one.
 
     With `only_words` each input has to be a list of words.
 
@@ -119,13 +126,12 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
     contents = list(texts)
     expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
     problems = {
-        number: f"found {type(content).__name__}; expected {expected}"
-        for number, content in enumerate(contents)
+        index: f"found {type(content).__name__}; expected {expected}"
+        for index, content in enumerate(contents)
         if not _is_content(content, only_words)
     }
     if problems:
         raise UnreadableContents(problems)
-
     return contents
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def open_dataset(
     path: Path, config: str | None = None, split: str | None = None, slices: Mapping[str, str] | None = None
 ) -> Rows:
-    """Open the rows of a data set; `datasets` downloads a data set of the hub into its cache.
+    """Return the rows of a data set; `datasets` downloads a data set of the hub into its cache.
 
     Args:
         path: `hub:NAME`, `hub:NAME@REVISION`, or a folder written by `save_to_disk`.
         config: configuration on the hub, if there are several.
         split: name of the split, if there are several.
-        slices: slices that all rows belong to.
+        slices: slices (subgroups for evaluation) of all rows: value by key, such as `{"year": "2020"}`.
 
     Raises:
         DomainbertError: the data set cannot be read, or has several splits and `split` names none of them.
@@ -50,10 +50,10 @@ def dataset_rows(
     split: str | None = None,
     slices: Mapping[str, str] | None = None,
 ) -> Rows:
-    """Rows of a data set in memory, with `ClassLabel` numbers replaced by their names.
+    """Return the rows of a data set in memory, with `ClassLabel` numbers replaced by their names.
 
-    `name` identifies the data set in messages. Raise `DomainbertError` if it has several splits and `split` names none
-    of them.
+    `name` identifies the data set in messages; for `slices` see `open_dataset`. Raise `DomainbertError` if it has
+    several splits and `split` names none of them.
     """
     if isinstance(dataset, Mapping):
         chosen = next(iter(dataset)) if split is None and len(dataset) == 1 else split
@@ -74,25 +74,24 @@ class _NamedRows:
     def __init__(self, dataset: Dataset | IterableDataset) -> None:
         self.dataset = dataset.with_format(None)
         features = (dataset.features or {}).items()
-        self.converts = {key: convert for key, feature in features if (convert := _name_converter(feature)) is not None}
+        self.converters = {key: convert for key, feature in features if (convert := _name_converter(feature))}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.dataset:
-            yield {**row, **{key: convert(row[key]) for key, convert in self.converts.items()}}
+            yield {**row, **{key: convert(row[key]) for key, convert in self.converters.items()}}
 
 
 def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
-    """Return the function that replaces class numbers by names in values of a feature; None if it has no classes."""
+    """Return a function that replaces class numbers by names in a value of a feature; None if it has no classes."""
     from datasets import ClassLabel, LargeList, List
 
     if isinstance(feature, ClassLabel):
         names = feature.names
         return lambda value: None if value is None or value < 0 else names[value]  # -1: unlabelled
-
     if isinstance(feature, (List, LargeList)):
         inner = _name_converter(feature.feature)
         return None if inner is None else lambda value: None if value is None else [inner(item) for item in value]
     if isinstance(feature, dict):
-        parts = {key: convert for key, part in feature.items() if (convert := _name_converter(part)) is not None}
+        parts = {key: convert for key, part in feature.items() if (convert := _name_converter(part))}
         return (lambda value: value and {**value, **{key: parts[key](value[key]) for key in parts}}) if parts else None
     return None

@@ -11,7 +11,7 @@ from typing import Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.labelled.char_spans import joined_words
+from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.formats import SchemeChoice
 from domainbert.labelled.items import ReaderCounts, Unit, format_counts, label_counts
 from domainbert.labelled.plain_items import LabelledSpan, PlainItem
@@ -29,7 +29,7 @@ from domainbert.labelled.tag_schemes import (
 from domainbert.labelled.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
 
 _LISTED_REPAIRS = 3
-_ENTITY = re.compile("[BIESLU](-.|$)")
+_ENTITY_TAG = re.compile("[BIESLU](-.|$)")
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Sentence(TaggedSentence):
 
     @property
     def spans(self) -> list[Span]:
-        """The entities: `(start, end, type)` in words, `end` exclusive."""
+        """Return the entities: `(start, end, type)` in words, `end` exclusive."""
         return spans_from_tags(self.tags)
 
     @property
     def labels(self) -> list[str]:
-        """The types of the entities."""
+        """Return the types of the entities, with repetitions."""
         return [label for _, _, label in self.spans]
 
 
@@ -60,19 +60,19 @@ class NerFile(TaggedFile[Sentence]):
 
     @property
     def sentences(self) -> Sequence[Sentence]:
-        """The items."""
+        """Return the items."""
         return self.items
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """Convert a sentence, with its entities as stretches."""
-        _, words = joined_words(item.words)
-        stretches = (LabelledSpan(words[first][0], words[end - 1][1], label) for first, end, label in item.spans)
+        """Return a sentence in the form that checks read, with its entities as character ranges."""
+        _, offsets = join_words(item.words)
+        stretches = (LabelledSpan(offsets[first][0], offsets[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
 
     @override
     def units(self) -> list[Unit]:
-        """Raise `DomainbertError` if documents do not correspond to lines of the file."""
+        """Return the documents; raise `DomainbertError` if they do not correspond to lines of the file."""
         if self.export:
             raise DomainbertError(
                 f"{self.path}: {self.export} cannot be divided into folds; expected CoNLL, JSONL or no folds"
@@ -81,20 +81,20 @@ class NerFile(TaggedFile[Sentence]):
 
     @property
     def num_spans(self) -> int:
-        """Number of entities in all sentences."""
+        """Return the number of entities in all sentences."""
         return sum(len(sentence.spans) for sentence in self.items)
 
     @override
     def describe(self) -> str:
-        """Lines for the terminal, for each file of a set."""
+        """Return the lines for the terminal, for each file of a set."""
         return "\n".join(part.describe() for part in self.parts) or super().describe()
 
     @property
     def summary(self) -> str:
-        """A line with sizes, layout, scheme and entity counts by type, followed by lines with repairs."""
+        """Return a line with sizes, layout, scheme and entity counts by type, and lines with the first repairs."""
         types = label_counts(self.items)
         lines = [
-            f"{self.path}: {self.sizes}; scheme {self.scheme}; "
+            f"{self.path}: {self.size_and_layout}; scheme {self.scheme}; "
             f"{sum(types.values()):,} entities{f' ({format_counts(types)})' if types else ''}"
         ]
         if self.repairs:
@@ -112,7 +112,7 @@ def read_conll(
     scheme: SchemeChoice = "auto",
     repair: bool = False,
 ) -> NerFile:
-    """Read a CoNLL file and convert its tags to IOB2.
+    """Return the sentences of a CoNLL file, with tags converted to IOB2.
 
     For the arguments see `NerFormat`; `repair` interprets tags like conlleval.
 
@@ -126,10 +126,10 @@ def read_conll(
 
 
 def _check_marks(path: Path, marks: Sequence[Mark]) -> None:
-    """Reject entities at `-DOCSTART-`: these lines are not words, so the entity would be lost."""
+    """Raise `DomainbertError` for entity tags at `-DOCSTART-`: these lines are not words, so entities would be lost."""
     problems = Problems(str(path))
     for mark in marks:
-        if mark.tag is not None and _ENTITY.match(mark.tag):
+        if mark.tag is not None and _ENTITY_TAG.match(mark.tag):
             problems.add(f"{path}:{mark.line}: -DOCSTART- has the tag {mark.tag[:40]!r}; expected O")
     problems.raise_if_any()
 
@@ -143,9 +143,10 @@ def tagged_file(
     layout: str,
     marks: Sequence[Mark] = (),
 ) -> NerFile:
-    """Validate the tags of `rows` against the scheme, convert them to IOB2 and collect repairs.
+    """Return the sentences of `rows` with their tags converted to IOB2, and the repaired tags.
 
-    Entities of a file without types get the type `UNNAMED`.
+    Raise `DomainbertError` if tags violate the scheme, without `repair`. Entities of a file without types get the type
+    `UNNAMED`.
     """
     notes = ReaderCounts()
     if is_without_types(tag for row in rows for tag in row.tags):

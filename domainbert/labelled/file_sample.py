@@ -21,13 +21,13 @@ from domainbert.labelled.row_values import Row, is_whole_number
 from domainbert.labelled.rows import parallel_rows
 from domainbert.labelled.sets import LabelledFile, Single
 
-_ROWS = 2000
-_LINES = 50_000
+_MAX_ROWS = 2000
+_MAX_LINES = 50_000  # of CoNLL
 _SAME_WIDTH = 0.95  # minimum share of lines with the same number of columns; the reader reports the others
 _TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
 _JSON, _JSON_ARRAY = re.compile(r"\s*[\[{]"), re.compile(r"\s*\[")
-_WORDS = ("tokens", "words")
-_TAGS = ("tags", "ner_tags", "pos_tags", "labels")
+_WORD_KEYS = ("tokens", "words")
+_TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 
 
 @dataclass(frozen=True)
@@ -60,60 +60,65 @@ class Sample:
 
 
 def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
-    """Read the beginning of a file, or of a text file and its label file; raise `DomainbertError` if that fails."""
+    """Return the first rows or words of a file, or of a text file and its label file.
+
+    For `options` see `Sample`. Raise `DomainbertError` if the file cannot be read or is empty.
+    """
     if isinstance(file, LabelledFile) and file.label is not None:
         pairs = parallel_rows(file.texts, file.label, "text", "label")
-        return Sample(file.texts, "lines", rows=[row for _, row in islice(pairs, _ROWS)], options=options)
+        return Sample(file.texts, "lines", rows=[row for _, row in islice(pairs, _MAX_ROWS)], options=options)
     path = file if isinstance(file, Path) else file.texts
     if path.is_dir():
         return Sample(path, "folder", options=options)
-    if not (first := read_first_lines(path)):
+    if not (first_lines := read_first_lines(path)):
         raise DomainbertError(f"{path}: is empty; expected labelled texts")
-    kind = evident_kind(first) or _TABLES.get(format_suffix(path))
-    if kind == "jsonl" and not _is_one_object(first):
-        value = _parsed(path) if _JSON_ARRAY.match("".join(first)) else None
-        rows = [row for _, row in islice(json_rows(path, Problems(str(path))), _ROWS)]
+    kind = evident_kind(first_lines) or _TABLES.get(format_suffix(path))
+    if kind == "jsonl" and not _is_one_object(first_lines):
+        value = _parse_file(path) if _JSON_ARRAY.match("".join(first_lines)) else None
+        rows = [row for _, row in islice(json_rows(path, Problems(str(path))), _MAX_ROWS)]
         return Sample(path, kind, rows=rows, value=value, options=options)
-    if kind == "jsonl" or (kind is None and first and _JSON.match("".join(first))):
-        return Sample(path, "json", value=_parsed(path), options=options)
+    if kind == "jsonl" or (kind is None and _JSON.match("".join(first_lines))):
+        return Sample(path, "json", value=_parse_file(path), options=options)
     if kind == "csv" or kind == "tsv":
-        table, problems = _table(path, kind, "double")
-        plain, others = _table(path, kind, "none") if problems.messages else ([], problems)
-        if plain and not others.messages:
-            return Sample(path, kind, rows=plain, options=options, quoting="none")
-        return Sample(path, kind, rows=table, options=options)
-    return Sample(path, "conll", words=_columns(path), options=options)
+        quoted, problems = _read_table(path, kind, "double")
+        unquoted, unquoted_problems = _read_table(path, kind, "none") if problems.messages else ([], problems)
+        if unquoted and not unquoted_problems.messages:
+            return Sample(path, kind, rows=unquoted, options=options, quoting="none")
+        return Sample(path, kind, rows=quoted, options=options)
+    return Sample(path, "conll", words=_read_columns(path), options=options)
 
 
-def _is_one_object(first: Sequence[str]) -> bool:
+def _is_one_object(first_lines: Sequence[str]) -> bool:
     """Whether the first JSON line is the whole file: an object with a `data` list, as SQuAD on one line."""
     try:
-        line: Row = next((json.loads(line) for line in first if line.strip().startswith("{")), {})
+        line: Row = next((json.loads(line) for line in first_lines if line.strip().startswith("{")), {})
     except (ValueError, RecursionError):
         return False  # the reader of the rows reports the line
     return isinstance(line.get("data"), list)
 
 
-def _parsed(path: Path) -> Any:
+def _parse_file(path: Path) -> Any:
+    """Return the content of a JSON file; None if it is invalid."""
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError):
         return None  # the reader of the task reports the problem
 
 
-def _table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
+def _read_table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
+    """Return the first rows of a CSV or TSV file, and the problems with its lines."""
     problems = Problems(str(path))
     rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoting == "double")
     _, header = next(rows, (1, []))
-    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _ROWS)], problems
+    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _MAX_ROWS)], problems
 
 
-def _columns(path: Path) -> list[list[str]]:
-    """Columns of the lines, if nearly all lines have the same number of columns, two or more."""
+def _read_columns(path: Path) -> list[list[str]]:
+    """Return the columns of each line; [] unless nearly all lines have the same number of columns, two or more."""
     with closing(read_lines(path)) as lines:
         content = [
             line
-            for _, line in islice(lines, _LINES)
+            for _, line in islice(lines, _MAX_LINES)
             if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-", " -DOCSTART-"))
         ]
     tabs = 2 * sum("\t" in line for line in content) > len(content)
@@ -126,7 +131,7 @@ def _columns(path: Path) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class TaggedSample:
-    """Tags of the first words."""
+    """Tags of the first words of a file."""
 
     tags: Sequence[str]
     reason: str
@@ -136,22 +141,24 @@ class TaggedSample:
 
 
 def tagged_sample(sample: Sample) -> TaggedSample | None:
-    """Tags of a sample: the last column of CoNLL, or a list parallel to the words; None if there are none."""
+    """Return the tags of a sample: the last column of CoNLL, or a list parallel to the words; None without tags."""
     if sample.words:
         width = len(sample.words[0])
         return TaggedSample([columns[-1] for columns in sample.words], f"in the last of {width} columns")
-    first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
-    words = next((key for key in _WORDS if isinstance(first.get(key), list)), None)
-    keys = (sample.options["label_key"],) if "label_key" in sample.options else _TAGS
-    tags = next((key for key in keys if words is not None and isinstance(first.get(key), list)), None)
-    if words is None or tags is None:
+    first_row = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+    word_key = next((key for key in _WORD_KEYS if isinstance(first_row.get(key), list)), None)
+    keys = (sample.options["label_key"],) if "label_key" in sample.options else _TAG_KEYS
+    tag_key = next((key for key in keys if isinstance(first_row.get(key), list)), None)
+    if word_key is None or tag_key is None:
         return None
-    columns = {"token_column": words} if words != _WORDS[0] else {}
-    columns |= {"tag_column": tags} if tags not in _TAGS[:2] or sum(key in first for key in _TAGS) > 1 else {}
-    return TaggedSample(list(_names(sample.rows, tags, first.get(NAMES_KEY))), f"under {tags!r}", columns)
+    columns = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}
+    # the reader finds the first two keys by itself, unless a row has several
+    if tag_key not in _TAG_KEYS[:2] or sum(key in first_row for key in _TAG_KEYS) > 1:
+        columns["tag_column"] = tag_key
+    return TaggedSample(list(_tag_names(sample.rows, tag_key, first_row.get(NAMES_KEY))), f"under {tag_key!r}", columns)
 
 
-def _names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
+def _tag_names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
     """Yield the tags of all rows; numbers are replaced by `names`, if possible."""
     for row in rows:
         values = row.get(key)

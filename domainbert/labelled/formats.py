@@ -48,7 +48,7 @@ class RowFormat:
 
     @property
     def keys(self) -> list[str]:
-        """Keys or columns that a file must have."""
+        """Return the keys or columns that a file must have: text, second text of pairs, labels."""
         return [key for key in (self.text_key, self.text_pair_key, self.label_key) if key is not None]
 
 

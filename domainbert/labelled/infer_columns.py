@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +12,10 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
-from domainbert.labelled.label_names import NAMES_KEY, is_visible, list_in
-from domainbert.labelled.rows import is_answer
+from domainbert.labelled.label_names import NAMES_KEY, is_visible, parse_list
+from domainbert.labelled.rows import is_prodigy_answer
 
-_PAIRS = (
+_PAIR_KEYS = (
     ("text", "text_pair"),
     ("text1", "text2"),
     ("text_a", "text_b"),
@@ -25,26 +24,26 @@ _PAIRS = (
     ("question1", "question2"),
     ("query", "passage"),
 )
-_LABELS = (
+_LABEL_KEYS = (
     *("label", "labels", "class", "classes", "category", "categories", "target", "gold"),
     *("stance", "sentiment", "relation", "topic", "topics", "score", "rating", "grade"),
 )
-_TEXT_WORDS = 3  # minimum mean number of words of a text column
-_MOST_CLASSES = 20  # maximum number of classes written as whole numbers, unless they count from 0
-_PART_OF_ROWS = 0.5  # maximum ratio of distinct labels to rows
+_MIN_TEXT_WORDS = 3  # minimum mean number of words of a text column
+_MAX_CLASSES = 20  # maximum number of classes written as whole numbers, unless they count from 0
+_MAX_DISTINCT = 0.5  # maximum ratio of distinct labels to rows
 DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class LabelValues:
-    """Raw labels of some rows."""
+    """Labels of some rows, as in the file."""
 
     key: str
     values: Sequence[Any]
 
     @cached_property
     def numbers(self) -> list[float]:
-        """All values as floats, or [] if one is not a number; strings such as "3.5" count as numbers."""
+        """Return all values as floats, or [] if one is not a number; strings such as "3.5" count as numbers."""
         numbers = [
             float(value)
             for value in self.values
@@ -65,17 +64,17 @@ class LabelValues:
         return len(distinct) > 1 and distinct == set(range(len(distinct)))
 
     @cached_property
-    def different(self) -> int:
-        """Number of distinct labels."""
+    def num_distinct(self) -> int:
+        """Return the number of distinct labels."""
         return len({str(value) for value in self.values})
 
     @property
     def may_be_classes(self) -> bool:
         """Whether the values are repeated names, or few distinct whole numbers."""
         if self.numbers:
-            return self.are_whole and (self.count_from_zero or self.different <= _MOST_CLASSES)
-        names = all(isinstance(value, str) and is_visible(value) and list_in(value) is None for value in self.values)
-        return names and self.different <= max(2, _PART_OF_ROWS * len(self.values))
+            return self.are_whole and (self.count_from_zero or self.num_distinct <= _MAX_CLASSES)
+        names = all(isinstance(value, str) and is_visible(value) and parse_list(value) is None for value in self.values)
+        return names and self.num_distinct <= max(2, _MAX_DISTINCT * len(self.values))
 
     @property
     def may_be_quantities(self) -> bool:
@@ -85,7 +84,7 @@ class LabelValues:
     @property
     def are_lists(self) -> bool:
         """Whether each value is a list of names or numbers; strings written by pandas count as lists."""
-        lists = [list_in(value) if isinstance(value, str) else value for value in self.values]
+        lists = [parse_list(value) if isinstance(value, str) else value for value in self.values]
         return all(isinstance(value, list) and all(map(_is_label, value)) for value in lists)
 
 
@@ -99,19 +98,19 @@ class RowKeys:
     quoting: str
 
     @property
-    def of_format(self) -> dict[str, Any]:
-        """Fields of a `RowFormat`."""
+    def format_fields(self) -> dict[str, Any]:
+        """Return the fields of a `RowFormat`."""
         keys = {"text_key": self.text, "text_pair_key": self.pair, "label_key": self.labels.key}
         return {**keys, "quoting": self.quoting}
 
     @property
-    def in_words(self) -> str:
-        """Description of the text keys for the terminal."""
+    def description(self) -> str:
+        """Return the text keys as text for the terminal, such as "texts under 'text'"."""
         return f"texts under {self.text!r}" + (f" and {self.pair!r}, pairs" if self.pair else "")
 
 
 def row_keys(sample: Sample) -> RowKeys | None:
-    """Detect the keys of a sample; None if it has no rows.
+    """Return the keys of texts and labels of a sample; None if it has no rows or no labels.
 
     Raises:
         DomainbertError: no column, or more than one, may be the text or label; the message names the option to set.
@@ -120,16 +119,17 @@ def row_keys(sample: Sample) -> RowKeys | None:
         return None
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
-    labels = LabelValues(key, _values(sample, key))
+    labels = LabelValues(key, _present_values(sample, key))
     return RowKeys(text, pair, labels, sample.quoting) if labels.values else None
 
 
-def _values(sample: Sample, key: str) -> list[Any]:
-    """Values of a key, without missing values: the reader of the task reports these rows."""
+def _present_values(sample: Sample, key: str) -> list[Any]:
+    """Return the values of a key, without missing values: the reader of the task reports these rows."""
     return [row[key] for row in sample.rows if row.get(key) not in (None, "")]
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
+    """Return the key of the text, and of the second text of pairs."""
     text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     for option in ("text_key", "text_pair_key", "label_key"):
         key = sample.options.get(option)
@@ -139,14 +139,14 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
     if text_key is not None:
         return text_key, pair_key
     strings = [key for key in sample.rows[0] if all(isinstance(row.get(key), str) for row in sample.rows)]
-    for pair in _PAIRS:
+    for pair in _PAIR_KEYS:
         if set(pair) <= set(strings):
             return pair
     if "text" in strings:
         return "text", pair_key
-    least_words = _TEXT_WORDS * len(sample.rows)
-    num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in strings if key not in _LABELS}
-    texts = [key for key, count in num_words.items() if count >= least_words]
+    min_words = _MIN_TEXT_WORDS * len(sample.rows)
+    num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in strings if key not in _LABEL_KEYS}
+    texts = [key for key, count in num_words.items() if count >= min_words]
     if len(texts) > 1:
         raise DomainbertError(
             f"{sample.path}: the text may be under {format_names(texts)}; "
@@ -159,12 +159,15 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
     return texts[0], pair_key
 
 
-def _label_key(sample: Sample, texts: Sequence[str | None]) -> str:
+def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
+    """Return the key of the labels; raise `DomainbertError` if none or several may be it."""
     if "label_key" in sample.options:
         return sample.options["label_key"]
-    keys = [key for key in sample.rows[0] if key not in (*texts, NAMES_KEY) and not is_answer(sample.rows, key)]
-    common = [key for key in keys if key.lower() in _LABELS]
-    candidates = common or [key for key in keys if _may_be_labels(_values(sample, key))]
+    keys = [
+        key for key in sample.rows[0] if key not in (*text_keys, NAMES_KEY) and not is_prodigy_answer(sample.rows, key)
+    ]
+    common = [key for key in keys if key.lower() in _LABEL_KEYS]
+    candidates = common or [key for key in keys if _may_be_labels(_present_values(sample, key))]
     if len(candidates) != 1:
         where = (
             f"may be under {format_names(candidates)}"
@@ -184,7 +187,7 @@ def _may_be_labels(values: Sequence[Any]) -> bool:
         return len(lists) == len(values) and any(lists) and all(map(_is_label, chain(*lists)))
     if not all(map(_is_label, values)):
         return False
-    return isinstance(values[0], float) or len(Counter(values)) <= max(2, _PART_OF_ROWS * len(values))
+    return isinstance(values[0], float) or len(set(values)) <= max(2, _MAX_DISTINCT * len(values))
 
 
 def _is_label(value: Any) -> bool:

@@ -19,19 +19,19 @@ from domainbert.labelled.plain_items import PlainItem
 
 
 class Item(Protocol):
-    """A labelled text or sentence."""
+    """A labelled text or sentence, the interface of a task's items."""
 
     @property
     def line(self) -> int:
-        """First line in the file, from 1."""
+        """Return the first line in the file, from 1."""
 
     @property
     def content(self) -> Content:
-        """Input of the model: text, words or another content."""
+        """Return the input of the model: text, words or another content."""
 
     @property
     def labels(self) -> Sequence[str]:
-        """Names of the labels, with repetitions, that must occur in training; empty if the label is a number."""
+        """Return the names of the labels, with repetitions, that must occur in training; () if labels are numbers."""
 
 
 AnyItem = TypeVar("AnyItem", bound=Item)
@@ -46,19 +46,19 @@ class Unit:
     labels: frozenset[str] = frozenset()
     """Labels of the unit; each label must occur in more than one fold."""
     stratum: str = ""
-    """Class by which folds are stratified."""
+    """Class by which folds are stratified; empty without stratification."""
 
 
 @dataclass
 class ReaderCounts:
-    """Counts of the things that a reader left out and of the values that it changed, by plural names."""
+    """Counts of the entries that a reader left out and of the values that it changed, by plural noun ("relations")."""
 
     left_out: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
 
     @property
     def lines(self) -> list[str]:
-        """A line for each non-empty counter."""
+        """Return a line for each non-empty counter, such as `  left out: 3 relations`."""
         return [
             f"  {name.replace('_', ' ')}: {', '.join(f'{n:,} {what}' for what, n in sorted(counts.items()))}"
             for name, counts in vars(self).items()
@@ -68,7 +68,7 @@ class ReaderCounts:
 
 @dataclass(frozen=True)
 class Labelled(Generic[AnyItem]):
-    """Items of a file, in file order."""
+    """Items of a labelled file, or of the files of a set, in file order."""
 
     path: Path
     items: Sequence[AnyItem]
@@ -79,74 +79,79 @@ class Labelled(Generic[AnyItem]):
 
     @property
     def unit(self) -> str:
-        """Plural name of the resampling unit of the bootstrap."""
+        """Return the plural name of the units that the bootstrap resamples, such as "documents"."""
         return "texts"
 
     @property
     def unit_ids(self) -> Sequence[int] | None:
-        """Number of the resampling unit of each item, from 0; None if each item is a unit."""
+        """Return for each item the index, from 0, of its unit; None if each item is a unit.
+
+        The bootstrap resamples the items of a unit together, such as the sentences of a document.
+        """
         return None
 
     @property
     def summary(self) -> str:
-        """Number of items and file format, as the first line of `describe`."""
+        """Return a line with the number of items and the file format, the first line of `describe`."""
         return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
 
     def describe(self) -> str:
-        """Lines for the terminal: `summary` and `notes`."""
+        """Return the lines for the terminal: `summary` and `notes`."""
         return "\n".join([self.summary, *self.notes.lines])
 
     def units(self) -> list[Unit]:
-        """Units that folds do not divide, in file order; by default each item is a unit."""
+        """Return the units that folds do not divide, in file order; by default each item is a unit."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
-    def part(self, units: Sequence[int]) -> str | None:
-        """Content of a file with only these units; None if it consists of their lines, each from `Unit.line` to the
-        next unit."""
+    def file_content(self, units: Sequence[int]) -> str | None:
+        """Return the content of a file with only the units of these indices.
+
+        None, the default, means the lines of these units, each from `Unit.line` to the next unit.
+        """
         return None
 
-    def place(self, number: int) -> str:
-        """Return `path:line` of an item."""
+    def location(self, index: int) -> str:
+        """Return `path:line` of an item, given its index."""
         for part in self.parts:
-            if number < len(part.items):
-                return part.place(number)
-            number -= len(part.items)
-        return f"{self.path}:{self.items[number].line}"
+            if index < len(part.items):
+                return part.location(index)
+            index -= len(part.items)
+        return f"{self.path}:{self.items[index].line}"
 
-    def where(self, number: int) -> int | str:
-        """Line of an item; `path:line` in a set of several files."""
-        return self.place(number) if self.parts else self.items[number].line
+    def line_or_location(self, index: int) -> int | str:
+        """Return the line of an item, or `path:line` in a set of several files, given its index."""
+        return self.location(index) if self.parts else self.items[index].line
 
     def plain_items(self) -> list[PlainItem]:
-        """Convert the items for checks."""
+        """Return the items in the form that checks read."""
         if self.parts:
             return [item for part in self.parts for item in part.plain_items()]
         return [self.plain_item(item) for item in self.items]
 
     def plain_item(self, item: AnyItem) -> PlainItem:
-        """Convert an item for checks: text and labels; tasks override it to add more."""
+        """Return an item in the form that checks read: text and labels; tasks override it to add more."""
         content, labels = item.content, tuple(item.labels)
         texts = (content.first, content.second) if isinstance(content, TextPair) else (text_in(content),)
         return PlainItem(texts, labels, tuple(sorted(labels)))
 
     @property
     def contents(self) -> list[Content]:
-        """Model input of each item."""
+        """Return the model input of each item."""
         return [item.content for item in self.items]
 
 
 def label_counts(items: Iterable[Item]) -> dict[str, int]:
-    """Count each label, sorted by label."""
+    """Return the number of items' labels by label, sorted by label."""
     return dict(sorted(Counter(label for item in items for label in item.labels).items()))
 
 
 def label_set(items: Iterable[Item]) -> list[str]:
-    """Sorted labels of a training set: entity types of sentences, classes of texts."""
+    """Return the distinct labels of items, sorted: entity types of sentences, classes of texts."""
     return list(label_counts(items))
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Format label counts for the terminal: `down 1,200, up 7`."""
+    """Return label counts as text for the terminal: `down 1,200, up 7`."""
     return ", ".join(f"{label} {count:,}" for label, count in counts.items())
 
 
@@ -159,9 +164,9 @@ class FoundLabel:
 
 
 def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
-    """Map each label of a file, sorted, to its first line and count, for `check_labels_known`."""
-    first = {label: item.line for item in reversed(items) for label in item.labels}
-    return {label: FoundLabel(first[label], count) for label, count in label_counts(items).items()}
+    """Return the first line and the count of each label, by label, sorted."""
+    first_line = {label: item.line for item in reversed(items) for label in item.labels}
+    return {label: FoundLabel(first_line[label], count) for label, count in label_counts(items).items()}
 
 
 def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
@@ -171,25 +176,26 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
     for label in sorted(set(labels) - set(known)):
         seen = f"label {label!r} ({labels[label].count:,} times, first here)"
         same = by_nfc.get(normalize("NFC", label))
-        expected = f"expected one of {', '.join(known)}" if same is None else _other_form(label, same)
+        expected = f"expected one of {', '.join(known)}" if same is None else _same_unicode(label, same)
         problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
 
-def check_forms(parts: Iterable[Labelled[Any]]) -> None:
+def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
     """Raise `DomainbertError` if two labels differ only by Unicode normalization, such as NFC and NFD."""
-    problems, first = Problems("labels"), dict[str, tuple[str, str]]()
+    problems, first_form = Problems("labels"), dict[str, tuple[str, str]]()
     for part in parts:
         for label, found in sorted(find_labels(part.items).items(), key=lambda entry: entry[1].first_line):
             where = f"{part.path}:{found.first_line}"
-            other, earlier = first.setdefault(normalize("NFC", label), (label, where))
+            other, earlier = first_form.setdefault(normalize("NFC", label), (label, where))
             if other != label:
-                problems.add(f"{where}: label {label!r} differs in Unicode from {earlier}; {_other_form(label, other)}")
+                expected = _same_unicode(label, other)
+                problems.add(f"{where}: label {label!r} differs in Unicode from {earlier}; {expected}")
     problems.raise_if_any()
 
 
-def _other_form(label: str, other: str) -> str:
-
+def _same_unicode(label: str, other: str) -> str:
+    """Return the expectation, for a message, that two labels are equal in Unicode too."""
     return f"expected the same Unicode in all files, such as NFC: found {label!a} here, and {other!a} there"
 
 
@@ -200,16 +206,16 @@ class TextItem:
     text: str
     text_pair: str | None = field(default=None, kw_only=True)
     slices: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    """Slices of the item: value by key."""
+    """Slices (subgroups for evaluation) of the item: value by key, such as `{"year": "2020"}`."""
 
     @property
     def content(self) -> str | TextPair:
-        """Text or pair of texts, as the model's input."""
+        """Return the text or pair of texts, as the model's input."""
         return self.text if self.text_pair is None else TextPair(self.text, self.text_pair)
 
     @property
     def as_row(self) -> dict[str, str]:
-        """First fields of a row in a predictions file."""
+        """Return the fields of a row in a predictions file: `text`, and `text_pair` of a pair."""
         return {"text": self.text} | ({} if self.text_pair is None else {"text_pair": self.text_pair})
 
 
@@ -228,11 +234,11 @@ class SentenceItem(Item, Protocol):
 
     @property
     def words(self) -> list[str]:
-        """Words of the sentence."""
+        """Return the words of the sentence."""
 
     @property
     def document(self) -> int:
-        """Document number, from 0; each sentence is a document if the file marks none."""
+        """Return the index of the document, from 0; each sentence is a document if the file marks none."""
 
 
 AnySentence = TypeVar("AnySentence", bound=SentenceItem)
@@ -245,7 +251,7 @@ class SentenceFile(Labelled[AnySentence]):
     @property
     @abstractmethod
     def marks_documents(self) -> bool:
-        """Whether the file (of several, the first) marks where documents begin."""
+        """Whether the file, or the first of several, marks where documents begin."""
 
     @property
     def has_documents(self) -> bool:
@@ -260,26 +266,24 @@ class SentenceFile(Labelled[AnySentence]):
     @property
     @override
     def unit_ids(self) -> list[int] | None:
-        """Document numbers, if the file marks documents."""
+        """Return for each item the index of its document, from 0; None if the file marks no documents."""
         if not self.has_documents:
             return None
-        documents = dict.fromkeys(item.document for item in self.items)
-        numbers = {document: number for number, document in enumerate(documents)}
-        return [numbers[item.document] for item in self.items]
+        index_of: dict[int, int] = {}
+        return [index_of.setdefault(item.document, len(index_of)) for item in self.items]
 
     @property
     def num_documents(self) -> int:
-        """Number of documents, marked or not."""
+        """Return the number of documents, marked or not."""
         return len({sentence.document for sentence in self.items})
 
     @property
     def num_words(self) -> int:
-        """Number of words in all sentences."""
+        """Return the number of words in all sentences."""
         return sum(len(sentence.words) for sentence in self.items)
 
     @property
-    def counted(self) -> str:
-        """Counts of sentences, documents and words, for the terminal."""
-
+    def size_summary(self) -> str:
+        """Return the numbers of sentences, documents and words as text for the terminal."""
         grouped = f" in {self.num_documents:,} documents" if self.has_documents else ""
         return f"{len(self.items):,} sentences{grouped}, {self.num_words:,} words"

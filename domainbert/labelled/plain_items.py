@@ -1,4 +1,4 @@
-"""Task-independent form of a labelled item, for checks: texts, labels, stretches of text."""
+"""Task-independent form of a labelled item, for checks: texts, labels, character ranges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LabelledSpan:
-    """A labelled stretch of the first text: character offsets, `end` exclusive."""
+    """A labelled character range of the first text, `end` exclusive."""
 
     start: int
     end: int
@@ -26,16 +26,16 @@ class PlainItem:
     """See `Item.labels`."""
 
     target: Hashable = None
-    """Full annotation: equal for items with the same labels."""
+    """Complete annotation, to compare items: equal for items with the same annotation."""
 
     marks: Hashable = None
     """Model inputs other than the texts, such as marked spans."""
 
     stretches: tuple[LabelledSpan, ...] | None = None
-    """Labelled stretches of the first text, if the task labels all stretches of a type; otherwise None."""
+    """Labelled character ranges of the first text; None if the task does not label all ranges of a type, as in Ner."""
 
     document: int | None = None
-    """Document number in the file; None if items are not parts of documents."""
+    """Index of the document in the file; None if items are not parts of documents."""
 
     document_name: str = ""
     """Document id, unique across files; empty if unknown."""

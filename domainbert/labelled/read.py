@@ -27,7 +27,7 @@ def read_labelled(
     hub_config: str | None = None,
     hub_split: str | None = None,
 ) -> Labelled[Any]:
-    """Read a labelled set; rows in memory are read like rows of JSONL.
+    """Return the items of a labelled set; rows in memory are read like rows of JSONL.
 
     >>> from domainbert import Classification
     >>> rows = [{"text": "Prices rose.", "label": "up"}, {"text": "Prices fell.", "label": "down"}]
@@ -57,7 +57,7 @@ def read_labelled(
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)) or hasattr(source, "iloc"):
         advice = " (datasets.Dataset.from_pandas(table) for a pandas table)" if hasattr(source, "iloc") else ""
         raise DomainbertError(f"{name}: found {type(source).__name__}; {_EXPECTED}{advice}")
-    entries: list[Any] = list(source)
-    if entries and all(isinstance(entry, (str, os.PathLike, LabelledFile)) for entry in entries):
-        return read_set(task, [entry if isinstance(entry, LabelledFile) else Path(entry) for entry in entries])
-    return read_file(task, Rows(name, entries))
+    files_or_rows: list[Any] = list(source)
+    if files_or_rows and all(isinstance(file, (str, os.PathLike, LabelledFile)) for file in files_or_rows):
+        return read_set(task, [file if isinstance(file, LabelledFile) else Path(file) for file in files_or_rows])
+    return read_file(task, Rows(name, files_or_rows))

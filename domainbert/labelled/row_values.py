@@ -11,19 +11,19 @@ from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, fo
 Row = dict[str, Any]
 """A row of a labelled file: value by key or column."""
 
-Found = TypeVar("Found")
+Parsed = TypeVar("Parsed")
 RawRow = TypeVar("RawRow")
 
 
 def shown(value: object) -> str:
-    """Format a JSON value for a message; of lists and objects only the type, as they may be too deeply nested."""
+    """Return a JSON value as text for a message: only the type of a list or object, which may be too deeply nested."""
     if isinstance(value, (dict, list)):
         return f"a JSON {type(value).__name__}"
     return json.dumps(value, default=lambda value: f"a {type(value).__name__}")[:40]
 
 
 def is_whole_number(value: object) -> bool:
-    """Whether a JSON value is an integer; `true` is not."""
+    """Whether a JSON value is an integer; false for `true`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -33,7 +33,7 @@ def is_unicode(text: str) -> bool:
 
 
 def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False) -> str:
-    """Reason why `row[key]` is not a non-empty string; empty if it is one."""
+    """Return the reason why `row[key]` is not a non-empty string; "" if it is one."""
     if key not in row:
         return f"no key {key!r}; found {format_names(row)}"
     value = row[key]
@@ -45,14 +45,14 @@ def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False)
 
 
 def problem_with_list(row: dict[str, Any], key: str) -> str:
-    """Reason why `row[key]` is not a list; empty if it is one."""
+    """Return the reason why `row[key]` is not a list; "" if it is one."""
     if key not in row:
         return f"no key {key!r}; found {format_names(row)}"
     return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
 
 
 def problem_with_strings(row: dict[str, Any], key: str) -> str:
-    """Reason why `row[key]` is not a list of non-empty strings; empty if it is one."""
+    """Return the reason why `row[key]` is not a list of non-empty strings; "" if it is one."""
     if problem := problem_with_list(row, key):
         return problem + (" of strings" if key in row else "")
     for item in row[key]:
@@ -62,17 +62,18 @@ def problem_with_strings(row: dict[str, Any], key: str) -> str:
 
 
 def raise_problems(*messages: str) -> None:
-    """Raise `DomainbertError` with all non-empty messages about one row, if there are any."""
+    """Raise one `DomainbertError` with all non-empty messages about a row; do nothing without such messages."""
     problems = Problems("row")
     for problem in filter(None, messages):
         problems.add(problem)
     problems.raise_if_any()
 
 
-def parsed(
-    rows: Iterable[tuple[int, RawRow]], problems: Problems, parse: Callable[[RawRow, int], Found]
-) -> list[Found]:
-    """Results of `parse(row, line)`; a `DomainbertError` of a row is added to `problems` with path and line."""
+def parse_rows(
+    rows: Iterable[tuple[int, RawRow]], problems: Problems, parse: Callable[[RawRow, int], Parsed]
+) -> list[Parsed]:
+    """Return the results of `parse(row, line)`; the `DomainbertError` of an invalid row is added to `problems`, with
+    path and line."""
     results = []
     for line, row in rows:
         try:

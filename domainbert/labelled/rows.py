@@ -18,10 +18,10 @@ from domainbert.labelled.formats import RowFormat, TextFormat
 from domainbert.labelled.items import AnyItem, ReaderCounts, TextFile
 from domainbert.labelled.label_names import label_names, refuse_other_names, to_integer
 from domainbert.labelled.row_values import (
-    Found,
+    Parsed,
     Row,
     is_whole_number,
-    parsed,
+    parse_rows,
     problem_with_strings,
     problem_with_text,
     raise_problems,
@@ -29,14 +29,14 @@ from domainbert.labelled.row_values import (
 from domainbert.labelled.sets import LabelledFile, Readable, path_of
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
-_ANSWER, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # Prodigy exports rejected and ignored texts, too
+_ANSWER_KEY, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # Prodigy exports rejected and ignored texts, too
 
 
 def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
-    """Format of a file, as set by the user or detected from its first lines.
+    """Return the format of a file, as set by the user or detected from its first lines.
 
-    Streams are rejected, because detection would consume their first lines. `setting` is the key of the format in
-    messages. Rows in memory are allowed where JSONL is.
+    Raise `DomainbertError` if the format is not one of `expected`, or the path is a stream, whose first lines the
+    detection would consume. `setting` is the key of the format in messages. Rows in memory are allowed where JSONL is.
     """
     if isinstance(path, Rows):
         if "jsonl" not in expected:
@@ -47,14 +47,17 @@ def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple
 
 
 def has_json_values(kind: Kind) -> bool:
-    """Whether values are typed, as in JSON; columns of CSV are strings."""
+    """Whether values have types, as in JSON; columns of CSV are strings."""
     return kind in ("jsonl", "rows")
 
 
-def rows_of(
+def iterate_rows(
     path: Path | Rows, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True
 ) -> Iterator[tuple[int, Row]]:
-    """Iterate over `(line, row)` of JSONL, CSV or TSV; a CSV header must name each of `keys` exactly once."""
+    """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV.
+
+    Raise `DomainbertError` if a CSV header does not name each of `keys` exactly once.
+    """
     if has_json_values(kind) or isinstance(path, Rows):
         return json_rows(path, problems)
     rows = csv_rows(path, _DELIMITERS[kind], problems, quoted)
@@ -69,7 +72,7 @@ def rows_of(
 
 
 def text_problems(row: Row, format: RowFormat) -> list[str]:
-    """Check the text, or pair of texts, and the slices of a row; valid fields give empty strings."""
+    """Return the problems with the text, or pair of texts, and the slices of a row; "" for a valid field."""
     keys = (format.text_key, format.text_pair_key)
     return [
         *(problem_with_text(row, key) for key in keys if key is not None),
@@ -78,15 +81,15 @@ def text_problems(row: Row, format: RowFormat) -> list[str]:
 
 
 def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
-    """Fields of a `TextItem`: text, second text of a pair, slices."""
+    """Return the fields of a `TextItem`: text, second text of a pair, slices."""
     second = None if format.text_pair_key is None else row[format.text_pair_key]
     return {"text": row[format.text_key], "text_pair": second, "slices": slices_of(row, format.slice_keys)}
 
 
-def rows_of_texts(
+def iterate_text_rows(
     file: Readable, format: RowFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, Iterator[tuple[int, Row]]]:
-    """Return the format of a file of texts and its `(line, row)` pairs, filtered by `accepted`.
+    """Return the format of a file of texts and an iterator over its `(line, row)` pairs, see `without_rejected`.
 
     Invalid rows are added to `problems`. Raise `DomainbertError` if the file does not have the format.
     """
@@ -102,14 +105,16 @@ def rows_of_texts(
         path = source if isinstance(source, Rows) else source.texts
         kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
         keys = [*format.keys, *(key for key in format.slice_keys if key not in source.slices)]
-        rows = rows_of(path, kind, keys, problems, format.quoting == "double")
-    return kind, accepted(_with_slices(rows, source, problems), notes.left_out, (*format.keys, *format.slice_keys))
+        rows = iterate_rows(path, kind, keys, problems, format.quoting == "double")
+    return kind, without_rejected(
+        _with_slices(rows, source, problems), notes.left_out, (*format.keys, *format.slice_keys)
+    )
 
 
 def read_texts(
     file: Readable, format: RowFormat, item: Callable[[dict[str, Any], Any, int], AnyItem]
 ) -> TextFile[AnyItem]:
-    """Read a file of texts, or pairs of texts, with one label each.
+    """Return the items of a file of texts, or pairs of texts, with one label each.
 
     Args:
         file: JSONL, CSV or TSV, or rows in memory.
@@ -121,35 +126,37 @@ def read_texts(
         DomainbertError: the format cannot be detected; a row without text or label; no text; an error of `item`.
     """
     problems, notes = Problems(str(file)), ReaderCounts()
-    kind, rows = rows_of_texts(file, format, problems, notes)
+    kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: Row, line: int) -> AnyItem:
         missing = "" if format.label_key in row else f"no key {format.label_key!r}; found {format_names(row)}"
         raise_problems(*text_problems(row, format), with_location(missing, file, line))
         return item(text_fields(row, format), row[format.label_key], line)
 
-    items = require_texts(parsed(rows, problems, parse), format, problems)
+    items = require_texts(parse_rows(rows, problems, parse), format, problems)
     return TextFile(path_of(file), items, kind, notes=notes)
 
 
-def text_rows(
+def iterate_labelled_rows(
     file: Readable, format: TextFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """Like `rows_of_texts`, with the names of numeric labels as second value; labels are converted by `to_integer`."""
-    kind, rows = rows_of_texts(file, format, problems, notes)
+    """Return the format of a file of texts, the names of numeric labels if there are any, and an iterator over its
+    `(line, row)` pairs, in which `to_integer` has converted the labels; see `iterate_text_rows`."""
+    kind, rows = iterate_text_rows(file, format, problems, notes)
     typed = has_json_values(kind)
     rows = _with_whole_labels(rows, format.label_key, not typed, notes.changed)
-    for line, row in rows:
-        first = row if typed else {}
-        names = label_names(format.label_names, format.label_names_file, first, f"{file}:{line}")
+    for line, row in rows:  # only the first
+        first_row = row if typed else {}
+        names = label_names(format.label_names, format.label_names_file, first_row, f"{file}:{line}")
         all_rows = chain([(line, row)], rows)
-        return kind, names, _with_names_of(first, all_rows, problems) if typed else all_rows
+        return kind, names, _without_other_names(first_row, all_rows, problems) if typed else all_rows
     return kind, None, rows
 
 
 def _with_whole_labels(
     rows: Iterable[tuple[int, Row]], key: str, are_columns: bool, changed: Counter[str]
 ) -> Iterator[tuple[int, Row]]:
+    """Yield the rows with labels converted by `to_integer`, and count them in `changed`."""
     for line, row in rows:
         values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
         whole = [to_integer(value, are_columns) for value in values]
@@ -159,11 +166,13 @@ def _with_whole_labels(
         yield line, row
 
 
-def _with_names_of(first: Row, rows: Iterable[tuple[int, Row]], problems: Problems) -> Iterator[tuple[int, Row]]:
+def _without_other_names(
+    first_row: Row, rows: Iterable[tuple[int, Row]], problems: Problems
+) -> Iterator[tuple[int, Row]]:
     """Yield the rows, except rows whose label names differ from the first row's; add these to `problems`."""
     for line, row in rows:
         try:
-            refuse_other_names(row, first)
+            refuse_other_names(row, first_row)
         except DomainbertError as error:
             problems.add(f"{problems.subject}:{line}: {error}")
         else:
@@ -171,7 +180,7 @@ def _with_names_of(first: Row, rows: Iterable[tuple[int, Row]], problems: Proble
 
 
 def read_words_or_texts(path: Path) -> list[str]:
-    """Read the words of a tagged file, or the texts of other labelled files, ignoring the labels.
+    """Return the words of a tagged file, or the texts of other labelled files, without the labels.
 
     Only the default locations are read: the first column of CoNLL, "tokens" or "text" in JSONL, "text" in CSV, and
     "text_pair" for second texts.
@@ -191,12 +200,12 @@ def read_words_or_texts(path: Path) -> list[str]:
         raise_problems(*(problem_with_text(row, key, may_be_empty=True) for key in keys))
         return [row[key] for key in keys]
 
-    words = chain(*parsed(rows_of(path, kind.kind, ["text"], problems), problems, words_of))
+    words = chain(*parse_rows(iterate_rows(path, kind.kind, ["text"], problems), problems, words_of))
     problems.raise_if_any()
     return list(words)
 
 
-def require_texts(items: list[Found], format: RowFormat, problems: Problems) -> list[Found]:
+def require_texts(items: list[Parsed], format: RowFormat, problems: Problems) -> list[Parsed]:
     """Return `items`; raise `DomainbertError` if the file had problems, or no text."""
     problems.raise_if_any()
     if not items:
@@ -206,7 +215,10 @@ def require_texts(items: list[Found], format: RowFormat, problems: Problems) -> 
 
 
 def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> Iterator[tuple[int, Row]]:
-    """Pair the lines of a text file and a label file as rows; raise `DomainbertError` if their lengths differ."""
+    """Return an iterator over `(line, row)` pairs from the lines of a text file and a label file.
+
+    Raise `DomainbertError` if the files have different numbers of lines.
+    """
     files = texts, labels
     for path in files:
         check_regular(path)
@@ -222,7 +234,7 @@ def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> I
 def _with_slices(
     rows: Iterator[tuple[int, Row]], file: LabelledFile | Rows, problems: Problems
 ) -> Iterator[tuple[int, Row]]:
-    """Add the slices of the whole file to each row; a row that already has such a key is a problem."""
+    """Yield each row with the slices of the whole file; a row that already has such a key is added to `problems`."""
     for line, row in rows:
         if duplicates := [key for key in file.slices if key in row]:
             found = f"{duplicates[0]!r} is in the row and in `slices` of the file"
@@ -230,37 +242,38 @@ def _with_slices(
         yield line, {**row, **file.slices}
 
 
-def accepted(
+def without_rejected(
     rows: Iterable[tuple[int, Row]], left_out: Counter[str], keys: Collection[str] = ()
 ) -> Iterator[tuple[int, Row]]:
-    """Skip and count texts that an annotator rejected or ignored in Prodigy (`answer`), unless `answer` is one of the
-    `keys` that the task reads."""
+    """Yield the rows, except texts that an annotator rejected or ignored in Prodigy (`answer`), which are counted.
+
+    All rows are yielded if `answer` is one of the `keys` that the task reads.
+    """
     for line, row in rows:
-        if _ANSWER not in keys and row.get(_ANSWER) in _NOT_ACCEPTED:
+        if _ANSWER_KEY not in keys and row.get(_ANSWER_KEY) in _NOT_ACCEPTED:
             left_out["texts that were not accepted"] += 1
         else:
             yield line, row
 
 
-def is_answer(rows: Iterable[Row], key: str) -> bool:
+def is_prodigy_answer(rows: Iterable[Row], key: str) -> bool:
     """Whether a key holds Prodigy's answers (accept, reject, ignore), which are not labels."""
-    return key == _ANSWER and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
+    return key == _ANSWER_KEY and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
 
 
 def with_location(problem: str, file: Readable, line: int) -> str:
-    """Add the location in a separate label file to a problem with a label; empty problems stay empty."""
+    """Return a problem with a label followed by its location, if labels are in a separate file; "" stays ""."""
     if not problem or not isinstance(file, LabelledFile) or file.label is None:
         return problem
     return f"{problem} ({file.label}:{line})"
 
 
 def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[str]:
-    """Reasons why values of the slice keys are missing or invalid."""
+    """Return the reasons why values of the slice keys are missing or invalid; [] if all are valid."""
     problems = filter(None, (problem_with_text(row, key) for key in slice_keys if not is_whole_number(row.get(key))))
     return [problem.replace("expected a string", "expected a string or whole number") for problem in problems]
 
 
 def slices_of(row: Row, slice_keys: Sequence[str]) -> dict[str, str]:
-    """Slices of a valid row, by key."""
-
+    """Return the slices of a valid row: value by key."""
     return {key: str(row[key]) for key in slice_keys}

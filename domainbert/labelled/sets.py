@@ -14,9 +14,9 @@ from domainbert.base.paths import DataPath, is_on_hub
 from domainbert.base.ranges import Items
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.dataset_rows import open_dataset
-from domainbert.labelled.items import Labelled, ReaderCounts, check_forms, check_labels_known, find_labels
+from domainbert.labelled.items import Labelled, ReaderCounts, check_labels_known, check_unicode_forms, find_labels
 
-_SAVED = ("state.json", "dataset_dict.json")  # written by `save_to_disk` of a Dataset and a DatasetDict
+_SAVED_FILES = ("state.json", "dataset_dict.json")  # written by `save_to_disk` of a Dataset and a DatasetDict
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class LabelledFile:
     """Split of a data set of the hub, or of a folder with several splits; null takes the only split."""
 
     def __post_init__(self) -> None:
-        parts = set(_parts(self))
-        if parts not in ({"path"}, {"text", "label"}):
-            raise DomainbertError(f"found {' and '.join(sorted(parts)) or 'none'}; expected path, or text and label")
+        fields = set(_path_fields(self))
+        if fields not in ({"path"}, {"text", "label"}):
+            raise DomainbertError(f"found {' and '.join(sorted(fields)) or 'none'}; expected path, or text and label")
         if self.hub_config is not None and not is_on_hub(self.texts):
             raise DomainbertError(f"hub_config: found {self.hub_config!r} with {self.texts}; expected hub:NAME")
 
     @property
     def texts(self) -> Path:
-        """File with the texts, which identifies the set in messages."""
+        """Return the file with the texts, which identifies the set in messages."""
         path = self.path or self.text
         assert path is not None
         return path
@@ -62,52 +62,55 @@ class LabelledFile:
 
 
 Single = Path | LabelledFile
+"""One labelled file."""
+
 LabelledSet = DataPath | LabelledFile | Annotated[list[DataPath | LabelledFile], Items()]
-"""Type of a setting for a labelled set."""
+"""A labelled set, as in settings: one labelled file, or a list of files."""
 
 Readable = Single | Rows
-"""A file, or the rows of a data set, as tasks read it."""
+"""One labelled file, or the rows of a data set."""
 
 
 def path_of(file: Readable) -> Path:
-    """Path of the file with the texts; for rows in memory, their name."""
+    """Return the path of the file with the texts; for rows in memory, their name as a path."""
     if isinstance(file, Rows):
         return Path(file.name)
     return file if isinstance(file, Path) else file.texts
 
 
-def files_of(given: LabelledSet) -> list[Single]:
-    """List the files of a set."""
-    return list(given) if isinstance(given, list) else [given]
+def files_of(labelled_set: LabelledSet) -> list[Single]:
+    """Return the files of a set as a list."""
+    return list(labelled_set) if isinstance(labelled_set, list) else [labelled_set]
 
 
-def paths_of(given: LabelledSet) -> list[Path]:
-    """List all paths that a set is read from."""
-    files = files_of(given)
-    return [file if isinstance(file, Path) else getattr(file, key) for file in files for key in _parts(file)]
+def paths_of(labelled_set: LabelledSet) -> list[Path]:
+    """Return all paths that a set is read from: text and label file are two paths."""
+    files = files_of(labelled_set)
+    return [file if isinstance(file, Path) else getattr(file, key) for file in files for key in _path_fields(file)]
 
 
-def with_paths(given: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
-    """YAML values of the same set at other paths, given in the order of `paths_of`; files in `empty` are left out."""
+def with_paths(labelled_set: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
+    """Return the YAML value of the same set at other paths (order of `paths_of`); files in `empty` are omitted."""
     remaining, entries = iter(paths), []
-    for file in files_of(given):
-        new = {key: next(remaining) for key in _parts(file)}
+    for file in files_of(labelled_set):
+        new = {key: next(remaining) for key in _path_fields(file)}
         values: Any = {key: str(path) for key, path in new.items()}
         values = values["path"] if isinstance(file, Path) else {**values, "slices": dict(file.slices)}
         if not set(new.values()) & set(empty):
             entries.append(values)
-    return entries if isinstance(given, list) else entries[0]
+    return entries if isinstance(labelled_set, list) else entries[0]
 
 
-def _parts(file: Single) -> list[str]:
+def _path_fields(file: Single) -> list[str]:
+    """Return the names of the fields of `LabelledFile` that are set: "path", or "text" and "label"."""
     if isinstance(file, Path):
         return ["path"]
     return [key for key in ("path", "text", "label") if getattr(file, key) is not None]
 
 
-def set_name(given: LabelledSet) -> str:
-    """Name of a set in reports and messages: the files with its texts."""
-    return ", ".join(map(str, files_of(given)))
+def set_name(labelled_set: LabelledSet) -> str:
+    """Return the name of a set in reports and messages: the files with its texts, separated by commas."""
+    return ", ".join(map(str, files_of(labelled_set)))
 
 
 class FileTask(Protocol):
@@ -115,23 +118,23 @@ class FileTask(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the task, for messages."""
+        """Return the name of the task, for messages."""
 
     @property
     def slice_keys(self) -> tuple[str, ...]:
-        """Keys whose values are slices."""
+        """Return the keys of rows whose values are slices (subgroups for evaluation)."""
 
     def read(self, path: Any) -> Labelled[Any]:
-        """Read a file, or a text file and its label file."""
+        """Return the items of a file, or of a text file and its label file."""
 
 
 def open_rows(file: Readable) -> Readable:
-    """Return the rows of a data set, see `open_dataset`; other files unchanged."""
+    """Return the rows of a data set, see `open_dataset`; return other files unchanged."""
     if isinstance(file, Rows):
         return file
     source = LabelledFile(file) if isinstance(file, Path) else file
     path = source.path
-    if path is not None and (is_on_hub(path) or any((path / name).is_file() for name in _SAVED)):
+    if path is not None and (is_on_hub(path) or any((path / name).is_file() for name in _SAVED_FILES)):
         return open_dataset(path, source.hub_config, source.hub_split, source.slices)
     if source.hub_split is not None:
         expected = "expected hub:NAME, or a folder written by save_to_disk"
@@ -140,7 +143,7 @@ def open_rows(file: Readable) -> Readable:
 
 
 def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
-    """Read one file; raise `DomainbertError` if the task does not support label files or slices."""
+    """Return the items of one file; raise `DomainbertError` if the task does not support its label file or slices."""
     file = open_rows(file)
     if not isinstance(file, Path):
         if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "slice_keys"):
@@ -156,32 +159,32 @@ AnyTask = TypeVar("AnyTask", bound=FileTask)
 
 
 def read_set(
-    config: AnyTask, given: LabelledSet, read: Callable[[AnyTask, Single], Labelled[Any]] = read_file
+    config: AnyTask, labelled_set: LabelledSet, read: Callable[[AnyTask, Single], Labelled[Any]] = read_file
 ) -> Labelled[Any]:
-    """Read all files of a set with `read`; raise one `DomainbertError` with the problems of all files."""
-    parts, problems = [], Problems(set_name(given))
-    for file in files_of(given):
+    """Return the items of all files of a set, read with `read`; raise one `DomainbertError` for all invalid files."""
+    parts, problems = [], Problems(set_name(labelled_set))
+    for file in files_of(labelled_set):
         try:
             parts.append(read(config, file))
         except DomainbertError as error:
-            if not isinstance(given, list):
+            if not isinstance(labelled_set, list):
                 raise
             for problem in error.problems:
                 problems.add(problem)
     problems.raise_if_any()
-    check_forms(parts)
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    check_unicode_forms(parts)
+    return parts[0] if len(parts) == 1 else _join_files(parts)
 
 
-def check_set_known(given: Labelled[Any], known: Iterable[str]) -> None:
-    """Call `check_labels_known` for each file of a set."""
+def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
+    """Raise `DomainbertError` if a file of a set has labels other than `known`; see `check_labels_known`."""
     known = list(known)
-    for part in given.parts or [given]:
+    for part in labelled.parts or [labelled]:
         check_labels_known(find_labels(part.items), known, part.path)
 
 
 def _check_names(parts: Sequence[Labelled[Any]]) -> None:
-    """Raise `DomainbertError` if labels are numbers without names in one file, and names in another."""
+    """Raise `DomainbertError` if the labels are numbers without names in one file, and names in another."""
     nameless = [part for part in parts if getattr(part, "nameless", False)]
     for part in parts if nameless else ():
         if named := [label for label in find_labels(part.items) if not label.isdecimal()]:
@@ -189,21 +192,20 @@ def _check_names(parts: Sequence[Labelled[Any]]) -> None:
             raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set label_names)")
 
 
-def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
-    """Join files into one set, named by their common folder, with distinct document numbers."""
+def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
+    """Return the items of several files as one set, named by their common folder, with distinct document indices."""
     _check_names(parts)
     folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
     items: list[Any] = []
-    before = 0  # documents of the previous files
+    num_previous = 0  # documents of the previous files
     for part in parts:
         if not hasattr(part, "num_documents"):
             items += part.items
             continue
         documents = dict.fromkeys(item.document for item in part.items)
-        numbers = {document: number for number, document in enumerate(documents, before)}
-
-        items += [replace(item, document=numbers[item.document]) for item in part.items]
-        before += len(numbers)
+        index_of = {document: index for index, document in enumerate(documents, num_previous)}
+        items += [replace(item, document=index_of[item.document]) for item in part.items]
+        num_previous += len(documents)
     notes = ReaderCounts()
     for part in parts:
         notes.left_out += part.notes.left_out

@@ -1,7 +1,7 @@
 """Tag schemes of entity recognition: detection, validation, conversion, and spans.
 
-A span is `(start, end, type)` in words, `end` exclusive. Tags are converted to spans like in the `conlleval` script
-(Tjong Kim Sang and Buchholz, 2000), which interprets every sequence; `find_violations` finds invalid tags before that.
+An entity is a `Span` of words. Tags are converted to spans like in the `conlleval` script (Tjong Kim Sang and Buchholz,
+2000), which interprets every sequence; `find_violations` finds invalid tags before that.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from domainbert.labelled.label_names import is_visible
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 ModelScheme = Literal["IOB2", "BIOES"]
 Span = tuple[int, int, str]
+"""An entity: `(start, end, type)` in words, `end` exclusive."""
 
 PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
-_STARTING = frozenset("BSU")
-_ENDING = frozenset("ESLU")
+"""Prefixes of the tags of entities in each scheme."""
+
+_STARTING = frozenset("BSU")  # prefixes of tags at which an entity always starts
+_ENDING = frozenset("ESLU")  # prefixes of tags at which an entity always ends
 _WITH_TYPE = frozenset("BIESLU")
 UNNAMED = "_"
 """Entity type in files whose tags have no type (`B`, `I`, `O`); same name as in seqeval."""
@@ -39,7 +42,10 @@ class Violation:
 
 @functools.lru_cache(maxsize=4096)
 def split_tag(tag: str) -> tuple[str, str]:
-    """Split `B-outcome` into `("B", "outcome")` and `O` into `("O", "")`; raise `DomainbertError` for other strings."""
+    """Return the prefix and the type of a tag: `("B", "outcome")` for `B-outcome`, `("O", "")` for `O`.
+
+    Raise `DomainbertError` for other strings.
+    """
     if tag == "O":
         return "O", ""
     message = f"tag {reprlib.repr(tag)}; expected"
@@ -57,7 +63,7 @@ def is_without_types(tags: Iterable[str]) -> bool:
 
 
 def spans_from_tags(tags: Sequence[str]) -> list[Span]:
-    """Extract the entities of one sentence, in order, as leniently as conlleval.
+    """Return the entities of one sentence, in order, read as leniently as by conlleval.
 
     I-X (E-X, L-X) after O, after another type or after a closed entity starts an entity. All four schemes are
     supported; valid tags are interpreted exactly.
@@ -90,7 +96,7 @@ def continues_entity(tag: str, following: str) -> bool:
 
 
 def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: ModelScheme = "IOB2") -> list[str]:
-    """Convert spans to tags; raise `ValueError` if spans overlap or exceed `num_words`.
+    """Return a tag for each of `num_words` words; raise `ValueError` if spans overlap or are outside of the sentence.
 
     IOB2 gives `B-x I-x I-x`; BIOES gives `B-x I-x E-x`, or `S-x` for a single word.
     """
@@ -107,12 +113,12 @@ def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: ModelScheme =
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Convert tags of any scheme to valid IOB2, interpreted as in `spans_from_tags`."""
+    """Return tags of any scheme as valid IOB2, interpreted as in `spans_from_tags`."""
     return tags_from_spans(spans_from_tags(tags), len(tags))
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """Detect the scheme that the tags of a file follow, or violate least.
+    """Return the scheme that the tags of a file follow, or violate least.
 
     E- or S- indicates BIOES, L- or U- BILOU. With B- and I- only, the more frequent start of entities decides: IOB2
     starts every entity with B-, IOB1 only an entity that touches another of its type. A few stray tags do not change
@@ -139,28 +145,27 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 
 def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
-    """Find tags of one sentence that differ from the tags that `scheme` has for the same spans."""
+    """Return the tags of one sentence that differ from the tags that `scheme` has for the same spans."""
     violations = []
-    around = ["", *tags, ""]
+    padded = ["", *tags, ""]
     for index, (tag, expected) in enumerate(
-        zip(tags, _in_scheme(spans_from_tags(tags), len(tags), scheme), strict=True)
+        zip(tags, _tags_in_scheme(spans_from_tags(tags), len(tags), scheme), strict=True)
     ):
         if tag == expected:
             continue
-        before, after = around[index], around[index + 2]
+        before, after = padded[index], padded[index + 2]
         if tag[0] not in PREFIXES[scheme]:
             reason = f"{tag} is not a tag of {scheme}"
         elif (tag[0] in _STARTING) == (expected[0] in _STARTING):
             reason = f"{tag} {f'is followed by {after}' if after else 'ends the sentence'}, which {scheme} forbids"
-
         else:
             reason = f"{tag} {f'follows {before}' if before else 'begins the sentence'}, which {scheme} forbids"
         violations.append(Violation(index, reason, expected))
     return violations
 
 
-def _in_scheme(spans: Sequence[Span], num_words: int, scheme: Scheme) -> list[str]:
-
+def _tags_in_scheme(spans: Sequence[Span], num_words: int, scheme: Scheme) -> list[str]:
+    """Return the tags of spans, as `tags_from_spans`, in any scheme."""
     tags = tags_from_spans(spans, num_words, "BIOES" if scheme in ("BIOES", "BILOU") else "IOB2")
     if scheme == "BILOU":
         return [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
@@ -171,17 +176,20 @@ def _in_scheme(spans: Sequence[Span], num_words: int, scheme: Scheme) -> list[st
 
 
 def entity_types(labels: Iterable[str]) -> list[str]:
-    """Sorted entity types of tags or model labels: `O, B-b, I-b, B-a` gives `a, b`."""
+    """Return the sorted entity types of tags or model labels: `O, B-b, I-b, B-a` gives `a, b`."""
     return sorted({split_tag(label)[1] for label in labels} - {""})
 
 
 def labels_of_types(types: Iterable[str], scheme: ModelScheme = "IOB2") -> list[str]:
-    """Labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order; BIOES adds `E-x` and `S-x`."""
+    """Return the labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order.
+
+    BIOES adds `E-x` and `S-x`.
+    """
     return ["O"] + [f"{prefix}-{name}" for name in sorted(set(types)) for prefix in PREFIXES[scheme]]
 
 
 def scheme_of_labels(labels: Sequence[str]) -> ModelScheme | None:
-    """Scheme for which `labels_of_types` gives exactly these labels, in this order; None if there is none."""
+    """Return the scheme for which `labels_of_types` gives exactly these labels, in this order; None if none does."""
     types = [label[2:] for label in labels if label.startswith("B-")]
     schemes: tuple[ModelScheme, ...] = ("IOB2", "BIOES")
     return next((scheme for scheme in schemes if types and list(labels) == labels_of_types(types, scheme)), None)

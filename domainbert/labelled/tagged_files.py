@@ -21,11 +21,11 @@ from domainbert.labelled.formats import TaggedColumns
 from domainbert.labelled.items import SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import Row, is_whole_number, parsed, problem_with_strings, raise_problems, shown
-from domainbert.labelled.rows import accepted
+from domainbert.labelled.row_values import Row, is_whole_number, parse_rows, problem_with_strings, raise_problems, shown
+from domainbert.labelled.rows import without_rejected
 
 _TAG_KEYS = ("tags", "ner_tags")
-_NO_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # words that `read_columns` cannot read back
+_NOT_IN_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # words that `read_columns` cannot read back
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class TaggedSentence:
     line: int
     """First line of the sentence in the file, from 1."""
     document: int
-    """Document number, from 0; each sentence is a document if the file marks none."""
+    """Index of the document, from 0; each sentence is a document if the file marks none."""
     text: str | None = None
     """Text that was split into the words; None if the file has words."""
 
     @property
     def content(self) -> list[str]:
-        """The words."""
+        """Return the words."""
         return self.words
 
     @property
     def labels(self) -> list[str]:
-        """The tags."""
+        """Return the tags."""
         return self.tags
 
 
@@ -75,13 +75,13 @@ class TaggedFile(SentenceFile[AnySentence]):
         return bool(self.marks)
 
     def units(self) -> list[Unit]:
-        """The documents, each beginning at its mark."""
+        """Return the documents, each beginning at its mark."""
         units: list[Unit] = []
         for _, group in groupby(self.items, key=lambda item: item.document):
             document = list(group)
-            begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
-            first = min(self.marks, default=begin)
-            units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
+            mark_line = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
+            first_mark = min(self.marks, default=mark_line)
+            units.append(Unit(mark_line if units else min(first_mark, mark_line), frozenset(label_set(document))))
         return units
 
     @override
@@ -92,23 +92,26 @@ class TaggedFile(SentenceFile[AnySentence]):
 
     @cached_property
     def _document_names(self) -> dict[int, str]:
-        """Document names by the index of their mark; empty unless all names are distinct and non-empty."""
+        """Return document names by the index of their mark; {} unless all names are distinct and non-empty."""
         distinct = len(set(self.mark_names)) == len(self.mark_names) and all(self.mark_names)
         return dict(enumerate(self.mark_names)) if distinct else {}
 
     @property
-    def sizes(self) -> str:
-        """Counts of sentences, documents and words, and the layout, for the terminal."""
-        return f"{self.counted}; {self.layout}"
+    def size_and_layout(self) -> str:
+        """Return the numbers of sentences, documents and words, and the layout, as text for the terminal."""
+        return f"{self.size_summary}; {self.layout}"
 
     @property
     def fits_columns(self) -> bool:
         """Whether `read_columns` reads the same words from the output of `write`: JSONL may have sentences without
         words, or words with a tab or a line break, which columns cannot represent."""
-        return all(item.words and not any(map(_NO_COLUMN.search, item.words)) for item in self.items)
+        return all(item.words and not any(map(_NOT_IN_COLUMN.search, item.words)) for item in self.items)
 
     def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
-        """Write the columns that conlleval reads: word, gold tag, predicted tag; with document marks, if any."""
+        """Write the columns that conlleval reads: word, gold tag, predicted tag; and document marks if there are any.
+
+        `predicted` has the tags of each sentence.
+        """
         document = -1
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence, tags in zip(self.items, predicted, strict=True):
@@ -121,7 +124,7 @@ class TaggedFile(SentenceFile[AnySentence]):
 
 
 class TaggedRows(NamedTuple):
-    """One sentence as written in the file; `lines` has the line of each word."""
+    """One sentence as in the file; `lines` has the line of each word."""
 
     words: list[str]
     tags: list[str]
@@ -132,11 +135,13 @@ class TaggedRows(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line that begins a document, with its tag, if it has the tag column, and the text after the mark."""
+    """A line that begins a document."""
 
     line: int
     tag: str | None
+    """Tag of the line; None if it does not have all columns."""
     name: str
+    """Text after the mark."""
 
 
 class TaggedTable(NamedTuple):
@@ -148,7 +153,7 @@ class TaggedTable(NamedTuple):
 
 
 def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> TaggedTable:
-    """Read a CoNLL file; for the columns see `TaggedColumns`.
+    """Return the sentences and document marks of a CoNLL file; for the columns see `TaggedColumns`.
 
     Tabs or spaces, whichever most lines use, separate the columns; a no-break space or a control character is part of
     its word. Blank lines end a sentence; `-DOCSTART-` begins a document.
@@ -184,8 +189,11 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
 
 
 def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
-    """Read the rows of a JSONL file or in memory, filtered by `accepted`; raise `DomainbertError` if there are none."""
-    rows = list(accepted(json_rows(path, problems), left_out))
+    """Return the `(line, row)` pairs of a JSONL file or in memory, see `without_rejected`.
+
+    Raise `DomainbertError` if there are none.
+    """
+    rows = list(without_rejected(json_rows(path, problems), left_out))
     if not rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no sentences; expected words with tags")
@@ -193,41 +201,41 @@ def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str])
 
 
 def rows_layout(path: Path | Rows) -> str:
-    """Description of the layout of rows with typed values."""
+    """Return the description of a layout for the terminal: "rows" in memory, or "JSONL"."""
     return "rows" if isinstance(path, Rows) else "JSONL"
 
 
-def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
-    """Keys of words and tags in JSONL: as set in the format, otherwise detected from the first row."""
-    words = format.token_column if isinstance(format.token_column, str) else "tokens"
+def list_keys(where: str, first_row: Row, format: TaggedColumns) -> tuple[str, str]:
+    """Return the keys of words and tags in JSONL: as set in the format, otherwise detected from the first row."""
+    word_key = format.token_column if isinstance(format.token_column, str) else "tokens"
     if isinstance(format.tag_column, str):
-        return words, format.tag_column
-    tags = [key for key in _TAG_KEYS if key in first]
-    if len(tags) > 1:
+        return word_key, format.tag_column
+    tag_keys = [key for key in _TAG_KEYS if key in first_row]
+    if len(tag_keys) > 1:
         raise DomainbertError(
-            f"{where}: found tags under {format_names(tags)}; expected one key, or tag_column to select one"
+            f"{where}: found tags under {format_names(tag_keys)}; expected one key, or tag_column to select one"
         )
-    return words, tags[0] if tags else _TAG_KEYS[0]
+    return word_key, tag_keys[0] if tag_keys else _TAG_KEYS[0]
 
 
 def read_lists(
     path: Path | Rows, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
 ) -> TaggedTable:
-    """Convert rows of JSONL, at least one, to sentences; each sentence is a document.
+    """Return the sentences in rows of JSONL, at least one; each sentence is a document.
 
-    A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with these or other `keys`; tags may be numbers, whose names
-    `label_names` gives. Raise `DomainbertError` with all invalid rows.
+    A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with these or other `keys` of words and tags; tags may be
+    numbers, which index the names in `label_names`. Raise `DomainbertError` with all invalid rows.
     """
-    line, first = rows[0]
-    names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
+    line, first_row = rows[0]
+    names = label_names(format.label_names, format.label_names_file, first_row, f"{path}:{line}")
 
     def parse(row: Row, line: int) -> tuple[int, list[str], list[str]]:
-        refuse_other_names(row, first)
+        refuse_other_names(row, first_row)
         return line, *_words_and_tags(row, *keys, names)
 
     sentences = [
-        TaggedRows(words, tags, [line] * len(words), line, number)
-        for number, (line, words, tags) in enumerate(parsed(rows, problems, parse))
+        TaggedRows(words, tags, [line] * len(words), line, document)
+        for document, (line, words, tags) in enumerate(parse_rows(rows, problems, parse))
     ]
     problems.raise_if_any()
     return TaggedTable(sentences, [], f"{rows_layout(path)}, words in {keys[0]!r}, tags in {keys[1]!r}")
@@ -236,22 +244,23 @@ def read_lists(
 def _words_and_tags(
     row: Row, words_key: str, tags_key: str, names: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
+    """Return the words and tags of a row, numbers replaced by `names`; raise `DomainbertError` if they are invalid."""
     tags: Any = row.get(tags_key)
-    numbered = isinstance(tags, list) and any(map(is_whole_number, tags))
-    problem = _problem_with_numbers(tags, tags_key, names) if numbered else problem_with_strings(row, tags_key)
+    are_numbers = isinstance(tags, list) and any(map(is_whole_number, tags))
+    problem = _problem_with_numbers(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)
     raise_problems(problem_with_strings(row, words_key), problem)
     words = row[words_key]
     if len(words) != len(tags):
         raise_problems(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected equal numbers")
-    return words, [(names or ())[number] for number in tags] if numbered else tags
+    return words, [(names or ())[index] for index in tags] if are_numbers else tags
 
 
 def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
+    """Return the reason why tags are not indices of `names`; "" if all are."""
     if names is None:
         first = next(filter(is_whole_number, numbers))
         return f"{key!r} contains the number {first}; expected names of tags, or label_names with the names of numbers"
     for number in numbers:
         if not is_whole_number(number) or not 0 <= number < len(names):
             return f"{key!r} contains {shown(number)}; expected numbers from 0 to {len(names) - 1} (label_names)"
-
     return ""

@@ -116,8 +116,8 @@ class _EncodedText:
         try:
             (example,) = self.task.encode_contents([text], predictor.tokenizer, predictor.max_length)
         except UnreadableContents as error:
-            raise DomainbertError(f"attributions: {error.found[0]}") from error
-        self.text = self.explainer.text_read(self.task, text)
+            raise DomainbertError(f"attributions: {error.problem_by_index[0]}") from error
+        self.text = self.explainer.text_to_tokenize(self.task, text)
         (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
         _check_one_window(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)
@@ -147,7 +147,7 @@ class _EncodedText:
         """Return the attribution of one prediction, with the first of `STEPS` that is accurate enough."""
 
         def outputs(embedded: Tensor) -> Tensor:
-            return torch.stack([target.strength(logits) for logits in self.logits(embedded)])
+            return torch.stack([target.score(logits) for logits in self.logits(embedded)])
 
         with torch.no_grad():
             output, baseline_output = (float(outputs(embedded)) for embedded in (self.embedded, self.baseline))

@@ -64,7 +64,7 @@ def stage_facts(
 
 
 def _renamed(value: Any, name: str = "") -> dict[str, str]:
-    """Return the current name of each renamed setting in `value`, by its old name; both are dotted names below `name`."""
+    """Return the current name of each renamed setting in `value` by its old name, both dotted and below `name`."""
     names, items, prefix = {}, {}, f"{name}.".lstrip(".")
     if dataclasses.is_dataclass(value):
         names = {prefix + old: prefix + new for old, new in renamed_fields(type(value)).items()}

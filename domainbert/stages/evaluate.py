@@ -118,7 +118,7 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled}"
     confused = confusion_lines(summary["systems"])
     print("\n".join(["", title, "", *scoring.lines(summary), *confused, "", *costs_text]))
-    systems = {name: scoring.brief(scores) for name, scores in summary["systems"].items()}
+    systems = {name: scoring.manifest_scores(scores) for name, scores in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 

@@ -182,7 +182,7 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     examples = [single_window_example(ids, folder.reads_texts, longest, num_special) for ids in texts]
     if scoring is not None:
         contents = scoring.test.contents[:_MAX_COMPARED_TEXTS]
-        with located_errors(scoring.test.place):
+        with located_errors(scoring.test.location):
             encoded = task_from_model_folder(folder).encode_contents(contents, tokenizer, longest)
         examples += [first_window(example) for example in encoded if example.num_outputs]
     return examples

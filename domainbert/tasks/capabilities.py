@@ -33,28 +33,29 @@ AnyTask = TypeVar("AnyTask", bound="Task[Any, Any]")
 
 
 class Explainer(ABC, Generic[AnyTask]):
-    """Attributions: which words a prediction comes from."""
+    """Predictions and their scores, of which attributions say how much each word contributes."""
 
     @abstractmethod
     def explanations(self, task: AnyTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        """Return the predictions for the one text of a batch as functions of the logits (N, C) at its positions."""
+        """Return the predictions for the only text of a batch, each with its score as a function of logits (N, C)."""
 
-    def text_read(self, task: AnyTask, text: str) -> str:
-        """Return the text that is tokenized; by default `text` itself."""
+    def text_to_tokenize(self, task: AnyTask, text: str) -> str:
+        """Return the text to tokenize in place of `text`; by default `text` itself."""
         return text
 
 
 class ExampleFormatter(Generic[AnyTask]):
-    """Targets in words, for `--show`."""
+    """Text rendering of targets, for `--show`."""
 
     def notes(self, task: AnyTask, item: Any, window: Window) -> list[tuple[str, str]]:
         """Return a pair (description, target) for each position (k,) of a window that the head reads.
 
         Both are strings; the target is empty for a position without anything to show.
         """
-        words = self.output_names(task, item)
-        names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
-        return [(name, self.format_target(task, target)) for name, target in zip(names, window.targets, strict=True)]
+        names = self.output_names(task, item)
+        descriptions = [names[output] if 0 <= output < len(names) else "" for output in window.outputs.tolist()]
+        targets = [self.format_target(task, target) for target in window.targets]
+        return list(zip(descriptions, targets, strict=True))
 
     def output_names(self, task: AnyTask, item: Any) -> Sequence[str]:
         """Return a description of each output of an item, such as the words of a sentence."""
@@ -65,7 +66,8 @@ class ExampleFormatter(Generic[AnyTask]):
         return task.labels[int(target)] if int(target) != IGNORE_INDEX else "none"
 
 
-def _softmax_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+def _divergence_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence of each output, a softmax of its own; `example` is not needed."""
     return softmax_divergence(teacher, student)
 
 
@@ -79,7 +81,7 @@ class DistillationTargets(Generic[AnyTask]):
     softmax_over: Literal["outputs", "examples"] = "outputs"
     """Distributions that `SoftTargets` averages over: of each output, or of all outputs of an example together."""
 
-    divergence: Callable[[Tensor, Tensor, Tensor], Tensor] = _softmax_of_outputs
+    divergence: Callable[[Tensor, Tensor, Tensor], Tensor] = _divergence_of_outputs
     """Divergence (N,), to be summed, of a student's `teacher_logits` from its teacher's, both divided by the
     temperature; the third argument (M,) is the example of each output, or -1 where no window reads the output."""
 
@@ -110,7 +112,7 @@ class DistillationTargets(Generic[AnyTask]):
 
 
 def require_distillation_targets(task: Task[Any, Any]) -> DistillationTargets[Any]:
-    """Return `task.distillation_targets`; `DomainbertError` if it is None."""
+    """Return `task.distillation_targets`; raise `DomainbertError` if it is None."""
     if task.distillation_targets is None:
         raise DomainbertError(
             f"losses: {task.name} has no `distillation_targets`; expected HardTargets or losses on layers"
@@ -140,7 +142,7 @@ class Scaling(Generic[AnyTask]):
         return None
 
     def init_head(self, task: AnyTask, head: nn.Module) -> None:
-        """Rescale the head of a finished model in place so that it returns training outputs."""
+        """Rescale the head of a finished model in place so that its outputs have the units of training."""
 
     def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return the weights of a trained `EncoderWithHead` as its folder saves them; the inverse of `init_head`."""
@@ -155,7 +157,7 @@ class Inputs(Generic[AnyTask]):
         return ("texts",)
 
     def content_of(self, task: AnyTask, row: Mapping[str, Any], text_key: str) -> Content:
-        """Return the content of a JSONL object to predict; `DomainbertError` names a missing key."""
+        """Return the content of a JSONL object to predict; raise `DomainbertError` if a key is missing."""
         return text_of(row, text_key)
 
     def added_tokens(self, task: AnyTask) -> Sequence[str]:
@@ -176,14 +178,17 @@ class TrainingHooks(Generic[AnyTask]):
         return metric
 
     def score_of_slice(self, task: AnyTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """Return the score of a slice; the headline averages it over slices. `whole` are scores of the whole set."""
+        """Return the score of a slice, which the headline averages over slices.
+
+        `scores` are the results of `metric_of_slice`; `whole` are the scores of the whole set.
+        """
         assert task.headline is not None
         return float(scores[task.headline.averaged_key])
 
     def remarks(self, task: AnyTask, scores: Mapping[str, float]) -> list[str]:
-        """Return lines to print about the selected model, which has these validation scores."""
+        """Return lines to print about the selected model, which has these validation scores; by default []."""
         return []
 
     def warnings(self, task: AnyTask, items: Sequence[Any], scores: Mapping[str, float]) -> list[str]:
-        """Return warnings if the best validation scores are no better than a trivial baseline."""
+        """Return warnings if the best validation scores are no better than a trivial baseline; otherwise []."""
         return []

@@ -54,7 +54,7 @@ class TaskConfig(ABC):
         """Return the main metric, which selects the best epoch by default."""
 
     def validation_metric(self, key: str) -> Headline:
-        """Return the validation metric with this key, which may be the loss; `DomainbertError` lists the keys."""
+        """Return the validation metric with this key, or the loss; raise `DomainbertError` for an unknown key."""
         metrics = {metric.key: metric for metric in (self.headline, *self.further, LOSS)}
         if key not in metrics:
             raise DomainbertError(f"select_by: found {key!r}; expected one of {', '.join(metrics)}")
@@ -66,7 +66,7 @@ class TaskConfig(ABC):
         return folder_name(type(self))
 
     def read(self, path: Any) -> Labelled[Any]:
-        """Read a labelled file with `read(config, path)` of `files.py` in the task's folder.
+        """Return the items of a labelled file, read with `read(config, path)` of `files.py` in the task's folder.
 
         Args:
             path: path of the file; a `LabelledFile` if the `format` of the task has a key `slice_keys`.
@@ -100,11 +100,11 @@ class TaskConfig(ABC):
 
     @property
     def r_drop_unsupported(self) -> str | None:
-        """Return the reason why `r_drop` cannot compare two predictions; None where it can."""
+        """Return the reason why `r_drop` cannot compare two predictions; None if it can."""
         return None
 
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Return labels that were read with other settings as these settings read them."""
+        """Return the labels of a model or file as these settings read them; by default unchanged."""
         return tuple(labels)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class TaskConfig(ABC):
 
 
 def folder_name(kind: type) -> str:
-    """Return the name of the folder that defines a task class; `DomainbertError` if it is in no package."""
+    """Return the name of the folder that defines a task class; raise `DomainbertError` if it is in no package."""
     name = kind.__module__.rpartition(".")[0].rpartition(".")[2]
     if not name:
         raise DomainbertError(
@@ -125,7 +125,7 @@ def folder_name(kind: type) -> str:
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     """Return the class that writes predictions as JSONL, or in a format from `WRITERS` of the task's `writers.py`.
 
-    `DomainbertError` lists the formats of the task.
+    Raise `DomainbertError` if the task has no such format.
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
     if format not in writers and find_spec(f"{_tasks_by_name()[task].__module__.rpartition('.')[0]}.writers"):
@@ -138,7 +138,7 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
-    """Return the task class of a model folder, by its head and `config.json`; None if it has no task.
+    """Return the `TaskConfig` class of a model folder, by its head and `config.json`; None if it has no task.
 
     Raises:
         DomainbertError: unknown task name; two tasks with the same name.
@@ -160,7 +160,10 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
 
 
 def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
-    """Return a task with the settings in `config.json` and defaults; None if a setting has neither."""
+    """Return the configuration of a task with the settings in `config.json`, otherwise defaults.
+
+    None if a setting is missing and has no default.
+    """
     try:
         return kind(**kind.evaluation.settings_from_model_config(fields))
     except TypeError:
@@ -168,7 +171,7 @@ def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> Tas
 
 
 def _tasks_by_name() -> dict[str, type[TaskConfig]]:
-    """Return task classes by name, built-in tasks last; `DomainbertError` if two folders have the same name."""
+    """Return the `TaskConfig` classes by name, built-in tasks last; raise `DomainbertError` if two have one name."""
     choices_of(TaskConfig)  # imports the built-in tasks
     tasks: dict[str, type[TaskConfig]] = {}
     for task in sorted(concrete_subclasses(TaskConfig), key=lambda task: task.__module__.startswith(_BUILT_IN)):

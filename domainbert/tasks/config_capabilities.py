@@ -28,11 +28,11 @@ class FormatDetector(ABC, Generic[AnyConfig]):
     def detect(self, kind: type[AnyConfig], sample: Sample) -> DetectedTask | None:
         """Return the task with the columns of a labelled file, or None if the file does not match `kind`.
 
-        `DomainbertError` if the file matches only with an option, which the message names.
+        Raise `DomainbertError` if the file matches only with an option, which the message names.
         """
 
     def with_repair(self, config: AnyConfig) -> AnyConfig | None:
-        """Return the configuration with one more kind of repair enabled; None if there is none."""
+        """Return the configuration with one more repair of files enabled; None if no repair is left."""
         return None
 
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:

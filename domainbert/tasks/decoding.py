@@ -19,14 +19,15 @@ Ints = NDArray[np.int64]
 
 
 def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Average logits (windows, labels) over the windows of each text: (E, labels) in fp32."""
+    """Return logits (windows, labels) averaged over the windows of each text: (texts, labels) in fp32."""
     return output_logits(logits, batch["example"], len(batch["items"]))
 
 
 def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
-    """Average logits (N, C) at positions over the windows that decide an output, a word or a text: (M, C).
+    """Return logits (N, C) at positions averaged over the windows that decide an output, a word or a text: (M, C).
 
-    `index` (N,) is an `output_index`, and `num_outputs` is M, the number of outputs of all examples.
+    `index` (N,) is the index of each position among the outputs of all examples, -1 for a position without output;
+    `num_outputs` is M, the number of outputs of all examples.
     """
     row = index.where(index >= 0, num_outputs)  # an extra row collects the rest: a mask would synchronise the GPU
     summed = torch.zeros(num_outputs + 1, logits.shape[-1], dtype=torch.float32, device=logits.device)
@@ -36,9 +37,9 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
 
 def uniform_crf(labels: Sequence[str]) -> Crf:
     """Return a CRF that gives all valid tag sequences the same score, for decoding a linear head."""
-    field = Crf(len(labels)).requires_grad_(False)
-    field.constrain(labels)
-    return field
+    crf = Crf(len(labels)).requires_grad_(False)
+    crf.constrain(labels)
+    return crf
 
 
 def decode_labels(
@@ -46,7 +47,7 @@ def decode_labels(
 ) -> list[Ints]:
     """Return the best label ids (words,) of each example; for the arguments see `decode_words`."""
     best = _best_labels(logits, batch, crf, valid)
-    (ids,) = _by_example(batch, best)
+    (ids,) = _split_by_example(batch, best)
     return ids
 
 
@@ -71,19 +72,20 @@ def decode_words(
     else:
         probabilities = torch.softmax(logits.float(), dim=-1)
     scores = probabilities.gather(1, best.unsqueeze(1)).squeeze(1)
-    return list(zip(*_by_example(batch, best, scores), strict=True))
+    return list(zip(*_split_by_example(batch, best, scores), strict=True))
 
 
-def _by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
-    """Split values (N,) at positions into one array (words,) per example, in the order of the words."""
+def _split_by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
+    """Return for each tensor (N,) of values at positions one array (words,) per example, in the order of the words."""
     outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
-    decides = outputs >= 0
-    order = np.lexsort((outputs[decides], owners[decides]))
-    ends = np.cumsum(np.bincount(owners[decides], minlength=len(batch["items"])))
-    return [np.split(tensor.cpu().numpy()[decides][order], ends[:-1]) for tensor in values]
+    has_output = outputs >= 0
+    order = np.lexsort((outputs[has_output], owners[has_output]))
+    ends = np.cumsum(np.bincount(owners[has_output], minlength=len(batch["items"])))
+    return [np.split(tensor.cpu().numpy()[has_output][order], ends[:-1]) for tensor in values]
 
 
 def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, valid: Crf | None) -> Tensor:
+    """Return the best label id (N,) at each position; for the arguments see `decode_words`."""
     best = logits.float().argmax(dim=-1)
     if not bool((batch["outputs"] >= 0).any()):
         return best
@@ -94,7 +96,7 @@ def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, vali
 
 
 def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Crf) -> Tensor:
-    """Replace the labels (N,) of sentences with an invalid sequence by their best valid sequence.
+    """Return the best labels (N,), where each invalid sequence is replaced by the sentence's best valid sequence.
 
     Best labels that form a valid sequence are the best valid sequence, so only few sentences need Viterbi.
     """

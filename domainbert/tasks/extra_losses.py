@@ -14,9 +14,9 @@ _SMALLEST = 1e-20  # avoids division by 0; the squares of smaller gradients are 
 
 
 @contextmanager
-def perturbed_embeddings(embeddings: nn.Embedding, by: Tensor) -> Iterator[None]:
-    """Return a context manager that adds `by` (B, S, E) to the word embeddings of a model."""
-    handle = embeddings.register_forward_hook(lambda _module, _inputs, output: output + by)
+def perturbed_embeddings(embeddings: nn.Embedding, perturbation: Tensor) -> Iterator[None]:
+    """Return a context manager that adds `perturbation` (B, S, E) to the word embeddings of a model."""
+    handle = embeddings.register_forward_hook(lambda _module, _inputs, output: output + perturbation)
     try:
         yield
     finally:

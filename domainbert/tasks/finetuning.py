@@ -118,15 +118,15 @@ class FineTuning(TaskModule):
 
     @classmethod
     def from_pretrained(cls, model: str | Path, task: TaskConfig, **arguments: Any) -> FineTuning:
-        """Start from a model folder; takes the arguments of the constructor.
+        """Return a module that starts from a model folder; takes the arguments of the constructor.
 
-        `DomainbertError` if there is no model folder.
+        Raise `DomainbertError` if there is no model folder.
         """
         open_model(Path(model))
         return cls(model, task, **arguments)
 
     def open(self) -> ModelFolder:
-        """Open the model folder; later calls return the same object."""
+        """Return the opened model folder; later calls return the same object."""
         self.folder = self.folder if isinstance(self.folder, ModelFolder) else open_model(Path(self.folder))
         return self.folder
 
@@ -136,8 +136,8 @@ class FineTuning(TaskModule):
             return self.encoder.max_length
         return self.open().config.max_length
 
-    def start(self, task: Task[Any, Any]) -> InitialModel:
-        """Build the initial model with a head for a task; `DomainbertError` if the folder has no model."""
+    def initial_model(self, task: Task[Any, Any]) -> InitialModel:
+        """Return the initial model with a head for a task; raise `DomainbertError` if the folder has no model."""
         if self.init == "pretrained":
             folder = self.open()
             model, folder, new_weights = load_model(folder, task.head_config, task.labels, self.dropout)
@@ -163,18 +163,19 @@ class FineTuning(TaskModule):
         self.exclude_unused_embeddings(None)
         if not self.is_built:
             with seeded(self.seed):
-                start = self.start(data.resolved_task)
-                if start.has_new_head and stage != "fit":
-                    raise DomainbertError(f"trainer.{stage}: {self._name}: {NO_TASK_HEAD}, or trainer.fit before it")
-                self.begin(start, data.resolved_task, data.window)
+                initial = self.initial_model(data.resolved_task)
+                if initial.has_new_head and stage != "fit":
+                    raise DomainbertError(
+                        f"trainer.{stage}: {self._folder_name}: {NO_TASK_HEAD}, or trainer.fit before it"
+                    )
+                self.set_initial_model(initial, data.resolved_task, data.window)
             if stage != "fit":
                 self._facts = dict(self.open().fields)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
-            raise DomainbertError(
-                f"model: {data.tokenizer_name} of the data has another vocabulary than {self._name}; expected the same"
-            )
+            found = f"{data.tokenizer_name} of the data has another vocabulary than {self._folder_name}"
+            raise DomainbertError(f"model: {found}; expected the same")
         if stage == "fit":
-            self.learn(data.resolved_task)
+            self.replace_task(data.resolved_task)
             examples = [*data.examples("train"), *data.examples("validation")]
             self.exclude_unused_embeddings(torch.from_numpy(entry_ids(examples, self.tokenizer)))
         if stage in ("fit", "validate"):
@@ -185,16 +186,16 @@ class FineTuning(TaskModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
-        means = {name: value / batch[self.task.loss_divisor] for name, value in self._sums(batch).items()}
+        means = {name: value / batch[self.task.loss_divisor] for name, value in self._loss_sums(batch).items()}
         return self.record_loss(torch.stack([*means.values()]).sum(), means if len(means) > 1 else {})
 
-    def _sums(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def _loss_sums(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Return the terms of the loss by name, summed over a micro-batch: loss of the task and additional losses."""
         if self.adversarial is None:
             logits = self._logits(batch)
             sums = {"task": self.task.loss(logits, batch)}
         else:
-            logits, sums = self._with_adversary(batch, self.adversarial.epsilon)
+            logits, sums = self._adversarial_losses(batch, self.adversarial.epsilon)
         if self.r_drop is not None:
             second = self._logits(batch)  # with different dropout: its random numbers depend on the call in a step
             sums["task"] = sums["task"] + self.task.loss(second, batch)
@@ -203,8 +204,11 @@ class FineTuning(TaskModule):
             sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.output_comparison, *pair)
         return sums
 
-    def _with_adversary(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return logits, and the losses without and with perturbed embeddings; the perturbation is constant."""
+    def _adversarial_losses(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the logits, and the losses by name: without and with perturbed embeddings.
+
+        The perturbation is a constant in the gradient.
+        """
         embeddings = self.model.encoder.input_embeddings
         size = (*batch["input_ids"].shape, embeddings.embedding_dim)
         zeros = torch.zeros(size, device=batch["input_ids"].device, requires_grad=True)
@@ -243,6 +247,7 @@ class FineTuning(TaskModule):
         self.log_dict({f"validation/{name}": value for name, value in self.scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:
+        """Return the logits (N, labels) at the positions of a batch."""
         tokens = Packed.of(batch)
         if self.row is not None:
             tokens = tokens._replace(input_ids=self.row[tokens.input_ids])

@@ -17,22 +17,22 @@ from domainbert.tokenization.load import DomainTokenizer
 def format_items(
     task: Task[Any, Any], train: Labelled[Any], tokenizer: DomainTokenizer, window: int, order: GlobalOrder, count: int
 ) -> list[str]:
-    """Return lines that show the first training items in training order: windows, and the target of each position.
+    """Return lines that show the first `count` training items in training order: windows, and targets by position.
 
-    `DomainbertError` as in `encode_file`, for these items.
+    `window` is the window length in tokens. Raise `DomainbertError` as `encode_file`, for these items.
     """
     size = order.batch_size
-    numbers = [int(order.batch(index // size)[1][index % size]) for index in range(count)]
-    with located_errors(lambda index: train.place(numbers[index])):
-        examples = task.encode([train.items[number] for number in numbers], tokenizer, window)
+    items = [int(order.batch(position // size)[1][position % size]) for position in range(count)]  # indices
+    with located_errors(lambda position: train.location(items[position])):
+        examples = task.encode([train.items[item] for item in items], tokenizer, window)
     lines = []
-    for number, (item, example) in enumerate(zip(numbers, examples, strict=True), 1):
-        lines.append(f"example {number}, {printable(train.place(item))}: {example.num_tokens:,} tokens")
-        lines += _shown(task, train.items[item], example, tokenizer)
+    for number, (item, example) in enumerate(zip(items, examples, strict=True), 1):
+        lines.append(f"example {number}, {printable(train.location(item))}: {example.num_tokens:,} tokens")
+        lines += _format_item(task, train.items[item], example, tokenizer)
     return lines
 
 
-def _shown(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainTokenizer) -> list[str]:
+def _format_item(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainTokenizer) -> list[str]:
     lines = []
     for number, window in enumerate(example.windows, 1):
         if len(example.windows) > 1:
@@ -43,6 +43,7 @@ def _shown(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainT
         notes = task.example_formatter.notes(task, item, window)
         for position, (description, target) in zip(window.positions.tolist(), notes, strict=True):
             if target:
-                rows.append((str(position + 1), pieces[position + 1], printable(target), printable(description)))
+                token = position + 1  # after the first special token
+                rows.append((str(token), pieces[token], printable(target), printable(description)))
         lines += [f"{INDENT}{line}" for line in table(rows)]
     return lines

@@ -13,17 +13,23 @@ LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, ex
 
 
 def check_weighted(weights: LabelWeights | None, labels: Collection[str], setting: str) -> None:
-    """Raise `DomainbertError` if a weight names a label that training does not have; `setting` is the key."""
+    """Raise `DomainbertError` if a weight names a label that training does not have.
+
+    `setting` is the key of the weights in the message.
+    """
     unknown = sorted(set(weights or ()) - set(labels)) if not isinstance(weights, str) else []
     if unknown:
         expected = f"expected some of {format_names(sorted(labels))}"
         raise DomainbertError(f"{setting}: training has no label {format_names(unknown)}; {expected}")
 
 
-def weights_of(
+def resolve_weights(
     weights: LabelWeights | None, labels: Sequence[str], balanced: Callable[[str], float]
 ) -> list[float] | None:
-    """Return the weight of each label, 1 if the settings do not name it; None without weights."""
+    """Return the weight of each label, 1 if the settings do not name it; None without weights.
+
+    `balanced` returns the weight of a label for the setting "balanced".
+    """
     if weights is None:
         return None
     by_name: Mapping[str, float] = {label: balanced(label) for label in labels} if isinstance(weights, str) else weights

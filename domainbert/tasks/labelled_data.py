@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from domainbert.training.module import TrainedModule
 
 LabelledInput = str | Path | Any  # not `Iterable`: jsonargparse would replace a path by the content of its file
-"""A labelled set: one or several paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
+"""A labelled set: a path, a list of paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
 
 _VALIDATION_TOKENS = 16_384  # per batch; larger batches need more memory without being faster
-_NEEDED = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
+_NEEDED_SETS = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
 
 
 class LabelledData(TrainingData):
@@ -95,8 +95,8 @@ class LabelledData(TrainingData):
         super().__init__(batch_size, num_workers)
         self.task = cast(TaskConfig, from_plain(TaskConfig, task))
         self.model, self.max_length, self.seed = model, max_length, seed
-        self._given: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
-        inputs = {**self._given, "model": model}
+        self._sources: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
+        inputs = {**self._sources, "model": model}
         paths = {name: value for name, value in inputs.items() if isinstance(value, (str, Path))}
         settings = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
         # not logged: `seed` would collide with the module's
@@ -119,10 +119,10 @@ class LabelledData(TrainingData):
         if module is not None and not isinstance(module, FineTuning):
             pair = f"{type(module).__name__} with {type(self).__name__}"
             raise DomainbertError(f"trainer.{stage}: found {pair}; expected FineTuning")
-        for name in _NEEDED[stage]:
-            if self._given[name] is None:
+        for name in _NEEDED_SETS[stage]:
+            if self._sources[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
-        if stage == "predict" and self._given["predict"] is None and self._given["test"] is None:
+        if stage == "predict" and self._sources["predict"] is None and self._sources["test"] is None:
             raise DomainbertError("trainer.predict: found nothing to predict; expected LabelledData(..., predict=...)")
         self._open_tokenizer(module)
         self._resolve_task(module, stage)
@@ -134,22 +134,22 @@ class LabelledData(TrainingData):
     def labelled(self, name: str) -> Labelled[Any]:
         """Return the set `train`, `validation` or `test`; the first call reads it and prints a summary."""
         if name not in self._sets:
-            given = self._given[name]
-            if isinstance(given, Labelled):
-                self._sets[name] = given
+            source = self._sources[name]
+            if isinstance(source, Labelled):
+                self._sets[name] = source
             else:
-                self._sets[name] = read_labelled(self.task, given, name=name)
+                self._sets[name] = read_labelled(self.task, source, name=name)
                 if name != "test":  # printed by its scoring
                     print(self._sets[name].describe())
         return self._sets[name]
 
     def items(self, name: str) -> Sequence[Any]:
         """Return the items of a set; () if it is not given."""
-        return () if self._given[name] is None else self.labelled(name).items
+        return () if self._sources[name] is None else self.labelled(name).items
 
     def examples(self, name: str) -> list[Example]:
         """Return the items of a set as token ids and targets; [] if it is not given."""
-        if self._given[name] is None:
+        if self._sources[name] is None:
             return []
         if name not in self._examples:
             self._examples[name] = encode_file(self.resolved_task, self.labelled(name), self.tokenizer, self.window)
@@ -157,34 +157,34 @@ class LabelledData(TrainingData):
 
     @cached_property
     def contents(self) -> list[Content]:
-        """Contents to predict, from `predict` or the test set."""
-        given = self._given["predict"]
-        if given is None:
+        """Return the contents to predict, from `predict` or the test set."""
+        source = self._sources["predict"]
+        if source is None:
             return self.labelled("test").contents
-        if isinstance(given, list) and given and all(isinstance(row, Mapping) for row in given):
+        if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
             key = getattr(getattr(self.task, "format", None), "text_key", "text")
-            return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in given]
-        if isinstance(given, list) and not all(isinstance(item, (Path, LabelledFile)) for item in given):
-            return as_contents(given)
-        labelled = given if isinstance(given, Labelled) else read_labelled(self.task, given, name="predict")
+            return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in source]
+        if isinstance(source, list) and not all(isinstance(item, (Path, LabelledFile)) for item in source):
+            return as_contents(source)
+        labelled = source if isinstance(source, Labelled) else read_labelled(self.task, source, name="predict")
         return labelled.contents
 
     @property
     def scoring(self) -> Scoring:
         """Return the scoring of the test set, as in `evaluate`."""
         if self._scoring is None:
-            self._scoring = self._scoring_of(self.labelled("test"))
+            self._scoring = self._build_scoring(self.labelled("test"))
         return self._scoring
 
-    def scoring_of(self, numbers: Sequence[int]) -> Scoring:
+    def scoring_of(self, indices: Sequence[int]) -> Scoring:
         """Return the scoring of the test items with these indices."""
         test = self.labelled("test")
-        if len(numbers) == len(test.items):
+        if len(indices) == len(test.items):
             return self.scoring
-        return self._scoring_of(replace(test, items=[test.items[number] for number in numbers]))
+        return self._build_scoring(replace(test, items=[test.items[index] for index in indices]))
 
-    def _scoring_of(self, test: Labelled[Any]) -> Scoring:
-        reads_training = self.task.evaluation.uses_training_set and self._given["train"] is not None
+    def _build_scoring(self, test: Labelled[Any]) -> Scoring:
+        reads_training = self.task.evaluation.uses_training_set and self._sources["train"] is not None
         return build_scoring(self.task, test, self.labelled("train") if reads_training else None)
 
     @property
@@ -193,6 +193,7 @@ class LabelledData(TrainingData):
         return str(getattr(self.model, "path", self.model))
 
     def _open_tokenizer(self, module: FineTuning | None) -> None:
+        """Set `tokenizer` from `model`, or from the folder of the module; do nothing if it is set."""
         if "tokenizer" in vars(self):
             return
         if self.model is None:
@@ -209,7 +210,10 @@ class LabelledData(TrainingData):
             self.tokenizer = load_tokenizer(Path(self.model))
 
     def _resolve_window(self, module: FineTuning | None, stage: str) -> None:
-        """Set `window`: `max_length`, the window of the built model, or the number of positions of the encoder."""
+        """Set `window`: `max_length`, the window of the built model, or the number of positions of the encoder.
+
+        Do nothing if it is set.
+        """
         if "window" in vars(self):
             return
         window, folder = self.max_length, self.model
@@ -238,15 +242,15 @@ class LabelledData(TrainingData):
         known = self.task.known_labels(self.resolved_task.labels)
         self.task.check_labels(known)
         for name in {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}.get(stage, ()):
-            if self._given[name] is not None:
+            if self._sources[name] is not None:
                 check_set_known(self.labelled(name), known)
         needed = self.resolved_task.inputs.added_tokens(self.resolved_task)
         if missing := [token for token in needed if token not in self.tokenizer.tokens]:
             self.tokenizer = with_tokens(self.tokenizer, missing)
 
     def _task_of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
-        """Return the task of the training set; `DomainbertError` if the model was built for other labels."""
-        if self._given["train"] is None:
+        """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
+        if self._sources["train"] is None:
             raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
@@ -257,7 +261,7 @@ class LabelledData(TrainingData):
         return self._train_task
 
     def _task_of_folder(self, folder: Any) -> Task[Any, Any]:
-        """Return the task of a model folder; `DomainbertError` if it has no head for the task."""
+        """Return the task of a model folder; raise `DomainbertError` if it has no head for the task."""
         if not isinstance(folder, ModelFolder):
             return self._task_of_training(None)
         task = task_from_model_folder(folder)
@@ -285,14 +289,14 @@ class LabelledData(TrainingData):
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
         """Return the batches of the validation set, if there is one."""
-        if self._given["validation"] is None:
+        if self._sources["validation"] is None:
             return []
         return [LabelledBatches(self.examples("validation"), self.tokenizer, _VALIDATION_TOKENS, share)]
 
     def describe(self, step: int) -> dict[str, Any]:
-        """Return the file lines of the examples of a step."""
+        """Return the file lines of the examples of a step, under the key "lines"."""
         train = self.labelled("train")
-        return {"lines": [train.where(item) for item in self.order.batch(step)[1].tolist()]}
+        return {"lines": [train.line_or_location(item) for item in self.order.batch(step)[1].tolist()]}
 
     def test_dataloader(self) -> Batches:
         """Return batches of indices of test items, distributed over ranks."""
@@ -303,6 +307,7 @@ class LabelledData(TrainingData):
         return self._index_batches("predict", len(self.contents))
 
     def _index_batches(self, name: str, count: int) -> Batches:
+        """Return batches of this rank's indices below `count`; raise `DomainbertError` if a rank gets none."""
         share = self._share
         if count < share.world_size:
             raise DomainbertError(f"{name}: fewer items than devices ({share.world_size}); use fewer devices")

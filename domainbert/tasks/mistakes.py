@@ -9,15 +9,15 @@ from typing import Any
 from domainbert.labelled.char_spans import Stretch
 
 CORRECT, TYPE, BOUNDARY, MISSED, SPURIOUS = "correct", "type", "boundary", "missed", "spurious"
-"""Kinds of marks, see `metrics.entities.ERROR_KINDS`; a task may define further kinds."""
+"""Values of `Mark.kind`, see `metrics.entities.ERROR_KINDS`; a task may define further kinds."""
 
-WHOLE = 600
+MAX_UNCUT = 600
 """Number of characters up to which a text is not shortened."""
 
-AROUND = 200
+CONTEXT = 200
 """Number of characters kept on either side of a mark in a longer text."""
 
-_WORD = 30  # characters within which a word boundary is searched
+_MAX_WORD = 30  # characters within which a word boundary is searched
 _CUT = "…"
 
 
@@ -41,7 +41,7 @@ class Mark:
         return self.kind not in (None, CORRECT)
 
     @property
-    def place(self) -> Stretch | None:
+    def char_range(self) -> Stretch | None:
         """Return (start, end); None for a label of the whole text."""
         return None if self.start is None or self.end is None else (self.start, self.end)
 
@@ -67,51 +67,55 @@ class Mistake:
         """
         marks = [*self.gold, *self.predicted]
         wrong = [mark for mark in marks if mark.is_wrong]
-        places = _places(marks)
-        cut = excerpt(self.text, _places(wrong) or places, places)
+        ranges = _char_ranges(marks)
+        cut = excerpt(self.text, _char_ranges(wrong) or ranges, ranges)
         pair = {} if self.text_pair is None else {"text_pair": excerpt(self.text_pair, []).text}
         return {
             "text": cut.text,
             **pair,
-            "gold": _moved(self.gold, cut),
-            "predicted": _moved(self.predicted, cut),
+            "gold": _marks_in_excerpt(self.gold, cut),
+            "predicted": _marks_in_excerpt(self.predicted, cut),
             "kinds": sorted({mark.kind for mark in wrong if mark.kind}),
             "labels": sorted({mark.label for mark in wrong} if self.labels is None else self.labels),
             "severity": self.severity,
         }
 
 
-def kind_of_label(gold: str, predicted: str, nothing: str | None = None) -> str:
-    """Compare a gold and a predicted label; `nothing` is the negative label."""
+def compare_labels(gold: str, predicted: str, null_label: str | None = None) -> str:
+    """Return `CORRECT`, or the kind of error: `TYPE`, or if one of the labels is the null label, `MISSED` or
+    `SPURIOUS`."""
     if gold == predicted:
         return CORRECT
-    if nothing is not None and nothing in (gold, predicted):
-        return MISSED if predicted == nothing else SPURIOUS
+    if null_label is not None and null_label in (gold, predicted):
+        return MISSED if predicted == null_label else SPURIOUS
     return TYPE
 
 
 def label_marks(
-    gold: str, predicted: str, scores: Mapping[str, float], nothing: str | None = None
+    gold: str, predicted: str, scores: Mapping[str, float], null_label: str | None = None
 ) -> tuple[list[Mark], list[Mark]]:
-    """Return gold and predicted marks of a text with one label; the negative label gets no mark."""
-    kind = kind_of_label(gold, predicted, nothing)
+    """Return the gold and the predicted marks of a text with one label: one mark each, [] for the null label.
+
+    `scores` are the probabilities of the labels.
+    """
+    kind = compare_labels(gold, predicted, null_label)
     marks = [Mark(label, score=scores.get(label, 0.0), kind=kind) for label in (gold, predicted)]
-    gold_marks, predicted_marks = ([] if mark.label == nothing else [mark] for mark in marks)
+    gold_marks, predicted_marks = ([] if mark.label == null_label else [mark] for mark in marks)
     return gold_marks, predicted_marks
 
 
-def _places(marks: Sequence[Mark]) -> list[Stretch]:
-    return [mark.place for mark in marks if mark.place]
+def _char_ranges(marks: Sequence[Mark]) -> list[Stretch]:
+    return [mark.char_range for mark in marks if mark.char_range]
 
 
-def _moved(marks: Sequence[Mark], cut: Excerpt) -> list[dict[str, Any]]:
-    """Return the marks inside an excerpt as JSON objects."""
+def _marks_in_excerpt(marks: Sequence[Mark], cut: Excerpt) -> list[dict[str, Any]]:
+    """Return the marks of the whole text and those inside an excerpt as JSON objects."""
     objects = []
     for mark in marks:
-        stretch = mark.place and cut.moved(mark.place)
-        if stretch:
-            mark = replace(mark, start=stretch[0], end=stretch[1])
-        if stretch or not mark.place:
+        shifted = mark.char_range and cut.shift(mark.char_range)
+        if shifted:
+            mark = replace(mark, start=shifted[0], end=shifted[1])
+        if shifted or not mark.char_range:
             objects.append({key: value for key, value in asdict(mark).items() if value is not None})
     return objects
 
@@ -122,45 +126,50 @@ class Excerpt:
 
     text: str
     kept: Sequence[tuple[Stretch, int]]
-    """Kept ranges of the whole text, in order, each with its offset in `text`."""
+    """Kept ranges of the whole text, in order, each with the offset in `text` at which it starts."""
 
-    def moved(self, place: Stretch) -> Stretch | None:
-        """Map a range of the whole text to a range of the excerpt; None if it is omitted."""
-        for (start, end), begin in self.kept:
-            if start <= place[0] and place[1] <= end:
-                return place[0] - start + begin, place[1] - start + begin
+    def shift(self, char_range: Stretch) -> Stretch | None:
+        """Return the range of the excerpt for a range of the whole text; None if it is omitted."""
+        for (start, end), offset in self.kept:
+            if start <= char_range[0] and char_range[1] <= end:
+                return char_range[0] - start + offset, char_range[1] - start + offset
         return None
 
 
-def excerpt(text: str, around: Sequence[Stretch], places: Sequence[Stretch] = ()) -> Excerpt:
-    """Return the text around some ranges, or its beginning without ranges; no range in `places` is cut."""
-    written, before = "", 0
+def excerpt(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch] = ()) -> Excerpt:
+    """Return the parts of a long text around the ranges `centres`, or its beginning without ranges.
+
+    A range of `uncut` is in the excerpt as a whole or not at all.
+    """
+    excerpt_text, previous_end = "", 0
     kept = []
-    for start, end in _united(_stretches(text, around, places)):
-        if start > before:
-            written += f" {_CUT} " if before else f"{_CUT} "
-        kept.append(((start, end), len(written)))
-        written, before = written + text[start:end], end
-    return Excerpt(written + (f" {_CUT}" if before < len(text) else ""), kept)
+    for start, end in _merge_ranges(_kept_ranges(text, centres, uncut)):
+        if start > previous_end:
+            excerpt_text += f" {_CUT} " if previous_end else f"{_CUT} "
+        kept.append(((start, end), len(excerpt_text)))
+        excerpt_text, previous_end = excerpt_text + text[start:end], end
+    return Excerpt(excerpt_text + (f" {_CUT}" if previous_end < len(text) else ""), kept)
 
 
-def _stretches(text: str, around: Sequence[Stretch], places: Sequence[Stretch]) -> list[Stretch]:
-    if len(text) <= WHOLE:
+def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]) -> list[Stretch]:
+    """Return the ranges of a text that its excerpt keeps; they may overlap."""
+    if len(text) <= MAX_UNCUT:
         return [(0, len(text))]
-    wide = [_in_words(text, start - AROUND, end + AROUND) for start, end in around] or [_in_words(text, 0, WHOLE)]
-    touched = [place for place in places if any(max(place[0], start) < min(place[1], end) for start, end in wide)]
-    return wide + touched
+    kept = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]
+    kept = kept or [_extend_to_words(text, 0, MAX_UNCUT)]
+    overlapping = [other for other in uncut if any(max(other[0], start) < min(other[1], end) for start, end in kept)]
+    return kept + overlapping
 
 
-def _in_words(text: str, start: int, end: int) -> Stretch:
-    """Extend a range to word boundaries, if there are any within `_WORD` characters."""
+def _extend_to_words(text: str, start: int, end: int) -> Stretch:
+    """Return a range extended to word boundaries, if there are any within `_MAX_WORD` characters."""
     start, end = max(start, 0), min(end, len(text))
-    space, behind = text.rfind(" ", max(start - _WORD, 0), start), text.find(" ", end, end + _WORD)
-    return start if space < 0 else space + 1, end if behind < 0 else behind
+    space_before, space_after = text.rfind(" ", max(start - _MAX_WORD, 0), start), text.find(" ", end, end + _MAX_WORD)
+    return start if space_before < 0 else space_before + 1, end if space_after < 0 else space_after
 
 
-def _united(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Merge ranges that overlap or are at most one character apart; sorted."""
+def _merge_ranges(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Return the ranges in order; ranges that overlap or are at most one character apart are merged."""
     merged: list[Stretch] = []
     for start, end in sorted(stretches):
         if merged and start <= merged[-1][1] + 1:

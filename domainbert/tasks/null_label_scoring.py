@@ -1,4 +1,4 @@
-"""Scoring of test sets with one label per item or word, one of which may be the negative label."""
+"""Scoring of test sets with one label per item or word, one of which may be the null label."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class NullLabelScoring(CountedScoring):
     statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
 
     setting: ClassVar[str]
-    """Name of the setting with the negative label."""
+    """Name of the setting with the null label."""
 
     @property
-    def nothing(self) -> str | None:
-        """Return the negative label, if there is one."""
+    def null_label(self) -> str | None:
+        """Return the null label; None if there is none."""
         label: str | None = getattr(self.config, self.setting)
         return label
 
@@ -43,8 +43,8 @@ class NullLabelScoring(CountedScoring):
 
     @override
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """Compute scores from counts; `precision` and `recall` are micro averages."""
-        positive = [label for label in self.classes if label != self.nothing]
+        """Return the scores of one model from its counts; `precision` and `recall` are micro averages."""
+        positive = [label for label in self.classes if label != self.null_label]
         means = {name: float(value) for name, value in scores_without_null(totals).items()}
         micro = scores(totals[:-1].sum(axis=0))
         further = {"precision": micro.precision, "recall": micro.recall}

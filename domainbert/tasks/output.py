@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 
 def json_line(value: Row) -> str:
-    """Return an object as a line of JSON, with non-ASCII characters unescaped."""
+    """Return an object as a line of JSON, line break included, with non-ASCII characters unescaped."""
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
@@ -82,12 +82,12 @@ class JsonlWriter(FileWriter):
 
     @override
     def write(self, row: Row, result: Row) -> None:
-        written = dict(row)
+        output = dict(row)
         for key, value in result.items():
             name = key
-            while name in written:
+            while name in output:
                 name = f"predicted_{name}"
-            written[name] = value
+            output[name] = value
             if name != key:
                 self.renamed[key, name] += 1
-        self.stream.write(json_line(written))
+        self.stream.write(json_line(output))

@@ -26,7 +26,7 @@ Computed = tuple[dict[str, Any], Tensor]  # a batch, and the logits (N, C) at it
 def compute_in_parts(
     compute: Callable[[Sequence[Example]], Computed], examples: Sequence[Example], max_tokens: int
 ) -> Computed:
-    """Return the batch, reduced to the fields that tasks read, and the logits (N, C).
+    """Return the batch of some examples, reduced to the fields that tasks read, and the logits (N, C) of `compute`.
 
     If a single example has more than `max_tokens` tokens, its windows are computed in several parts of at most
     `max_tokens` tokens, including padding, but at least one window.
@@ -34,18 +34,19 @@ def compute_in_parts(
     parts = [examples]
     if len(examples) == 1 and examples[0].num_tokens > max_tokens:
         (example,) = examples
-        at_once = max(max_tokens // max(window.num_tokens for window in example.windows), 1)
-        groups = (example.windows[begin : begin + at_once] for begin in range(0, len(example.windows), at_once))
+        windows_per_part = max(max_tokens // max(window.num_tokens for window in example.windows), 1)
+        starts = range(0, len(example.windows), windows_per_part)
+        groups = (example.windows[start : start + windows_per_part] for start in starts)
         parts = [[Example(windows, example.num_outputs)] for windows in groups]
-    positions = sum(len(window.positions) for example in examples for window in example.windows)
+    num_positions = sum(len(window.positions) for example in examples for window in example.windows)
     outputs, end = list[Tensor](), 0
     for part in parts:
         batch, logits = compute(part)
         values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
         # allocated once: thousands of small results would fragment the memory
-        outputs = outputs or [value.new_empty(positions, *value.shape[1:]) for value in values]
-        for joined, value in zip(outputs, values, strict=True):
-            joined[end : end + len(value)] = value
+        outputs = outputs or [value.new_empty(num_positions, *value.shape[1:]) for value in values]
+        for output, value in zip(outputs, values, strict=True):
+            output[end : end + len(value)] = value
         end += len(logits)
     return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, outputs, strict=False))}, outputs[-1]
 
@@ -67,11 +68,11 @@ def packed_logits(
 
     def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
         batch = collate(part, items, tokenizer)
-        moved = {name: _moved(torch.from_numpy(values), device) for name, values in batch.items()}
+        on_device = {name: _to_device(torch.from_numpy(values), device) for name, values in batch.items()}
         with torch.inference_mode():
             with cast:
-                states = model.head_input(Packed.of(moved), moved["positions"])
-            return moved, model.logits(states.float())  # bf16 logits (8 bits) would change predictions
+                states = model.head_input(Packed.of(on_device), on_device["positions"])
+            return on_device, model.logits(states.float())  # bf16 logits (8 bits) would change predictions
 
     queued: list[Computed] = []
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
@@ -81,6 +82,6 @@ def packed_logits(
     yield from queued
 
 
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Move a tensor to the device; copies from pinned memory are asynchronous."""
+def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on the device; copies from pinned memory are asynchronous."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -49,20 +49,26 @@ class Predictor(Generic[Prediction]):
         return self._predict(as_contents(texts))
 
     def _predict(self, texts: Sequence[Content]) -> list[Prediction]:
-        predicted = self._decoded(self.task.encode_contents(texts, self.tokenizer, self.max_length))
-        return [predicted[number] for number in range(len(texts))]
+        """Return a prediction for each content; `predict` has validated the contents."""
+        predicted = self._decode_examples(self.task.encode_contents(texts, self.tokenizer, self.max_length))
+        return [predicted[index] for index in range(len(texts))]
 
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
         """Return a prediction as a JSON object; by default the fields of a dataclass."""
         return asdict(prediction)  # type: ignore[call-overload]
 
-    def _decoded(self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None) -> dict[int, Any]:
-        """Return predictions by index of the example, for examples with outputs; None decodes with `task.decode`."""
+    def _decode_examples(
+        self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None
+    ) -> dict[int, Any]:
+        """Return predictions by index of the example; an example without outputs, such as an empty text, has none.
+
+        `decode` takes the logits and the batch; None decodes with `task.decode`.
+        """
         decoded: dict[int, Any] = {}
-        full = [number for number, example in enumerate(examples) if example.num_outputs]
-        for batch, logits in self.runtime.logits([examples[number] for number in full]):
+        with_outputs = [index for index, example in enumerate(examples) if example.num_outputs]
+        for batch, logits in self.runtime.logits([examples[index] for index in with_outputs]):
             predictions = (decode or self.task.decode)(logits, batch)
-            decoded.update(zip((full[item] for item in batch["items"].tolist()), predictions, strict=True))
+            decoded.update(zip((with_outputs[item] for item in batch["items"].tolist()), predictions, strict=True))
             if self.on_predicted is not None:
                 self.on_predicted(len(predictions))
         return decoded

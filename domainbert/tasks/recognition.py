@@ -10,7 +10,7 @@ from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.labelled.file_sample import Sample
 from domainbert.tasks.config import TaskConfig
 
-_SHOWN = 40  # characters of a value in messages
+_SHOWN_LENGTH = 40  # characters of a value in messages
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DetectedTask:
     """The task with the keys and columns of the file."""
 
     reason: str
-    """What in the file matches the task."""
+    """Property of the file that matches the task, for the terminal."""
 
     specificity: int = 1
     """Rank among matching tasks; the task with the highest value is selected."""
@@ -36,17 +36,20 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     Raises:
         DomainbertError: no task matches; the two most specific tasks are equal; the named task does not match.
     """
-    kinds = [_task_by_name(task)] if task is not None else _all_tasks()
+    task_classes = [_task_by_name(task)] if task is not None else _all_tasks()
     matches, problems = [], Problems(str(sample.path))
-    for kind in kinds:
+    for task_class in task_classes:
         try:
-            if kind.format_detector and (recognised := kind.format_detector.detect(kind, sample)) is not None:
-                matches.append(recognised)
+            if (
+                task_class.format_detector
+                and (detected := task_class.format_detector.detect(task_class, sample)) is not None
+            ):
+                matches.append(detected)
         except DomainbertError as error:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
     if not matches:
         problems.raise_if_any()
-        names = [kind.__name__ for kind in kinds]
+        names = [task_class.__name__ for task_class in task_classes]
         raise DomainbertError(
             f"{sample.path}: does not look like a labelled file of {', '.join(names)} "
             f"(docs/reference/labelled-files.md){_first_row(sample)}"
@@ -60,14 +63,17 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
 
 
 def _first_row(sample: Sample) -> str:
-    """Return a description of the first row with truncated values; empty without rows."""
+    """Return a description of the first row with truncated values, for a message; "" without rows."""
     if not sample.rows:
         return ""
-    cut = [f"{key}: {json.dumps(value, ensure_ascii=False)[:_SHOWN]}" for key, value in sample.rows[0].items()]
-    return f"; its first row has {', '.join(cut)}"
+    values = [
+        f"{key}: {json.dumps(value, ensure_ascii=False)[:_SHOWN_LENGTH]}" for key, value in sample.rows[0].items()
+    ]
+    return f"; its first row has {', '.join(values)}"
 
 
 def _task_by_name(name: str) -> type[TaskConfig]:
+    """Return the class of a task, given its class name; raise `DomainbertError` if there is none."""
     kind = find_choice(TaskConfig, name)
     if kind is None:
         raise DomainbertError(f"--task: no task {name!r}; {suggest_name(name, list(choices_of(TaskConfig)))}")

@@ -33,9 +33,9 @@ class ModuleRuntime:
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions, in the units of the saved model.
 
-        `DomainbertError` if logits are not finite.
+        Raise `DomainbertError` if logits are not finite.
         """
-        training = self.model.training
+        was_training = self.model.training
         self.model.eval()
         try:
             with torch.autocast(self.device.type, enabled=False):  # `packed_logits` applies its own autocast
@@ -44,11 +44,11 @@ class ModuleRuntime:
                         raise DomainbertError("the logits of the model are NaN or infinite; train it again")
                     yield batch, logits * self.factor + self.shift if self.is_scaled else logits
         finally:
-            self.model.train(training)
+            self.model.train(was_training)
 
 
-def gathered(predictions: Mapping[int, Any]) -> dict[int, Any]:
-    """Merge the predictions of all processes, by index of the item."""
+def gather_predictions(predictions: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the predictions of all processes, by index of the item."""
     if not is_initialized():
         return dict(predictions)
     parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
@@ -57,7 +57,7 @@ def gathered(predictions: Mapping[int, Any]) -> dict[int, Any]:
 
 
 def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers in nested scores by path: `f1`, `per_type/GENE/f1`."""
+    """Return the numbers in nested scores by path, such as `f1` or `per_type/GENE/f1`; other values are omitted."""
     numbers: dict[str, float] = {}
     for name, value in scores.items():
         if isinstance(value, Mapping):

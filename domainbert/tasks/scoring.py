@@ -57,9 +57,9 @@ class Scoring(ABC):
 
     @property
     def num_units(self) -> int:
-        """Return the number of units that the bootstrap resamples."""
-        numbers = self.test.unit_ids
-        return len(self.test.items) if numbers is None else max(numbers) + 1
+        """Return the number of units that the bootstrap resamples, such as documents."""
+        unit_ids = self.test.unit_ids
+        return len(self.test.items) if unit_ids is None else max(unit_ids) + 1
 
     @property
     def title(self) -> str:
@@ -67,12 +67,12 @@ class Scoring(ABC):
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """Predict all items, store the predictions, and write them with gold labels to `path`."""
+        """Predict all items with a model, store the predictions, and write them with gold labels to `path`."""
         labels = self.config.known_labels(predictor.labels)
         self.config.check_labels(labels)
         check_set_known(self.test, labels)
         self.labels.update(labels)
-        with located_errors(self.test.place):
+        with located_errors(self.test.location):
             predictions = self.predict(predictor)
         if len(predictions) != len(self.test.items):
             counts = f"{len(self.test.items):,} items, but {len(predictions):,} predictions"
@@ -87,10 +87,10 @@ class Scoring(ABC):
 
     @abstractmethod
     def row(self, item: Any, prediction: Any) -> Mapping[str, Any] | str:
-        """Return gold and prediction of an item as written to the file: a JSON object, or text of another format."""
+        """Return gold and prediction of an item for the predictions file: a JSON object, or text in another format."""
 
     def write(self, path: Path, predictions: Sequence[Any]) -> None:
-        """Write a row per item; JSON rows include the slice keys."""
+        """Write a predictions file with a row per item; JSON rows include the slices of the item."""
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
                 row = self.row(item, prediction)
@@ -101,7 +101,7 @@ class Scoring(ABC):
                 )
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
-        """Return the errors of a model on an item, None without errors; by default always None."""
+        """Return the errors of a model on an item; None without errors, and by default."""
         return None
 
     def confusion_pairs(self, item: Any, prediction: Any) -> Iterable[Pair]:
@@ -113,9 +113,9 @@ class Scoring(ABC):
         return ()
 
     def scores_of(self, predictions: Sequence[Any], known: Iterable[str]) -> dict[str, Any]:
-        """Score one model with the labels `known` from its predictions for all items.
+        """Return the scores of one model with the labels `known` from its predictions for all items.
 
-        The result is nested as in `metrics.json`, without intervals and slices.
+        They are nested as in `metrics.json`, without intervals and slices.
         """
         self.labels = set(known)
         self.predictions = {"model": {"model": list(predictions)}}
@@ -131,11 +131,12 @@ class Scoring(ABC):
         if not self.reports_mistakes:
             return
         by_item = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
-        mistakes = [(number, mistake) for number, mistake in by_item if mistake]
+        mistakes = [(index, mistake) for index, mistake in by_item if mistake]
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as stream:
-            for number, mistake in sorted(mistakes, key=lambda pair: -pair[1].severity):
-                stream.write(json_line({"line": self.test.where(number), "item": number, **mistake.as_json()}))
+            for index, mistake in sorted(mistakes, key=lambda pair: -pair[1].severity):
+                line = self.test.line_or_location(index)
+                stream.write(json_line({"line": line, "item": index, **mistake.as_json()}))
 
     @property
     def reports_mistakes(self) -> bool:
@@ -146,36 +147,39 @@ class Scoring(ABC):
         """Return facts about a system in addition to scores: `confusion`, and if predictions have probabilities,
         `reliability` and `by_words`, the share of items without errors by length."""
         runs, facts = list(self.predictions[system].values()), {}
-        pairs = [list(self._of_items(self.confusion_pairs, run)) for run in runs]
-        confidences = [pair for run in runs for pair in self._of_items(self.confidences, run)]
+        pairs = [list(self._chain_items(self.confusion_pairs, run)) for run in runs]
+        confidences = [pair for run in runs for pair in self._chain_items(self.confidences, run)]
         if any(pairs):
             facts["confusion"] = confusion(pairs)
         if confidences:
             facts["reliability"] = reliability(confidences)
         if confidences and self.reports_mistakes:
             words = [len(words_of_content(item.content)) for item in self.test.items]
-            right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
-            facts["by_words"] = accuracy_by_length(words, right)
+            is_right = [[mistake is None for mistake in map(self.mistake, self.test.items, run)] for run in runs]
+            facts["by_words"] = accuracy_by_length(words, is_right)
         return facts
 
-    def _of_items(self, values: Callable[[Any, Any], Iterable[Value]], predictions: Sequence[Any]) -> Iterator[Value]:
+    def _chain_items(
+        self, values: Callable[[Any, Any], Iterable[Value]], predictions: Sequence[Any]
+    ) -> Iterator[Value]:
+        """Iterate over the results of `values(item, prediction)` of all items."""
         return chain.from_iterable(map(values, self.test.items, predictions))
 
     def slices(self, score: str) -> Slices:
-        """Return the slices of the test set by the keys of the format, to be scored with `score`."""
+        """Return the slices of the test set by the keys of the format; `score` is the name of the score of a slice."""
         values = {key: [item.slices[key] for item in self.test.items] for key in self.config.slice_keys}
         return Slices.from_values(values, score, self.headline.over, self.headline.key)
 
     @abstractmethod
     def summary(self, resampling: Resampling) -> Summary:
-        """Score all systems."""
+        """Return the scores of all systems and their comparisons."""
 
     @abstractmethod
     def lines(self, summary: Summary) -> list[str]:
         """Return the summary as lines of text."""
 
-    def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the scores of a system for the manifest: numbers, their intervals, and the cost."""
+    def manifest_scores(self, system: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the scores of a system for `manifest.json`: numbers, their intervals, and the cost."""
         return {key: value for key, value in system.items() if not isinstance(value, dict) or key == "cost"}
 
 
@@ -187,19 +191,19 @@ class CountedScoring(Scoring):
 
     @abstractmethod
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
-        """Return counts (items, labels, counts), which are summed over items."""
+        """Return counts (items, labels, counts), to be summed over items; scores are functions of these sums."""
 
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """Score one model; `totals` (labels, counts) are its counts summed over items."""
+        """Return the scores of one model; `totals` (labels, counts) are its counts summed over items."""
         counts = self.count(predictions)
         return {name: score_once(statistic, counts) for name, statistic in self.statistics.items()}
 
     def warnings(self) -> list[str]:
-        """Return a warning for each system with trivial predictions."""
+        """Return a warning for each system with trivial predictions; by default []."""
         return []
 
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """Return the reason for each statistic that is undefined for counts (items, labels, counts)."""
+        """Return a reason by name for the statistics that are undefined for counts (items, labels, counts)."""
         return {} if counts.any() else dict.fromkeys(self.statistics, "neither the test set nor the model has a label")
 
     @override
@@ -223,24 +227,24 @@ class CountedScoring(Scoring):
 
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:
-    """Mean of the values of items, from the counts (..., 1, 2) of a `MeanScoring`."""
-    values: NDArray[Any] = counts[..., 0, 0] / counts[..., 0, 1]
-    return values
+    """Return the mean score of items (...), from the counts (..., 1, 2) of a `MeanScoring`."""
+    means: NDArray[Any] = counts[..., 0, 0] / counts[..., 0, 1]
+    return means
 
 
 class MeanScoring(CountedScoring):
-    """Scores a test set by the mean of one value per item, which is the headline."""
+    """Scores a test set by the mean of one number per item, which is the headline."""
 
     def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
         super().__init__(config, test, train)
         self.statistics = {self.headline.averaged_key: mean_value}  # type: ignore[misc]  # a constant in other subclasses
 
     @abstractmethod
-    def value(self, item: Any, prediction: Any) -> float:
-        """Value of an item, such as its absolute error."""
+    def item_score(self, item: Any, prediction: Any) -> float:
+        """Return the score of one item, given its prediction, such as the absolute error."""
 
     @override
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
-        """Counts (items, 1, 2): the value of each item, and 1."""
-        values = [self.value(*pair) for pair in zip(self.test.items, predictions, strict=True)]
-        return np.stack([values, np.ones(len(values))], axis=-1)[:, None]
+        """Return counts (items, 1, 2): the score of each item, and 1."""
+        scores = [self.item_score(*pair) for pair in zip(self.test.items, predictions, strict=True)]
+        return np.stack([scores, np.ones(len(scores))], axis=-1)[:, None]

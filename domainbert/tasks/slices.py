@@ -1,4 +1,4 @@
-"""Validation metrics by slice: the headline as the mean over the values of a key."""
+"""Validation metrics by slice, a subgroup of items: the headline as the mean over the values of a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domainbert.tasks.task import Batch, Task
 
 
 class SlicedMetric(nn.Module):
-    """Validation metrics of a task, one per slice of the key `headline.over`; none if it is None.
+    """Validation metrics of a task, one for each value of the key `headline.over`; none if this key is None.
 
     Args:
         task: task with its `headline`.
@@ -30,13 +30,13 @@ class SlicedMetric(nn.Module):
 
     def update(self, logits: Tensor, batch: Batch) -> None:
         """Add each example of a batch to the metric of its slice."""
-        for number, metric in enumerate(self.metrics):
-            chosen = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == number)
+        for index, metric in enumerate(self.metrics):
+            chosen = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == index)
             if chosen.any():
-                self.task.update(metric, *chosen_examples(logits, batch, chosen.to(logits.device)), self.items)
+                self.task.update(metric, *select_examples(logits, batch, chosen.to(logits.device)), self.items)
 
     def compute(self, whole: Mapping[str, Any]) -> dict[str, float]:
-        """Return the mean over slices under the key of the headline, or {} without slices, and reset the metrics.
+        """Return the mean score over slices by the key of the headline, or {} without slices, and reset the metrics.
 
         `whole` are the scores of the whole set.
         """
@@ -49,8 +49,12 @@ class SlicedMetric(nn.Module):
         return {self.headline.key: sum(slice_scores) / len(slice_scores)}
 
 
-def chosen_examples(logits: Tensor, batch: Batch, chosen: Tensor) -> tuple[Tensor, Batch]:
-    """Select logits and batch fields of validation for the examples in the mask `chosen` (E,)."""
-    kept, new_index = chosen[batch["example"]], chosen.cumsum(0) - 1
-    fields = {name: batch[name][kept] for name in ("positions", "outputs", "targets")}
-    return logits[kept], {**fields, "items": batch["items"][chosen], "example": new_index[batch["example"][kept]]}
+def select_examples(logits: Tensor, batch: Batch, chosen: Tensor) -> tuple[Tensor, Batch]:
+    """Return the logits, and the batch fields that validation reads, of the examples in the mask `chosen` (E,)."""
+    is_chosen, new_index = chosen[batch["example"]], chosen.cumsum(0) - 1
+    fields = {name: batch[name][is_chosen] for name in ("positions", "outputs", "targets")}
+    return logits[is_chosen], {
+        **fields,
+        "items": batch["items"][chosen],
+        "example": new_index[batch["example"][is_chosen]],
+    }

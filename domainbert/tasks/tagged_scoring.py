@@ -25,7 +25,7 @@ class TaggedScoring(Scoring):
         self.suffix = ".conll" if test.kind == "conll" and test.fits_columns else ".jsonl"
 
     def predict(self, predictor: Any) -> list[TaggedWords]:
-        """Return the tags of every sentence; the model does not read sentences without words."""
+        """Return the tags of every sentence; a sentence without words has none and is not given to the model."""
         sentences, empty = self.test.items, TaggedWords([], [])
         remaining = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
         tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]

@@ -90,7 +90,10 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
-        """Create the task with `outputs`, or with the labels of a training set; `DomainbertError` if there are none."""
+        """Return the task with `outputs` as labels, or with the labels of a training set.
+
+        Raise `DomainbertError` if there are none.
+        """
         labels = cls.outputs or label_set(train.items)
         if not labels:
             raise DomainbertError(f"{train.path}: no labels; expected at least one")
@@ -98,11 +101,14 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """Create the task of a model folder from its output names and its `config.json`."""
+        """Return the task of a model folder; `labels` are its output names, `fields` its `config.json`."""
         return cls(labels)
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return `config.json` entries for `from_model_folder`; `scores` are the validation scores of the model."""
+        """Return `config.json` entries for `from_model_folder`; `scores` are the validation scores of the model.
+
+        By default {}.
+        """
         return {}
 
     def attach_head(self, head: nn.Module) -> None:
@@ -111,13 +117,13 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Encode labelled items as token ids and targets."""
+        """Return labelled items as token ids and targets, one example per item."""
 
     @abstractmethod
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents to predict as token ids; the loss ignores their targets."""
+        """Return inputs without labels as token ids, for prediction; the loss ignores their targets."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -146,7 +152,7 @@ def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Me
 def build_scoring(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
     """Return the scoring of a test set; `train` is for tasks that score items seen in training separately.
 
-    `DomainbertError` for a task without scoring.
+    Raise `DomainbertError` for a task without scoring.
     """
     scoring = task_class(type(config)).scoring
     if scoring is None:
@@ -180,7 +186,7 @@ def read_task(
 
 
 def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
-    """Return the task with the labels of a training set; `DomainbertError` if its settings name other labels."""
+    """Return the task with the labels of a training set; raise `DomainbertError` if its settings name other labels."""
     config.check_labels(tuple(find_labels(train.items)))
     task = task_class(type(config)).from_training_set(config, train)
     task.headline = config.headline
@@ -192,13 +198,16 @@ def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any
 def encode_file(
     task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
 ) -> list[Example]:
-    """Encode the items of a labelled file; `DomainbertError` lists the lines of items that cannot be encoded."""
-    with located_errors(file.place):
+    """Return the items of a labelled file as token ids and targets.
+
+    Raise `DomainbertError` with the lines of items that cannot be encoded.
+    """
+    with located_errors(file.location):
         return task.encode(file.items, tokenizer, max_length)
 
 
 def task_from_model_folder(folder: ModelFolder) -> Task[Any, Any]:
-    """Return the task of a model folder; `DomainbertError` without a task or with an invalid `config.json`."""
+    """Return the task of a model folder; raise `DomainbertError` if it has no task or an invalid `config.json`."""
     try:
         if kind := task_kind(folder.head, folder.fields):
             task = task_class(kind).from_model_folder(folder.labels, folder.fields)

@@ -24,7 +24,7 @@ from domainbert.models.folder import ModelFolder
 from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.tasks.extra_losses_config import RDropConfig
-from domainbert.tasks.runtime import ModuleRuntime, flatten_scores, gathered
+from domainbert.tasks.runtime import ModuleRuntime, flatten_scores, gather_predictions
 from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task, task_class
 from domainbert.tokenization.load import DomainTokenizer
@@ -42,7 +42,10 @@ _CHECKPOINT_KEY = "domainbert"  # checkpoint key of the labels and the model con
 
 @dataclass(frozen=True)
 class InitialModel:
-    """Initial model of a training, with the configuration to save, its tokenizer and the names of its teachers."""
+    """Initial model of a training, with the configuration to save, its tokenizer and the names of its teachers.
+
+    `has_new_head` is whether the head has random weights.
+    """
 
     model: EncoderWithHead
     config: EncoderConfig
@@ -86,27 +89,27 @@ class TaskModule(TrainedModule):
         self.teacher_names: tuple[str, ...] = ()
         self.register_buffer("row", None, persistent=False)
         self._facts: dict[str, Any] | None = None  # `config.json` entries of the task, from a folder or checkpoint
-        self._served: Task[Any, Any] | None = None  # in the units of a saved model
+        self._saved_task: Task[Any, Any] | None = None  # the task in the units of a saved model, for prediction
         self._tested: dict[int, Any] = {}  # predictions by index of the test item
         self.register_state_dict_post_hook(_expand_entries)
         self.register_load_state_dict_pre_hook(_reduce_entries)
 
-    def start(self, task: Task[Any, Any]) -> InitialModel:
-        """Build the initial model with a head for a task."""
+    def initial_model(self, task: Task[Any, Any]) -> InitialModel:
+        """Return the initial model with a head for a task."""
         raise NotImplementedError
 
-    def begin(self, start: InitialModel, task: Task[Any, Any], max_length: int) -> None:
-        """Set up the initial model for a task; windows have at most `max_length` tokens."""
-        check_length(max_length, start.config)
-        self.config, self.tokenizer, self.max_length = start.config, start.tokenizer, max_length
-        self.teacher_names = start.teachers
-        start.model.encoder.activation_checkpointing = self.activation_checkpointing
+    def set_initial_model(self, initial: InitialModel, task: Task[Any, Any], max_length: int) -> None:
+        """Set the model to train, its tokenizer and its task; windows have at most `max_length` tokens."""
+        check_length(max_length, initial.config)
+        self.config, self.tokenizer, self.max_length = initial.config, initial.tokenizer, max_length
+        self.teacher_names = initial.teachers
+        initial.model.encoder.activation_checkpointing = self.activation_checkpointing
         if self.frozen_layers is not None:
-            start.model.encoder.freeze(self.frozen_layers)
-        self.take(start.model, task)
+            initial.model.encoder.freeze(self.frozen_layers)
+        self.set_model(initial.model, task)
 
-    def take(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
-        """Set model and task; `DomainbertError` if the task does not support `r_drop`."""
+    def set_model(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
+        """Set the model and its task; raise `DomainbertError` if the task does not support `r_drop`."""
         if self.r_drop is not None:
             check_r_drop(task)
         self.task = task
@@ -117,8 +120,11 @@ class TaskModule(TrainedModule):
         """Set the validation items and create their metrics."""
         self.validation, self.metric, self.slices = items, self.task.metric(), SlicedMetric(self.task, items)
 
-    def learn(self, task: Task[Any, Any]) -> None:
-        """Replace the task of a folder or checkpoint by the task of a training set with the same labels."""
+    def replace_task(self, task: Task[Any, Any]) -> None:
+        """Replace the task of a folder or checkpoint by the task of a training set with the same labels.
+
+        The head is rescaled if the two tasks have different units of the outputs.
+        """
         if task is self.task:
             return
         if task.scaling.output_scale(task) != self.task.scaling.output_scale(self.task):
@@ -128,11 +134,11 @@ class TaskModule(TrainedModule):
         task.attach_head(self.model.head)
 
     @property
-    def _name(self) -> str:
+    def _folder_name(self) -> str:
         return str(self.folder.path if isinstance(self.folder, ModelFolder) else self.folder)
 
     def exclude_unused_embeddings(self, ids: Tensor | None) -> None:
-        """Reduce the embedding matrix to these vocabulary entries during training; None restores all entries."""
+        """Reduce the embedding matrix to the vocabulary entries `ids` during training; None restores all entries."""
         if self.entries is not None:
             self.entries.restore(self.model)
         self.entries = None if ids is None else UsedEntries(self.model, ids)
@@ -147,35 +153,36 @@ class TaskModule(TrainedModule):
             self.exclude_unused_embeddings(None)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Predict a batch of test items, as in `evaluate`."""
-        numbers, scoring = batch["items"].tolist(), copy(self._data.scoring)
-        scoring.test = replace(scoring.test, items=[scoring.test.items[number] for number in numbers])
-        self._tested.update(zip(numbers, scoring.predict(self.predictor), strict=True))
+        """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
+        indices, scoring = batch["items"].tolist(), copy(self._data.scoring)
+        scoring.test = replace(scoring.test, items=[scoring.test.items[index] for index in indices])
+        self._tested.update(zip(indices, scoring.predict(self.predictor), strict=True))
 
     def on_test_epoch_end(self) -> None:
         """Log the scores of the predicted test items."""
-        predictions = gathered(self._tested)
+        predictions = gather_predictions(self._tested)
         self._tested.clear()
-        numbers, labels = sorted(predictions), self.task_config.known_labels(self.task.labels)
-        scores = self._data.scoring_of(numbers).scores_of([predictions[number] for number in numbers], labels)
+        indices, labels = sorted(predictions), self.task_config.known_labels(self.task.labels)
+        scores = self._data.scoring_of(indices).scores_of([predictions[index] for index in indices], labels)
         self.log_dict({f"test/{name}": value for name, value in flatten_scores(scores).items()})
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
-        """Return a prediction for each content of a batch, as written by `domainbert predict`, in the data order."""
+        """Return a JSON object for each content of a batch, as in the output of `domainbert predict`, in data order."""
         contents, predictor = self._data.contents, self.predictor
-        predictions = predictor.predict([contents[number] for number in batch["items"].tolist()])
+        predictions = predictor.predict([contents[index] for index in batch["items"].tolist()])
         return [predictor.as_json(prediction) for prediction in predictions]
 
     @property
     def predictor(self) -> Any:
         """Return a predictor with the current weights, equal to `load_predictor` of the saved folder."""
-        if self._served is None:
-            self._served = self._task_of(self.task.labels, self._fields(self._task_facts(self.scores)))
-            self._served.attach_head(self.model.head)
+        if self._saved_task is None:
+            self._saved_task = self._task_from_fields(self.task.labels, self._fields(self._task_facts(self.scores)))
+            self._saved_task.attach_head(self.model.head)
         precision = self.trainer.precision if self._trainer is not None else "32-true"
-        return self._served.predictor(self._served, ModuleRuntime(self, str(precision)))
+        return self._saved_task.predictor(self._saved_task, ModuleRuntime(self, str(precision)))
 
-    def _task_of(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
+    def _task_from_fields(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
+        """Return the task of a `config.json`, as saved with the model or in a checkpoint."""
         task = task_class(type(self.task_config)).from_model_folder(labels, fields)
         task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
         if (splitting := fields.get(SPLITTING_KEY)) is not None:
@@ -210,15 +217,17 @@ class TaskModule(TrainedModule):
         scores = self.scores if scores is None else scores
         with self.writing() as writes:
             if writes:
-                self._write(Path(folder), weights, self._card(scores) if card is None else card, scores)
+                self._write_folder(Path(folder), weights, self._default_card(scores) if card is None else card, scores)
 
-    def _write(self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]) -> None:
+    def _write_folder(
+        self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]
+    ) -> None:
         head = (self.task.head, card, self.task.labels, self.max_length)
         weights = weights if self.entries is None else self.entries.restore_weights(weights)
         contents = self.task.scaling.folder_weights(self.task, weights), self.teacher_names, self._task_facts(scores)
         save_model(folder, self.model, self.config, self.tokenizer, *head, *contents)
 
-    def _card(self, scores: Mapping[str, float]) -> str:
+    def _default_card(self, scores: Mapping[str, float]) -> str:
         facts = {"labels": ", ".join(self.task.labels), "started from": f"{self.init} weights, seed {self.seed}"}
         facts |= {f"validation {name}": f"{value:.4f}" for name, value in scores.items()}
         head = card_head(self.task_config.title, self.task_config.pipeline_tag, base=None)
@@ -249,7 +258,10 @@ class TaskModule(TrainedModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build the model of a checkpoint if not built yet; `DomainbertError` if its labels differ."""
+        """Restore the scores, and build the model of the checkpoint if the module has none.
+
+        Raise `DomainbertError` if the labels of the checkpoint differ.
+        """
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
             raise DomainbertError(f"ckpt_path: no labels in it; expected a checkpoint of {type(self).__name__}")
@@ -259,16 +271,16 @@ class TaskModule(TrainedModule):
             raise DomainbertError(f"ckpt_path: found the labels {', '.join(labels)}; expected {known}")
         self.scores = dict(saved["scores"])
         if not self.is_built:
-            task = self._task_of(labels, saved["fields"])
-            self.begin(self.start(task), task, saved["max_length"])
+            task = self._task_from_fields(labels, saved["fields"])
+            self.set_initial_model(self.initial_model(task), task, saved["max_length"])
             checkpoint["state_dict"] |= saved["finished"]
         is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         self._facts = None if is_fit else saved["facts"]
         self._rebuild_predictor()
 
     def _rebuild_predictor(self) -> None:
-        """Rebuild the predictor's task outside of inference mode, as it may change the head's buffers."""
-        self._served = None
+        """Build the task of the predictor anew, outside of inference mode, as it may change the head's buffers."""
+        self._saved_task = None
         _ = self.predictor
 
 

@@ -30,7 +30,7 @@ Item = TypeVar("Item", bound=LabelledItem)
 
 _PAIR_KEY = "domainbert_text_pair_key"  # key of config.json
 _DEFAULT_KEY = "text_pair"
-_SINGLE, _PAIRS = "single texts", "pairs of texts"
+_SINGLE, _PAIRS = "single texts", "pairs of texts"  # kinds of content, see `Inputs.kinds`
 
 
 class TextInputs(Inputs["TextTask[Any, Any]"]):
@@ -78,7 +78,7 @@ class TextTask(Task[Item, Prediction]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """Create the task of a model folder; `DomainbertError` if the key of the second text is not a string."""
+        """Return the task of a model folder; raise `DomainbertError` if the key of the second text is not a string."""
         task, key = super().from_model_folder(labels, fields), fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
@@ -94,44 +94,46 @@ class TextTask(Task[Item, Prediction]):
         """Return the target of a text for the loss: a number, or an array with the same shape for all texts."""
 
     @property
-    def unknown(self) -> ArrayLike:
+    def unlabelled_target(self) -> ArrayLike:
         """Return the target of a text without labels, which the loss must ignore."""
         return IGNORE_INDEX
 
     @override
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        return self._encoded([item.content for item in items], [self.target(i) for i in items], tokenizer, max_length)
+        targets = [self.target(item) for item in items]
+        return self._encode([item.content for item in items], targets, tokenizer, max_length)
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents to predict; words are joined by spaces."""
-        return self._encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
+        """Return contents as token ids, for prediction; lists of words are joined by spaces."""
+        return self._encode(contents, [self.unlabelled_target] * len(contents), tokenizer, max_length)
 
     def targets(self, batch: Batch) -> Tensor:
         """Return the targets (E, ...) of the texts of a batch; all windows of a text have the same target."""
-        of_windows: Tensor = batch["targets"]
-        zeros = of_windows.new_zeros(len(batch["items"]), *of_windows.shape[1:])
-        return zeros.index_copy(0, batch["example"], of_windows)
+        window_targets: Tensor = batch["targets"]
+        zeros = window_targets.new_zeros(len(batch["items"]), *window_targets.shape[1:])
+        return zeros.index_copy(0, batch["example"], window_targets)
 
-    def _encoded(
+    def _encode(
         self, contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
+        """Return contents and their targets as examples; raise `UnreadableContents` for invalid contents."""
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)
-        around = tokenizer.template.num_special_tokens(pair=True) if any(len(parts) > 1 for parts in texts) else 0
-        room_for_text(max_length, around)  # raises an error of the settings before the errors of pairs
+        num_special = tokenizer.template.num_special_tokens(pair=True) if any(len(parts) > 1 for parts in texts) else 0
+        room_for_text(max_length, num_special)  # raises an error of the settings before the errors of pairs
         examples, problems = [], {}
-        for number, (parts, target) in enumerate(zip(texts, arrays, strict=True)):
+        for index, (parts, target) in enumerate(zip(texts, arrays, strict=True)):
             if len(parts) == 1:
                 examples.append(text_example(next(aligned), target, max_length))
                 continue
             try:
-                examples.append(pair_example(next(aligned), next(aligned), target, max_length, around))
+                examples.append(pair_example(next(aligned), next(aligned), target, max_length, num_special))
             except DomainbertError as error:
-                problems[number] = str(error)
+                problems[index] = str(error)
         if problems:
             raise UnreadableContents(problems)
         return examples
@@ -140,13 +142,14 @@ class TextTask(Task[Item, Prediction]):
         """Raise `UnreadableContents` for single texts if the model reads pairs, and for pairs if it does not."""
         kinds = [_PAIRS if isinstance(content, TextPair) else _SINGLE for content in contents]
         readable = self.inputs.kinds(self)
-        unreadable = [number for number, kind in enumerate(kinds) if kind not in readable]
+        unreadable = [index for index, kind in enumerate(kinds) if kind not in readable]
         if unreadable:
             problem = "a single text" if _PAIRS in readable else "a pair of texts"
             raise UnreadableContents(dict.fromkeys(unreadable, f"{problem}; expected {readable[0]} for this model"))
 
 
 def _texts(content: Content) -> tuple[str, ...]:
+    """Return the two texts of a pair, or the text of another content."""
     if isinstance(content, TextPair):
         return content.first, content.second
     return (text_in(content),)

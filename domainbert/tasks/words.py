@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from domainbert.labelled.char_spans import Stretch, joined_words
+from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.contents import Content, words_of_content
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
@@ -22,15 +22,15 @@ class TaggedWords(NamedTuple):
 def aligned_contents(
     tokenizer: DomainTokenizer, contents: Sequence[Content], splitting: WordSplitting | None
 ) -> list[AlignedWords]:
-    """Tokenize contents; `splitting` defines the words of a text."""
+    """Return the pieces and words of each content; `splitting` defines the words of a text."""
     texts = [content for content in contents if isinstance(content, str)]
     words = [words_of_content(content) for content in contents if not isinstance(content, str)]
     from_texts, from_words = iter(align_raw(tokenizer, texts, splitting)), iter(align_words(tokenizer, words))
     return [next(from_texts if isinstance(content, str) else from_words) for content in contents]
 
 
-def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
+def text_and_offsets(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
     """Return the text of a content and the character ranges of its words; a list of words is joined by spaces."""
     if isinstance(words, AlignedText) and isinstance(content, str):
         return content, words.word_offsets
-    return joined_words(words_of_content(content))
+    return join_words(words_of_content(content))

@@ -153,7 +153,7 @@ def test_rows_of_a_data_set_are_those_of_jsonl_with_names(
     for source in (dataset, dataset.to_iterable_dataset(), written, iter(written), Path("saved"), "saved"):
         found = read_labelled(task, source)
         assert found.items == expected.items
-        assert [found.place(number) for number in range(len(rows))] == [
+        assert [found.location(number) for number in range(len(rows))] == [
             f"{found.path}:{n}" for n in range(1, len(rows) + 1)
         ]
     assert "JSONL" in expected.describe() and "JSONL" not in found.describe() and "rows" in found.describe()

@@ -49,7 +49,9 @@ def test_bioes_through_every_stage(runs, head, tmp_path):
     tagger = load_tagger(teacher, "32-true")
     tags = tagger.predict_words([text.split() for text in TEXTS if text])
     assert all(to_iob2(one) == one for one in tags) and [len(one) for one in tags] == [10, 5]
-    raw = [tags for tags, _ in tagger._decoded(tagger.task.encode_contents(TEXTS, tagger.tokenizer, 64)).values()]
+    raw = [
+        tags for tags, _ in tagger._decode_examples(tagger.task.encode_contents(TEXTS, tagger.tokenizer, 64)).values()
+    ]
     assert raw and all(not find_violations(one, "BIOES") for one in raw)
     student = taught(runs, f"bioes-student-{head}", teacher)
     assert json.loads((student / "seed-1/config.json").read_text())["domainbert_tags"] == "BIOES"

@@ -307,7 +307,7 @@ def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
     (tmp_path / "brat/1.ann").write_text("T1\tloan 0 5\tLoans\nR1\tx Arg1:T1 Arg2:T1\n")
     found = read_set(Ner(), [tmp_path / "a.conll", tmp_path / "brat"])
     assert [one.labels for one in found.items] == [["loan"], ["loan"]]
-    assert [found.place(0), found.place(1)] == [f"{tmp_path}/a.conll:1", f"{tmp_path}/brat:1"]
+    assert [found.location(0), found.location(1)] == [f"{tmp_path}/a.conll:1", f"{tmp_path}/brat:1"]
     assert [line.split(";")[0] for line in found.describe().splitlines()] == [
         f"{tmp_path}/a.conll: 1 sentences, 2 words",
         f"{tmp_path}/brat: 1 sentences, 2 words",

@@ -105,10 +105,10 @@ def test_several_files_are_one_set() -> None:
     assert [(one.text, one.slices["language"]) for one in found.items] == [
         *(("a", "arabic"), ("b", "arabic"), ("c", "french"), ("Gut.", "german"))
     ]
-    assert [found.where(number) for number in range(4)] == [
+    assert [found.line_or_location(number) for number in range(4)] == [
         *("arabic_text.txt:1", "arabic_text.txt:2", "french_text.txt:1", "more.jsonl:1")
     ]
-    assert found.parts[0].where(1) == 2
+    assert found.parts[0].line_or_location(1) == 2
     assert set_name(files) == "arabic_text.txt, french_text.txt, more.jsonl"
     assert [path.name for path in paths_of(files)] == [
         *("arabic_text.txt", "arabic_labels.txt", "french_text.txt", "french_labels.txt", "more.jsonl")
@@ -227,7 +227,7 @@ def test_no_document_is_in_two_files() -> None:
     assert [one.document for one in words.items] == [0, 1, 2, 3]
     trees = read_set(Parsing(), [Path("a.conllu"), Path("b.conllu")])
     assert [one.document for one in trees.items] == [0, 1]
-    assert [trees.place(number) for number in range(2)] == ["a.conllu:1", "b.conllu:1"]
+    assert [trees.location(number) for number in range(2)] == ["a.conllu:1", "b.conllu:1"]
 
 
 def test_documents_are_those_that_any_of_the_files_marks() -> None:

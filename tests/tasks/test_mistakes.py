@@ -20,7 +20,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile
 from domainbert.tasks.classification.files import LabelledText as ClassifiedText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
-from domainbert.tasks.mistakes import AROUND, WHOLE, Mark, Mistake, excerpt
+from domainbert.tasks.mistakes import CONTEXT, MAX_UNCUT, Mark, Mistake, excerpt
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText, MultiLabelFile
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
@@ -293,15 +293,15 @@ def test_an_excerpt_has_its_places_where_they_were(words: list[str], data: st.Da
     )
     around, others = (data.draw(st.lists(place, max_size=3)) for _ in range(2))
     cut = excerpt(text, around, [*around, *others])
-    whole = len(text) <= WHOLE
+    whole = len(text) <= MAX_UNCUT
     assert (cut.text == text) == whole or not around
     for start, end in [*around, *others]:
-        moved = cut.moved((start, end))
+        moved = cut.shift((start, end))
         assert moved is None or cut.text[slice(*moved)] == text[start:end]
         assert moved is not None or (start, end) not in around
     kept = [text[slice(*stretch)] for stretch, _ in cut.kept]
     assert cut.text.replace("…", "").split() == " ".join(kept).replace("…", "").split()
-    assert sum(map(len, kept)) <= max(WHOLE + 30, len(around) * (2 * AROUND + 2 * 30 + 50) + 50 * len(others))
+    assert sum(map(len, kept)) <= max(MAX_UNCUT + 30, len(around) * (2 * CONTEXT + 2 * 30 + 50) + 50 * len(others))
     assert whole or cut.text.startswith("… ") or cut.kept[0][0][0] == 0
 
 

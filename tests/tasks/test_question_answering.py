@@ -16,9 +16,9 @@ from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.labelled.contents import TextPair
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.question_answering.encoding import BEHIND, ENDS, FIRST, STARTS, context_pieces
+from domainbert.tasks.question_answering.encoding import CHAR_END, ENDS, FIRST_CHAR, STARTS, context_pieces
 from domainbert.tasks.question_answering.files import Answer, Question
-from domainbert.tasks.question_answering.spans import best_spans, log_probabilities, window_numbers
+from domainbert.tasks.question_answering.spans import best_spans, log_probabilities, window_indices
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -46,7 +46,7 @@ def task(**limits: int) -> QuestionAnsweringTask:
 def test_pieces_cover_the_characters_of_their_context(vocabularies: Any, kind: str, context: str) -> None:
     """Each visible character is in a piece that can be read, in order, so that any answer can be named exactly."""
     (pieces,) = context_pieces(vocabularies[kind], [context])
-    covered = pieces.characters[pieces.read]
+    covered = pieces.characters[pieces.visible]
     assert (covered[:, 0] < covered[:, 1]).all() and (np.diff(covered, axis=0) >= 0).all()
     inside = {place for start, end in covered.tolist() for place in range(start, end)}
     words = [found.span() for found in re.finditer(r"\w+", context)]
@@ -90,7 +90,7 @@ def test_windows_hold_the_question_and_know_where_the_answer_is(tokenizer: Domai
         assert window.input_ids.tolist() == ids[start : start + 8]
         assert window.positions.tolist() == [-1, *range(3, 11)]
         assert window.outputs.tolist() == [0, *range(start + 1, start + 9)]
-        covered = [context[a:b] for a, b in window.targets[1:, [FIRST, BEHIND]].tolist()]
+        covered = [context[a:b] for a, b in window.targets[1:, [FIRST_CHAR, CHAR_END]].tolist()]
         assert covered == [*"abcdefgh", "rate", "s", *"abcdefgh"][start : start + 8]
         marks = window.targets[:, [STARTS, ENDS]]
         if start in (4, 8):  # "rate" and "##s" are pieces 8 and 9
@@ -118,7 +118,7 @@ def test_the_answers_of_collated_batches_are_those_of_the_file(tokenizer: Domain
         items.append(Question(str(number), "bank ?", " ".join(words), (Answer(answer, start),), 1))
     examples = task(max_question_length=4).encode(items, tokenizer, 20)
     for batch in (LabelledBatches(examples, tokenizer, 300, Share())[n] for n in range(3)):
-        window = window_numbers(torch.from_numpy(batch["outputs"])).numpy()
+        window = window_indices(torch.from_numpy(batch["outputs"])).numpy()
         flat = batch["input_ids"].flatten()
         for number in range(window.max() + 1):
             at = np.flatnonzero(window == number)
@@ -128,7 +128,7 @@ def test_the_answers_of_collated_batches_are_those_of_the_file(tokenizer: Domain
             if start != at[0]:
                 pieces = flat[batch["positions"][start : end + 1]].tolist()
                 assert pieces == tokenizer.encode([item.texts[0]])[0]
-                span = slice(int(batch["targets"][start, FIRST]), int(batch["targets"][end, BEHIND]))
+                span = slice(int(batch["targets"][start, FIRST_CHAR]), int(batch["targets"][end, CHAR_END]))
                 assert item.context[span] == item.texts[0]
             else:
                 assert end == start
@@ -165,7 +165,7 @@ def test_the_loss_is_that_of_each_window_by_itself(tokenizer: DomainTokenizer) -
     items = [question("a b c d e f g h rates a b", "rates"), question("a b", None), question("bank a b", "bank a")]
     batch = one_batch(tokenizer, items, 13)
     logits = torch.randn(len(batch["outputs"]), 2, generator=torch.Generator().manual_seed(0)) * 3
-    window = window_numbers(batch["outputs"])
+    window = window_indices(batch["outputs"])
     wanted = 0.0
     for number in range(int(window.max()) + 1):
         here = window == number
@@ -188,7 +188,7 @@ def test_the_loss_is_that_of_each_window_by_itself(tokenizer: DomainTokenizer) -
 def brute_force(logits: np.ndarray, batch: dict[str, Any], longest: int) -> dict[int, tuple[float, list[Any]]]:
     """Every span of every window; of equal spans that of the window where the poorer side has the most context."""
     found: dict[int, tuple[float, list[Any]]] = {}
-    window = window_numbers(batch["outputs"]).numpy()
+    window = window_indices(batch["outputs"]).numpy()
     for example in range(len(batch["items"])):
         best: dict[tuple[int, int], tuple[int, float, tuple[int, int]]] = {}
         null = np.inf
@@ -202,7 +202,7 @@ def brute_force(logits: np.ndarray, batch: dict[str, Any], longest: int) -> dict
                     span = outputs[i], outputs[j]
                     score = logits[at[i], 0] + logits[at[j], 1]
                     if span not in best or context > best[span][0] or (context == best[span][0] and number > 0):
-                        best[span] = context, score, (chars[i, FIRST], chars[j, BEHIND])
+                        best[span] = context, score, (chars[i, FIRST_CHAR], chars[j, CHAR_END])
         ordered = sorted(best.values(), key=lambda one: -one[1])
         found[int(batch["items"][example])] = null, [(score, tuple(chars)) for _, score, chars in ordered]
     return found
@@ -218,7 +218,7 @@ def test_the_best_spans_are_those_of_all(tokenizer: DomainTokenizer, longest: in
         batch["items"].tolist(), best_spans(torch.from_numpy(logits), batch, longest, most), strict=True
     ):
         null, everything = wanted[item]
-        assert spans.null == pytest.approx(null)
+        assert spans.null_score == pytest.approx(null)
         whole = everything[:most]
         # a span longer than half a window may be whole in the window with less context alone: it is never lost there
         assert spans.scores.tolist() == pytest.approx([score for score, _ in whole])

@@ -35,12 +35,12 @@ from domainbert.stages.evaluate import check_arguments, evaluate
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
-from domainbert.tasks.relations.marked import find_markers, marked_text, put_markers
+from domainbert.tasks.relations.marked import find_markers, insert_markers, marked_text
 from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
-from domainbert.tasks.relations.reading import ADDED, MarkerReading
+from domainbert.tasks.relations.reading import ADDED_MARKERS, MarkerReading
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
-from domainbert.tasks.relations.windows import centred
+from domainbert.tasks.relations.windows import centred_window
 from domainbert.tasks.task import encode_file
 from domainbert.tokenization.align import align_text, basic_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -66,7 +66,7 @@ def offsets(start: int, end: int, **more: Any) -> dict[str, Any]:
 def test_markers_in_a_text_are_found() -> None:
     marked = find_markers("Of << café >>-like [[ B\u00e9ta ]], 5-[[(C and STA2>>D", MARKERS)
     assert [marked.text[start:end] for start, end in marked.marks] == list(MARKERS)
-    assert marked.written(("(", ")", "{", "}"))[0] == "Of ( café )-like { Béta }, 5-[[(C and STA2>>D"
+    assert marked.with_markers(("(", ")", "{", "}"))[0] == "Of ( café )-like { Béta }, 5-[[(C and STA2>>D"
     assert find_markers("<e1>A</e1> b <e2>C</e2>", ("<e1>", "</e1>", "<e2>", "</e2>")).unmarked == "AbC"
     nested = find_markers("<< [[ A ]] B >>", MARKERS)
     assert nested.marks == ((0, 2), (13, 15), (3, 5), (8, 10)) and nested.unmarked == "AB"
@@ -96,7 +96,7 @@ def test_markers_in_a_text_are_found() -> None:
     ],
 )
 def test_markers_are_put_around_characters(head: Any, tail: Any, text: str) -> None:
-    marked = put_markers("Cash and loan-like", head, tail, MARKERS)
+    marked = insert_markers("Cash and loan-like", head, tail, MARKERS)
     assert marked.text == text and marked.unmarked == "Cashandloan-like"
     assert [text[start:end] for start, end in marked.marks] == list(MARKERS)
 
@@ -123,7 +123,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
     marked = marked_text(row, "text", RelationFormat())
     assert [marked.text[start:end] for start, end in marked.marks] == list(MARKERS)
     assert marked.unmarked == "".join(text.split())
-    letters = "".join(marked.written(("{", "}", "[", "]"))[0].split())
+    letters = "".join(marked.with_markers(("{", "}", "[", "]"))[0].split())
     for opening, closing, (start, end) in (("{", "}", head), ("[", "]", tail)):
         inside = letters[letters.index(opening) : letters.index(closing)]
         assert re.sub(r"[][{}]", "", inside) == "".join(text[start:end].split())
@@ -199,7 +199,7 @@ def test_chemprot_is_read_whole(bio_data: Path, name: str, size: int, inhibitors
     counts = label_counts(file.items)
     assert counts["INHIBITOR"] == inhibitors and sum(counts.values()) == size
     for item, line in zip(file.items, path.read_text().splitlines(), strict=True):
-        assert item.content.text == json.loads(line)["text"] == item.content.written(MARKERS)[0]
+        assert item.content.text == json.loads(line)["text"] == item.content.with_markers(MARKERS)[0]
 
 
 @given(st.data())
@@ -211,7 +211,7 @@ def test_the_window_is_centred_and_holds_both_entities(data: Any) -> None:
     first = data.draw(st.sampled_from(starts))
     end = data.draw(st.integers(first + 1, pieces))
     room = data.draw(st.integers(end - first, 70))
-    start, stop = centred(starts, pieces, room, first, end)
+    start, stop = centred_window(starts, pieces, room, first, end)
     assert 0 <= start <= first < end <= stop <= pieces and stop - start <= room
     if pieces <= room:
         assert (start, stop) == (0, pieces)
@@ -249,7 +249,7 @@ def made_up(seed: int, count: int) -> list[RelatedEntities]:
         draw.shuffle(places)
         starts = [sum(len(word) + 1 for word in words[:place]) for place in places]
         stretches = [(start, start + len(words[place])) for start, place in zip(starts, places, strict=True)]
-        marked = put_markers(" ".join(words), *stretches, MARKERS)
+        marked = insert_markers(" ".join(words), *stretches, MARKERS)
         items.append(RelatedEntities(marked, CLASSES[number % 3], number + 1))
     return items
 
@@ -275,7 +275,7 @@ def test_no_marker_is_ever_cut_off(vocabulary: DomainTokenizer, markers: str, he
             reads = [places[0][0], places[2][0]] if head == "starts" else [-1]
             assert window.positions.tolist() == reads and window.outputs.tolist() == [0] * len(reads)
             assert set(window.targets.tolist()) == {CLASSES.index(item.label)}
-            (whole,) = align_text(tokenizer, [task.reading.written(item.content)[0]])
+            (whole,) = align_text(tokenizer, [task.reading.text_to_read(item.content)[0]])
             longer += len(whole.input_ids) > len(tokens)
             if len(whole.input_ids) + 2 > length:
                 assert len(tokens) > length - 2 - 6  # all but what a word of a few pieces leaves free
@@ -297,8 +297,8 @@ def test_other_kinds_of_vocabulary(kind: str, markers: str, tmp_path: Path) -> N
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     entities = [((0, 3), (4, 9)), ((9, 9 + 4), (4, 8)), ((15, 20), (4, 13))]
     for head, tail in entities:
-        marked = put_markers("the café-like (banks), a", head, tail, MARKERS)
-        text, begins = task.reading.written(marked)
+        marked = insert_markers("the café-like (banks), a", head, tail, MARKERS)
+        text, begins = task.reading.text_to_read(marked)
         (example,) = task.encode_contents([marked], tokenizer, 512)
         (window,) = example.windows
         assert (
@@ -317,7 +317,7 @@ def test_other_kinds_of_vocabulary(kind: str, markers: str, tmp_path: Path) -> N
 def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabulary: DomainTokenizer) -> None:
     text = "a " * 30
     items = [
-        RelatedEntities(put_markers(text, (0, 1), (place, place + 1), MARKERS), "none", number)
+        RelatedEntities(insert_markers(text, (0, 1), (place, place + 1), MARKERS), "none", number)
         for number, place in ((4, 2), (5, 58), (6, 56))
     ]
     file = RelationFile(Path("a.jsonl"), items, FileKind("jsonl"))
@@ -340,9 +340,9 @@ def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainT
         task.encode([], vocabulary, 30)
     with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is not in the vocabulary"):
         task_of("tokens").encode([], vocabulary, 30)
-    marked = put_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
+    marked = insert_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
     with pytest.raises(DomainbertError, match=r"^text 1: the text contains \[/E2\]; expected \[/E2\] only as a marker"):
-        task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED), 30)
+        task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED_MARKERS), 30)
 
 
 def test_the_starts_are_a_linear_layer_on_both_states_side_by_side(vocabulary: DomainTokenizer) -> None:
@@ -453,7 +453,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     """Before anything is trained, and again before a model is asked; of older folders, that do not say it, nothing."""
     learnt = task_of(negative=None if trained == "unsaid" else trained)
     facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.model_config_fields({})))}
-    assert facts["domainbert_nothing"] == learnt.nothing
+    assert facts["domainbert_nothing"] == learnt.null_label
     with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected the name of a label"):
         RelationsTask.from_model_folder(CLASSES, facts | {"domainbert_nothing": 3})
     if trained == "unsaid":
@@ -463,7 +463,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     save_model(folder, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
     rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
     test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
-    training = StageArguments({"task": Relations(negative=learnt.nothing), "model": Path("model"), "train": train})
+    training = StageArguments({"task": Relations(negative=learnt.null_label), "model": Path("model"), "train": train})
     unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
@@ -505,7 +505,7 @@ def test_a_teacher_that_reads_other_markers_is_refused(vocabularies: Folders, tm
     save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
     assert load_teachers([tmp_path], task_of("text"), "32-true", None, 4).default_max_length == 48
     others = task_of("tokens"), task_of(format=RelationFormat(head_markers=("{", "}")))
-    for student, markers in zip(others, (" ".join(ADDED), "{ } [[ ]]"), strict=True):
+    for student, markers in zip(others, (" ".join(ADDED_MARKERS), "{ } [[ ]]"), strict=True):
         wanted = (
             f"reads texts with << >> [[ ]] around the entities; expected a model that reads texts with {markers} around"
         )
@@ -521,7 +521,7 @@ def test_added_tokens_get_rows_of_the_embeddings(runs: Any, spare: int) -> None:
     before = torch.cat([embeddings.weight.detach(), torch.zeros(spare, embeddings.embedding_dim)])
     embeddings.weight = torch.nn.Parameter(before.clone())
     torch.manual_seed(0)
-    wider = add_tokens(model, tokenizer, ADDED)
+    wider = add_tokens(model, tokenizer, ADDED_MARKERS)
     size = tokenizer.vocab_size
     assert wider.encode(["a [E1] b[/E2]"])[0].count(size) == 1 and wider.vocab_size == size + 4
     after = embeddings.weight.detach()
@@ -529,7 +529,7 @@ def test_added_tokens_get_rows_of_the_embeddings(runs: Any, spare: int) -> None:
     assert torch.equal(after[:size], before[:size]) and torch.equal(after[size + 4 :], before[size + 4 :])
     apart = (after[size : size + 4] - before[:size].mean(dim=0)) / before[:size].std(dim=0)
     assert 0.8 < float(apart.std()) < 1.2 and float(apart.abs().max()) < 6
-    assert add_tokens(model, wider, ADDED) is wider and torch.equal(embeddings.weight.detach(), after)
+    assert add_tokens(model, wider, ADDED_MARKERS) is wider and torch.equal(embeddings.weight.detach(), after)
     assert tokenizer.encode(["a b c, d."]) == wider.encode(["a b c, d."])
 
 
@@ -552,7 +552,7 @@ def sentences(runs: Any) -> Path:
             label = ("none", "before", "after")[0 if "of" in words[:4] else 1 + (head["start"] > tail["start"])]
             row = {"text": text, "label": label}
             if split == "validation":
-                marked = put_markers(text, *((one["start"], one["end"]) for one in (head, tail)), MARKERS)
+                marked = insert_markers(text, *((one["start"], one["end"]) for one in (head, tail)), MARKERS)
                 rows.append({**row, "text": marked.text})
             else:
                 rows.append({**row, "head": head, "tail": tail})
@@ -649,8 +649,9 @@ stages:
     theirs, loading = transformers.AutoModelForSequenceClassification.from_pretrained(best, output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     tokenizer, ours = transformers.AutoTokenizer.from_pretrained(best), load_predictor(best, "32-true")
-    short = put_markers("girls' Cash, café (loans)", (7, 11), (19, 24), MARKERS)
-    text = short.written(ADDED)[0]  # " [/E2])": white space beside a marker is of no concern to this vocabulary
+    short = insert_markers("girls' Cash, café (loans)", (7, 11), (19, 24), MARKERS)
+    # " [/E2])": white space beside a marker is of no concern to this vocabulary
+    text = short.with_markers(ADDED_MARKERS)[0]
     encoded = tokenizer(text, return_tensors="pt")
     (example,) = ours.task.encode_contents([short], ours.tokenizer, 32)
     assert encoded["input_ids"][0, 1:-1].tolist() == example.windows[0].input_ids.tolist()
@@ -662,7 +663,7 @@ stages:
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(run / "starts/seed-1").eval()
     with torch.inference_mode():
         logits = theirs(**encoded).logits[0]
-    at = [encoded["input_ids"][0].tolist().index(tokenizer.convert_tokens_to_ids(one)) for one in ADDED[::2]]
+    at = [encoded["input_ids"][0].tolist().index(tokenizer.convert_tokens_to_ids(one)) for one in ADDED_MARKERS[::2]]
     summed = torch.softmax(logits[at[0], :3] + logits[at[1], 3:], dim=-1).tolist()
     assert predictor.predict([short])[0].scores == pytest.approx(dict(zip(ours.labels, summed, strict=True)), abs=1e-5)
 

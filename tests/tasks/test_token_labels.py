@@ -103,10 +103,8 @@ def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
         TokenLabels(outside="o").check_labels(["O", "X"])
     read = TokenLabels.evaluation.settings_from_model_config
     assert read({}) == {} and read(TokenLabelsTask(("A",)).model_config_fields({})) == {"outside": None}
-    assert (
-        TokenLabelsTask.from_model_folder(("O", "X"), TokenLabelsTask(("O", "X"), "O").model_config_fields({})).nothing
-        == "O"
-    )
+    fields = TokenLabelsTask(("O", "X"), "O").model_config_fields({})
+    assert TokenLabelsTask.from_model_folder(("O", "X"), fields).null_label == "O"
     task = TokenLabelsTask.from_training_set(TokenLabels(outside=None, head="crf"), train)
     assert task.labels == ("NN", "VB") and isinstance(task, CrfTokenLabelsTask)
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def plain_scores(rows: FloatArray) -> dict[str, Any]:
-    """Compute validation scores from rows (texts, 1 + classes): index of the gold class, and the logits."""
+    """Return validation scores by name from rows (texts, 1 + classes): the index of the gold class, and the logits."""
     gold, logits = rows[:, 0].astype(np.int64), rows[:, 1:]
     return class_scores(count_class_ids(gold, logits.argmax(axis=1), logits.shape[1]).sum(axis=0))
 
 
 def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
-    """Add the scores of `temperature_scores` to `plain_scores`. NaN counts as 0; such a model is rejected later."""
+    """Return `plain_scores` and the scores of `temperature_scores`. NaN counts as 0; such a model is rejected later."""
     logits = np.nan_to_num(rows[:, 1:].astype(np.float32))
     return {**plain_scores(rows), **temperature_scores(logits, rows[:, 0].astype(np.int64))}
 
@@ -37,7 +37,7 @@ def summarize_calibration(
     labels: Sequence[str],
     resampling: Resampling,
 ) -> None:
-    """Add `calibration` to each system and each pair of a summary.
+    """Add the key `calibration` to each system and each pair of systems of a summary.
 
     It contains `ece`, `nll` and `brier` with their intervals, `temperature`, and in `uncalibrated` the same three
     scores without temperature: a softmax of the log-probabilities times the temperature.
@@ -57,10 +57,10 @@ def summarize_calibration(
         without = {name: float(statistic(plain)) for name, statistic in CALIBRATION.items()}
         return {**scores, "temperature": run[1], "uncalibrated": without}
 
-    by_calibration = summarize(runs, count, score, CALIBRATION, "ece", resampling)
+    calibration_summary = summarize(runs, count, score, CALIBRATION, "ece", resampling)
     for name, system in summary["systems"].items():
-        system["calibration"] = by_calibration["systems"][name]
-    for pair, calibration in zip(summary["paired"], by_calibration["paired"], strict=True):
+        system["calibration"] = calibration_summary["systems"][name]
+    for pair, calibration in zip(summary["paired"], calibration_summary["paired"], strict=True):
         pair["calibration"] = {key: value for key, value in calibration.items() if key not in ("a", "b")}
 
 
@@ -70,6 +70,7 @@ def _probabilities(predictions: Sequence[TextPrediction], labels: Sequence[str])
 
 
 def _without_temperature(probabilities: FloatArray, temperature: float) -> FloatArray:
+    """Return the probabilities of the model before its logits were divided by `temperature`."""
     if temperature == 1:
         return probabilities
     with np.errstate(divide="ignore"):

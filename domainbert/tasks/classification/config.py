@@ -30,7 +30,7 @@ class ClassificationFormat(TextFormat):
 
 
 class ClassificationDetector(FormatDetector["Classification"]):
-    """Files with a class name per text, or a number with few different values."""
+    """Detects files with a class name per text, or a number with few different values."""
 
     @override
     def detect(self, kind: type[Classification], sample: Sample) -> DetectedTask | None:
@@ -41,15 +41,15 @@ class ClassificationDetector(FormatDetector["Classification"]):
         if keys is None or not keys.labels.may_be_classes:
             return None
         values = "whole numbers" if keys.labels.are_whole else "names"
-        reason = f"{keys.in_words}, {keys.labels.different} {values} under {keys.labels.key!r}"
-        return DetectedTask(kind(format=ClassificationFormat(**keys.of_format)), reason)
+        reason = f"{keys.description}, {keys.labels.num_distinct} {values} under {keys.labels.key!r}"
+        return DetectedTask(kind(format=ClassificationFormat(**keys.format_fields)), reason)
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder is a classifier; `transformers` takes one output without `problem_type` as regression."""
+        """Whether a folder has a classifier; `transformers` takes one output without `problem_type` as regression."""
         problem, labels = fields.get("problem_type"), fields.get("id2label")
-        classes = problem == "single_label_classification" or (problem is None and (labels is None or len(labels) > 1))
-        return head == "sequence" and classes
+        has_classes = labels is None or len(labels) > 1
+        return head == "sequence" and (problem == "single_label_classification" or (problem is None and has_classes))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
 from domainbert.labelled.label_names import LabelReader
-from domainbert.labelled.row_values import parsed, raise_problems
-from domainbert.labelled.rows import require_texts, text_fields, text_problems, text_rows, with_location
+from domainbert.labelled.row_values import parse_rows, raise_problems
+from domainbert.labelled.rows import iterate_labelled_rows, require_texts, text_fields, text_problems, with_location
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 
@@ -25,7 +25,7 @@ class LabelledText(TextItem):
 
     @property
     def labels(self) -> tuple[str]:
-        """Return the class."""
+        """Return a tuple with only the class."""
         return (self.label,)
 
 
@@ -55,12 +55,14 @@ class ClassFile(TextFile[LabelledText]):
 
 
 def read(config: Classification, file: Readable) -> ClassFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the texts of a file, for `TaskConfig.read`."""
     return read_classification(file, config.format)
 
 
 def read_classification(file: Readable, format: ClassificationFormat | None = None) -> ClassFile:
-    """Read texts with one class each from JSONL, or from CSV or TSV with a header; .gz and .zst are decompressed.
+    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one class each.
+
+    Files in .gz and .zst are decompressed.
 
     Classes are names, or numbers from 0 with names in `label_names`; without names they become "0", "1", ...
 
@@ -71,12 +73,12 @@ def read_classification(file: Readable, format: ClassificationFormat | None = No
             `label_names` does not have; text that may be a number or a name.
     """
     format, problems, notes = format or ClassificationFormat(), Problems(str(file)), ReaderCounts()
-    kind, names, rows = text_rows(file, format, problems, notes)
+    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
         raise_problems(*text_problems(row, format), with_location(labels.problem_with(row, line), file, line))
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
-    texts = require_texts(parsed(rows, problems, parse), format, problems)
+    texts = require_texts(parse_rows(rows, problems, parse), format, problems)
     return ClassFile(path_of(file), texts, kind, labels.nameless, notes=notes)

@@ -72,7 +72,7 @@ class ClassScoring(CountedScoring):
 
     @override
     def count(self, predictions: Sequence[TextPrediction]) -> IntArray:
-        """Return counts (texts, classes, 3)."""
+        """Return true positives, false positives and false negatives: (texts, classes, 3)."""
         return count_classes(self._gold, [prediction.label for prediction in predictions], sorted(self.labels))
 
     @override
@@ -80,7 +80,7 @@ class ClassScoring(CountedScoring):
         return all_class_scores(totals, sorted(self.labels))
 
     def warnings(self) -> list[str]:
-        """Return warnings about models that predict a single class although gold has several."""
+        """Return warnings about models that predict a single class although gold has several; otherwise []."""
         same = collapse_warnings(
             self.predictions, lambda run: len({text.label for text in run}) == 1, "predicts one class only"
         )
@@ -88,7 +88,7 @@ class ClassScoring(CountedScoring):
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """Score all systems, with calibration if `calibrate` is set."""
+        """Return the scores of all systems, with calibration if `calibrate` is set."""
         summary = super().summary(resampling)
         if self.calibrate:
             labels = sorted(self.labels)

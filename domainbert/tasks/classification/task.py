@@ -24,7 +24,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.label_weights import weights_of
+from domainbert.tasks.label_weights import resolve_weights
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
 from domainbert.tasks.text_task import TextTask
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _TEMPERATURE = "domainbert_temperature"  # key of config.json
-_NEAR = 0.02  # macro F1 above the baseline that does not count as better
-_FAR = 0.1  # macro F1 above the baseline that is better regardless of accuracy
+_MIN_GAIN = 0.02  # macro F1 above the baseline up to which a model does not count as better
+_LARGE_GAIN = 0.1  # macro F1 above the baseline that is better regardless of accuracy
 
 
 class Classifier(Predictor[TextPrediction]):
@@ -61,12 +61,12 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
 
     @override
     def metric_of_slice(self, task: ClassificationTask) -> Metric:
-        """Return the metric of a slice, without temperature, which is fitted to the whole set."""
+        """Return the validation metric of a slice, without temperature, which is fitted to the whole set."""
         return scores_of_rows(plain_scores, 1 + len(task.labels)) if task.learning.calibrate else task.metric()
 
     @override
     def remarks(self, task: ClassificationTask, scores: Mapping[str, float]) -> list[str]:
-        """Return the temperature, and validation calibration before and after scaling."""
+        """Return a line with the temperature and the calibration scores before and after it; [] without `calibrate`."""
         if not task.learning.calibrate:
             return []
         pairs = [
@@ -80,8 +80,8 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         self, task: ClassificationTask, items: Sequence[LabelledText], scores: Mapping[str, float]
     ) -> list[str]:
         f1, accuracy = _majority_scores([item.label for item in items])
-        near = scores["f1"] <= f1 + _NEAR
-        if f1 == 1 or not (near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _FAR)):
+        is_near = scores["f1"] <= f1 + _MIN_GAIN
+        if f1 == 1 or not (is_near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _LARGE_GAIN)):
             return []
         achieved = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
         baseline = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
@@ -93,15 +93,21 @@ class ClassExplainer(Explainer["ClassificationTask"]):
 
     @override
     def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def strengths(logits: Tensor) -> Tensor:
+        def log_probabilities(logits: Tensor) -> Tensor:
             return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
 
-        best = int(strengths(logits).argmax())
-        return [AttributionTarget(task.labels[best], lambda changed: strengths(changed)[best])]
+        best = int(log_probabilities(logits).argmax())
+        return [AttributionTarget(task.labels[best], lambda changed: log_probabilities(changed)[best])]
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
-    """Text classification with the classes `labels`."""
+    """Text classification with the classes `labels`.
+
+    Attributes:
+        learning: settings of the training; defaults for a model folder.
+        temperature: divisor of the logits in prediction.
+        weights: weight of each class in the loss; None without weights.
+    """
 
     predictor = Classifier
     scoring = ClassScoring
@@ -125,7 +131,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """Create the task of a model folder, with its temperature if it has one."""
+        """Return the task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
@@ -180,13 +186,13 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
 
 def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapping[str, int]) -> list[float] | None:
-    """Return class weights scaled to a mean of 1 over the training set.
+    """Return class weights scaled to a mean of 1 over the training set; None without `class_weights`.
 
     The loss of a text then does not depend on the rest of its batch: the sum divided by the number of texts equals
     torch's `cross_entropy(weight=...)` if the batch is the whole training set, and in expectation otherwise.
     """
     total = sum(counts.values())
-    weights = weights_of(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
+    weights = resolve_weights(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
     if weights is None:
         return None
     mean = sum(counts[label] * weight for label, weight in zip(labels, weights, strict=True)) / total

@@ -41,7 +41,7 @@ class MultiLabelFormat(TextFormat):
 
 
 class MultiLabelDetector(FormatDetector["MultiLabel"]):
-    """Files with a list of labels per text; in CSV or TSV, labels with the default separator."""
+    """Detects files with a list of labels per text; in CSV or TSV, labels with the default separator."""
 
     @override
     def detect(self, kind: type[MultiLabel], sample: Sample) -> DetectedTask | None:
@@ -51,13 +51,13 @@ class MultiLabelDetector(FormatDetector["MultiLabel"]):
         keys = row_keys(sample)
         if keys is None:
             return None
-        format = MultiLabelFormat(**keys.of_format)
+        format = MultiLabelFormat(**keys.format_fields)
         values = keys.labels.values
-        joined = sample.kind in ("csv", "tsv") and any(format.separator in value for value in values)
-        if not joined and not keys.labels.are_lists:
+        has_separator = sample.kind in ("csv", "tsv") and any(format.separator in value for value in values)
+        if not has_separator and not keys.labels.are_lists:
             return None
-        how = f"labels with {format.separator!r} between" if joined else "lists of labels"
-        return DetectedTask(kind(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
+        how = f"labels with {format.separator!r} between" if has_separator else "lists of labels"
+        return DetectedTask(kind(format=format), f"{keys.description}, {how} under {keys.labels.key!r}", specificity=2)
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
@@ -88,7 +88,7 @@ class MultiLabel(TextTaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """Validate the labels; `DomainbertError` also if no training text has a label."""
+        """Raise `DomainbertError` if no training text has a label, or `pos_weight` names a label that none has."""
         if not labels:
             raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")

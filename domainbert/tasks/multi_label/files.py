@@ -11,14 +11,14 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
-from domainbert.labelled.label_names import LabelReader, list_in, to_integer
-from domainbert.labelled.row_values import is_whole_number, parsed, problem_with_list, raise_problems, shown
+from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
+from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_list, raise_problems, shown
 from domainbert.labelled.rows import (
     has_json_values,
+    iterate_labelled_rows,
     require_texts,
     text_fields,
     text_problems,
-    text_rows,
     with_location,
 )
 from domainbert.labelled.sets import Readable, path_of
@@ -62,18 +62,18 @@ class MultiLabelFile(TextFile[LabelledText]):
 
 
 def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the texts of a file, for `TaskConfig.read`."""
     return read_multi_label(file, config.format)
 
 
 def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> MultiLabelFile:
-    """Read texts with any number of labels each.
+    """Return the texts of a file, with any number of labels each.
 
     Raises:
         DomainbertError: as `read_classification`; labels that are not a list; a duplicate label.
     """
     format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), ReaderCounts()
-    kind, names, rows = text_rows(file, format, problems, notes)
+    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, RawItem]:
         if not has_json_values(kind):
@@ -82,13 +82,13 @@ def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> 
         return line, (text_fields(row, format), row[format.label_key])
 
     labels = LabelReader(format.label_key, names)
-    items = _named(parsed(rows, problems, parse), file, labels, problems)
+    items = _name_labels(parse_rows(rows, problems, parse), file, labels, problems)
     return MultiLabelFile(path_of(file), require_texts(items, format, problems), kind, labels.nameless, notes=notes)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """Split a column at the separator, or parse a list that pandas wrote; lists are counted."""
-    parsed_list, column = list_in(column), column.strip()
+    """Return the labels in a column, split at the separator or from a list that pandas wrote; lists are counted."""
+    parsed_list, column = parse_list(column), column.strip()
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
         return [to_integer(item, is_column=False) for item in parsed_list]
@@ -98,10 +98,10 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     return [part.strip() for part in column.split(format.separator)] if column else []
 
 
-def _named(
+def _name_labels(
     raw_items: Sequence[tuple[int, RawItem]], file: Readable, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
-    """Convert label values to names: from 0/1 indicators, numbers or names."""
+    """Return the texts with their labels as names, from 0/1 indicators, numbers or names."""
     names = reader.names
     if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in raw_items):
         return [
@@ -124,8 +124,9 @@ def _named(
         raise_problems(*(f"label {label!r} twice; {expected}" for label in duplicates))
         return LabelledText(**fields, labels=labels, line=line)
 
-    return parsed(raw_items, problems, parse)
+    return parse_rows(raw_items, problems, parse)
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:
+    """Whether values are `count` numbers 0 or 1, one for each label."""
     return len(values) == count and all(is_whole_number(value) and value in (0, 1) for value in values)

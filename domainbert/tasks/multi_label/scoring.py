@@ -51,8 +51,8 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def mistake(self, item: LabelledText, prediction: LabelsOfText) -> Mistake | None:
-        """Return the errors of a text; the severity of a missed label is 1 minus its probability."""
-        missed, spurious = _differing(item, prediction)
+        """Return the errors of a text, or None; the severity of a missed label is 1 minus its probability."""
+        missed, spurious = _wrong_labels(item, prediction)
         if not missed and not spurious:
             return None
         scores = prediction.scores
@@ -64,9 +64,9 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def confusion_pairs(self, item: LabelledText, prediction: LabelsOfText) -> list[Pair]:
-        """Pair correct labels with themselves, and a single missed with a single spurious label; otherwise missed and
-        spurious labels stay unpaired."""
-        missed, spurious = _differing(item, prediction)
+        """Return (gold, predicted) pairs of labels: correct labels with themselves, and a single missed with a single
+        spurious label; otherwise missed and spurious labels are paired with None."""
+        missed, spurious = _wrong_labels(item, prediction)
         correct: list[Pair] = [(label, label) for label in item.labels if label not in missed]
         if len(missed) == len(spurious) == 1:
             return [*correct, (missed[0], spurious[0])]
@@ -82,7 +82,7 @@ class MultiLabelScoring(CountedScoring):
         return count_labels(gold, [prediction.labels for prediction in predictions], sorted(self.labels))
 
     def scores(self, predictions: Sequence[LabelsOfText], totals: NDArray[Any]) -> dict[str, Any]:
-        """Compute scores; `precision` and `recall` are micro, `exact` is the share of texts with all labels correct."""
+        """Return scores; `precision` and `recall` are micro, `exact` is the share of texts with all labels correct."""
         pairs = zip(self.test.items, predictions, strict=True)
         return {
             **scores(totals.sum(axis=0)).as_dict(),
@@ -93,7 +93,7 @@ class MultiLabelScoring(CountedScoring):
         }
 
     def warnings(self) -> list[str]:
-        """Return warnings about models that predict no label although gold has labels."""
+        """Return warnings about models that predict no label although gold has labels; otherwise []."""
         silent = collapse_warnings(
             self.predictions, lambda run: not any(text.labels for text in run), "predicts no label at all"
         )
@@ -104,7 +104,7 @@ class MultiLabelScoring(CountedScoring):
         return multi_label_lines(summary, self.headline.key, self.headline.name)
 
 
-def _differing(item: LabelledText, prediction: LabelsOfText) -> tuple[list[str], list[str]]:
+def _wrong_labels(item: LabelledText, prediction: LabelsOfText) -> tuple[list[str], list[str]]:
     """Return the missed and the spurious labels."""
     missed = [label for label in item.labels if label not in prediction.labels]
     return missed, [label for label in prediction.labels if label not in item.labels]

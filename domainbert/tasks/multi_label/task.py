@@ -27,7 +27,7 @@ from domainbert.tasks.capabilities import (
     TrainingHooks,
 )
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.label_weights import weights_of
+from domainbert.tasks.label_weights import resolve_weights
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _THRESHOLD = "domainbert_threshold"  # key of config.json
-_DEFAULT = 0.5
-_NEAR = 0.02  # micro F1 above the baseline that does not count as better
+_DEFAULT_THRESHOLD = 0.5
+_MIN_GAIN = 0.02  # micro F1 above the baseline up to which a model does not count as better
 
 
 class MultiLabeller(Predictor[LabelsOfText]):
@@ -51,10 +51,10 @@ class MultiLabeller(Predictor[LabelsOfText]):
 
 def sigmoid_divergence(teacher: Tensor, student: Tensor) -> Tensor:
     """Return the Kullback-Leibler divergence (N,) of sigmoids of logits (N, labels), averaged over labels."""
-    holds = torch.sigmoid(teacher)
-    yes = functional.logsigmoid(teacher) - functional.logsigmoid(student)
-    no = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
-    return (holds * yes + (1 - holds) * no).mean(dim=-1)
+    probability = torch.sigmoid(teacher)
+    positive = functional.logsigmoid(teacher) - functional.logsigmoid(student)
+    negative = functional.logsigmoid(-teacher) - functional.logsigmoid(-student)
+    return (probability * positive + (1 - probability) * negative).mean(dim=-1)
 
 
 class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
@@ -62,7 +62,7 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
 
     @override
     def metric_of_slice(self, task: MultiLabelTask) -> Metric:
-        """Return micro F1 at every threshold; `score_of_slice` takes the threshold of the whole set."""
+        """Return the metric of micro F1 at every threshold; `score_of_slice` takes the threshold of the whole set."""
         from domainbert.metrics.modules import MultiLabelScores
 
         return MultiLabelScores(task.labels, every_threshold=True)
@@ -74,11 +74,12 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
     @override
     def warnings(self, task: MultiLabelTask, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         counts = Counter(label for item in items for label in item.labels)
-        right, baseline = np.cumsum([count for _, count in counts.most_common()]), 0.0
-        if counts:
-            given = len(items) * np.arange(1, len(right) + 1)
-            baseline = float((2 * right / (given + right[-1])).max())
-        if not counts or baseline == 1 or scores["f1"] > baseline + _NEAR:
+        baseline = 0.0
+        if counts:  # F1 of predicting the 1, 2, ... most frequent labels for every text
+            correct = np.cumsum([count for _, count in counts.most_common()])
+            predicted = len(items) * np.arange(1, len(correct) + 1)
+            baseline = float((2 * correct / (predicted + correct[-1])).max())
+        if not counts or baseline == 1 or scores["f1"] > baseline + _MIN_GAIN:
             return []
         achieved = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
@@ -89,11 +90,11 @@ class LabelsExplainer(Explainer["MultiLabelTask"]):
 
     @override
     def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def strength(number: int, logits: Tensor) -> Tensor:
-            return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
+        def score(label: int, logits: Tensor) -> Tensor:
+            return functional.logsigmoid(mean_over_windows(logits, batch)[0, label].double())
 
         (prediction,) = task.decode(logits, batch)
-        return [AttributionTarget(label, partial(strength, task.labels.index(label))) for label in prediction.labels]
+        return [AttributionTarget(label, partial(score, task.labels.index(label))) for label in prediction.labels]
 
 
 class LabelsFormatter(ExampleFormatter["MultiLabelTask"]):
@@ -101,11 +102,15 @@ class LabelsFormatter(ExampleFormatter["MultiLabelTask"]):
 
     @override
     def format_target(self, task: MultiLabelTask, target: Any) -> str:
-        return ", ".join(label for label, holds in zip(task.labels, target, strict=True) if holds) or "no label"
+        return ", ".join(label for label, is_set in zip(task.labels, target, strict=True) if is_set) or "no label"
 
 
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
-    """Multi-label classification; predicts the labels with a probability of at least `threshold`."""
+    """Multi-label classification; predicts the labels with a probability of at least `threshold`.
+
+    Attributes:
+        pos_weight: weight of positive texts of each label in the loss; None without weights.
+    """
 
     predictor = MultiLabeller
     scoring = MultiLabelScoring
@@ -118,7 +123,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     )
 
     def __init__(
-        self, labels: Sequence[str], threshold: float = _DEFAULT, pos_weight: Sequence[float] | None = None
+        self, labels: Sequence[str], threshold: float = _DEFAULT_THRESHOLD, pos_weight: Sequence[float] | None = None
     ) -> None:
         super().__init__(labels)
         self.threshold, self.pos_weight = threshold, pos_weight
@@ -126,21 +131,21 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     @override
     def from_training_set(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
-        """Create the task; `DomainbertError` also for balanced weights with a label that every text has."""
+        """Return the task; raise `DomainbertError` also for balanced weights with a label that every text has."""
         task, counts, texts = super().from_training_set(config, train), label_counts(train.items), len(train.items)
         if config.pos_weight == "balanced" and (constant := [label for label in counts if counts[label] == texts]):
             found = f"balanced; {train.path}: label {constant[0]!r} in every text"
             raise DomainbertError(
                 f"pos_weight: {found}; expected weights by name, or a label that some texts do not have"
             )
-        task.pos_weight = weights_of(config.pos_weight, task.labels, lambda label: texts / counts[label] - 1)
+        task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: texts / counts[label] - 1)
         return task
 
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """Create the task of a model folder; the threshold is 0.5 if the folder has none."""
-        threshold = fields.get(_THRESHOLD, _DEFAULT)
+        """Return the task of a model folder; the threshold is 0.5 if the folder has none."""
+        threshold = fields.get(_THRESHOLD, _DEFAULT_THRESHOLD)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
         task = super().from_model_folder(labels, fields)
@@ -149,7 +154,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `problem_type` for `transformers`, and the best threshold on validation."""
-        threshold = round(scores.get("threshold", _DEFAULT), 2)  # was logged in single precision
+        threshold = round(scores.get("threshold", _DEFAULT_THRESHOLD), 2)  # was logged in single precision
         return {**super().model_config_fields(scores), "problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
     @override
@@ -159,7 +164,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @property
     @override
-    def unknown(self) -> NDArray[np.int64]:
+    def unlabelled_target(self) -> NDArray[np.int64]:
         return np.full(len(self.labels), IGNORE_INDEX, dtype=np.int64)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -40,8 +40,8 @@ class NerDetector(FormatDetector["Ner"]):
                 return None
             format = NerFormat(**tagged.columns)
             return DetectedTask(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
-        first = sample.rows[0] if sample.rows else {}
-        key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
+        first_row = sample.rows[0] if sample.rows else {}
+        key = next((key for key in ENTITY_KEYS if isinstance(first_row.get(key), list)), None)
         if key is not None and sample.kind == "jsonl":
             format = NerFormat(text_key=sample.options.get("text_key", "text"))
             return DetectedTask(kind(format=format), f"lists of entities under {key!r}", specificity=3)
@@ -110,7 +110,9 @@ def _is_export(sample: Sample) -> bool:
     """Whether a sample is a brat folder, or a JSON list of spaCy or Label Studio."""
     if sample.kind == "folder":
         return any(sample.path.glob("*.ann"))
-    first = sample.value[0] if isinstance(sample.value, list) and sample.value else None
-    if isinstance(first, list):
-        return len(first) == 2 and isinstance(first[0], str) and isinstance(first[1], dict)
-    return isinstance(first, dict) and any(isinstance(first.get(key), list) for key in (*ENTITY_KEYS, "annotations"))
+    first_text = sample.value[0] if isinstance(sample.value, list) and sample.value else None
+    if isinstance(first_text, list):
+        return len(first_text) == 2 and isinstance(first_text[0], str) and isinstance(first_text[1], dict)
+    return isinstance(first_text, dict) and any(
+        isinstance(first_text.get(key), list) for key in (*ENTITY_KEYS, "annotations")
+    )

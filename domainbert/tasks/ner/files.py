@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool, tool_of
+from domainbert.labelled.annotation_tools import Tool, ToolRows, detect_tool, read_tool
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, words_inside
 from domainbert.labelled.entities import NerFile, read_conll, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
 from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, raise_problems, shown
-from domainbert.labelled.rows import accepted, file_kind
+from domainbert.labelled.rows import file_kind, without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, rows_layout, sentence_rows
@@ -42,7 +42,7 @@ class _Entity(NamedTuple):
     start: int
     end: int
     type: str
-    number: int
+    list_index: int
     """Index in the list of entities."""
 
     @property
@@ -51,21 +51,21 @@ class _Entity(NamedTuple):
 
 
 def read(config: Ner, path: Path | Rows) -> NerFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the sentences of a file, for `TaskConfig.read`."""
     return read_ner(path, config.format)
 
 
 def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences from CoNLL, JSONL, an export or rows, by `format.kind` or the first lines of the file."""
+    """Return tagged sentences from CoNLL, JSONL, an export or rows, by `format.kind` or the first lines of the file."""
     format = format or NerFormat()
-    return _of_types(_read_any(path, format), format)
+    return _select_types(_read_all_types(path, format), format)
 
 
-def _read_any(path: Path | Rows, format: NerFormat) -> NerFile:
+def _read_all_types(path: Path | Rows, format: NerFormat) -> NerFile:
     if isinstance(path, Rows):
         return read_ner_jsonl(path, format)
     check_regular(path)
-    if tool := tool_of(path, format):
+    if tool := detect_tool(path, format):
         return read_export(path, tool, format)
     requested: Literal["auto", "conll", "jsonl"] = "auto"
     if format.kind == "conll" or format.kind == "jsonl":
@@ -75,8 +75,8 @@ def _read_any(path: Path | Rows, format: NerFormat) -> NerFile:
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
 
 
-def _of_types(file: NerFile, format: NerFormat) -> NerFile:
-    """Keep only entities of `format.types`, and count the others."""
+def _select_types(file: NerFile, format: NerFormat) -> NerFile:
+    """Return the file with only the entities of `format.types`; the others are counted in its notes."""
     if format.types is None:
         return file
     others = Counter(kind for sentence in file.sentences for kind in sentence.labels if not format.keeps(kind))
@@ -89,7 +89,7 @@ def _of_types(file: NerFile, format: NerFormat) -> NerFile:
 
 
 def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
-    """Read an export of an annotation tool, see `annotation_tools`; each text is a separate document.
+    """Return the sentences of an export of an annotation tool, see `annotation_tools`; each text is a document.
 
     Raises:
         DomainbertError: as `read_ner_jsonl`; two different annotations of a text, and `annotator` selects none; a
@@ -103,51 +103,57 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
     if tool == "json":
         problems.raise_if_any()
-        line, first = export.rows[0]
-        keys = _keys(f"{path}:{line}", first, format)
+        line, first_row = export.rows[0]
+        keys = _detect_keys(f"{path}:{line}", first_row, format)
         if not keys.is_text:
             raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
     return _read_entities(path, export, keys, format, problems)
 
 
 def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
-    """Convert texts with entities to tagged sentences; problems of rows are collected and raised at the end."""
+    """Return texts with entities as tagged sentences; raise one `DomainbertError` for all invalid rows."""
     notes = ReaderCounts(table.left_out)
-    rows = list(accepted(table.rows, notes.left_out))
+    rows = list(without_rejected(table.rows, notes.left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     words = dict(zip(texts, basic_words(texts), strict=True))
     tagged = []
     for document, (line, row) in enumerate(rows):
-        place = partial(table.place, line) if table.place else partial(_listed_place, f"{path}:{line}", keys.labels)
+        if table.locate_entity:
+            locate = partial(table.locate_entity, line)
+        else:
+            locate = partial(_location_in_list, f"{path}:{line}", keys.labels)
         try:
-            row_words, tags = _words_of_text(row, keys, words, format, notes, place)
+            row_words, tags = _words_of_text(row, keys, words, format, notes, locate)
             tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
             for problem in error.problems:
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    file = tagged_file(path_of(path), _kind(path), tagged, "IOB2", False, f"{table.layout}, {where}")
+    file = tagged_file(path_of(path), _row_kind(path), tagged, "IOB2", False, f"{table.layout}, {where}")
     return replace(file, export="" if table.layout == rows_layout(path) else table.layout, notes=notes)
 
 
-def _kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
+def _row_kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
     return "rows" if isinstance(path, Rows) else "jsonl"
 
 
-def _listed_place(row: str, key: str, number: int) -> str:
-    return f"{row}: {key}[{number}]"
+def _location_in_list(row: str, key: str, index: int) -> str:
+    return f"{row}: {key}[{index}]"
 
 
 def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
-    """Read tagged sentences or texts with entities from JSONL or rows in memory; each row is a separate document.
+    """Return the sentences of JSONL or rows in memory; each row is a separate document.
 
-    A line is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with `ner_tags` in place of `tags`, or with numbers that
-    have names in `label_names`; or `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, with
-    `type` in place of `label` as `predict` writes it, or entities as `[start, end, label]`. BERT's normalizer and
-    pre-tokenizer split a text into words at white space and punctuation; entities must begin and end with words.
+    A row has one of these forms:
+
+    - `{"tokens": ["A", ...], "tags": ["O", ...]}`, or `ner_tags` in place of `tags`; tags may be numbers, which index
+      the names in `label_names`;
+    - `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, or `type` in place of `label`, as
+      `predict` writes it, or entities as `[start, end, label]`. BERT's normalizer and pre-tokenizer split a text into
+      words at white space and punctuation; entities must begin and end at word boundaries.
 
     Raises:
         DomainbertError: an invalid line, a missing key, a value of the wrong type, lists of different length, a number
@@ -155,30 +161,30 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
     """
     problems, left_out = Problems(str(path)), Counter[str]()
     rows = sentence_rows(path, problems, left_out)
-    line, first = rows[0]
-    keys = _keys(f"{path}:{line}", first, format)
+    line, first_row = rows[0]
+    keys = _detect_keys(f"{path}:{line}", first_row, format)
     if not keys.is_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
-        file = tagged_file(path_of(path), _kind(path), table.rows, format.scheme, format.repair, table.layout)
+        file = tagged_file(path_of(path), _row_kind(path), table.rows, format.scheme, format.repair, table.layout)
         file.notes.left_out.update(left_out)
         return file
     return _read_entities(path, ToolRows(rows_layout(path), rows, left_out), keys, format, problems)
 
 
-def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
+def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
     """Return the keys that the format sets, otherwise the keys of the first row."""
     if format.entity_key is not None:
         return _Keys(format.text_key, format.entity_key, True)
-    words, tags = list_keys(where, first, format)
+    words, tags = list_keys(where, first_row, format)
     if isinstance(format.tag_column, str):
         return _Keys(words, tags, False)
-    label_keys = [key for key in (tags, *ENTITY_KEYS) if key in first]
+    label_keys = [key for key in (tags, *ENTITY_KEYS) if key in first_row]
     if len(label_keys) > 1:
-        both = " and ".join(map(repr, label_keys))
+        found = " and ".join(map(repr, label_keys))
         raise DomainbertError(
-            f"{where}: found the keys {both}; expected one, or tag_column or entity_key to select one"
+            f"{where}: found the keys {found}; expected one, or tag_column or entity_key to select one"
         )
-    if tags not in label_keys and (label_keys or (format.text_key in first and words not in first)):
+    if tags not in label_keys and (label_keys or (format.text_key in first_row and words not in first_row)):
         return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], True)
     return _Keys(words, tags, False)
 
@@ -189,11 +195,15 @@ def _words_of_text(
     words_of: dict[str, list[Stretch]],
     format: NerFormat,
     notes: ReaderCounts,
-    place: Callable[[int], str],
+    locate: Callable[[int], str],
 ) -> tuple[list[str], list[str]]:
-    """Return the words of a text and their IOB2 tags; `place` maps the index of an entity to its path and line.
+    """Return the words of a text and their IOB2 tags.
 
-    `DomainbertError` lists all problems of the entities; entities of types that are not selected are counted.
+    Raise one `DomainbertError` for all invalid entities; `notes` counts entities of types that are not selected.
+
+    Args:
+        words_of: character ranges of the words, by text.
+        locate: function that maps the index of an entity to its path and line.
     """
     list_problem = problem_with_list(row, keys.labels)
     hint = "" if keys.labels in row else " (set entity_key, for example to 'label' for older exports of doccano)"
@@ -203,14 +213,14 @@ def _words_of_text(
     text: str = row[keys.content]
     words = words_of[text]
     problems, entities, spans = [], [], []
-    for number, value in enumerate(row[keys.labels]):
+    for index, value in enumerate(row[keys.labels]):
         try:
-            entity = _entity(text, value, number)
+            entity = _parse_entity(text, value, index)
         except DomainbertError as error:
-            problems.append(f"{place(number)}: {error}")
+            problems.append(f"{locate(index)}: {error}")
             continue
         if format.keeps(entity.type):
-            entities.append(_trimmed(entity, text, notes.changed) if format.trim else entity)
+            entities.append(_trim(entity, text, notes.changed) if format.trim else entity)
         else:
             notes.left_out[f"entities of the type {entity.type}"] += 1
     entities.sort(key=lambda entity: (entity.start, entity.end))
@@ -218,7 +228,7 @@ def _words_of_text(
         if right.start < left.end:
             pair = " and ".join(f"{entity.type} {format_char_span(text, entity.stretch)}" for entity in (left, right))
             problems.append(
-                f"{place(max(left.number, right.number))}: {pair} overlap; expected entities that do not overlap: a "
+                f"{locate(max(left.list_index, right.list_index))}: {pair} overlap; expected entities that do not overlap: a "
                 "word has one tag (for nested entities, train a model per layer and select its types with format.types)"
             )
     for entity in entities:
@@ -226,12 +236,13 @@ def _words_of_text(
             spans.append((*words_inside(text, entity.stretch, words), entity.type))
         except DomainbertError as error:
             blank = text[entity.start : entity.end] != text[entity.start : entity.end].strip()
-            problems.append(f"{place(entity.number)}: {error}{' (or format.trim: true)' if blank else ''}")
+            problems.append(f"{locate(entity.list_index)}: {error}{' (or format.trim: true)' if blank else ''}")
     raise_problems(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
 
-def _trimmed(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
+def _trim(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
+    """Return an entity without white space at its ends; count it in `changed` if it had any."""
     inside = text[entity.start : entity.end]
     start = entity.start + len(inside) - len(inside.lstrip())
     trimmed = entity._replace(start=start, end=start + len(inside.strip()))
@@ -239,8 +250,8 @@ def _trimmed(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
     return trimmed
 
 
-def _entity(text: str, value: Any, number: int) -> _Entity:
-    """Parse an entity from an object, or from a list of start, end and label."""
+def _parse_entity(text: str, value: Any, index: int) -> _Entity:
+    """Return an entity from a JSON object, or from a list of start, end and label."""
     if isinstance(value, list) and len(value) == 3:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):
@@ -250,4 +261,4 @@ def _entity(text: str, value: Any, number: int) -> _Entity:
     if not kind:
         found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "neither"
         raise DomainbertError(f"{found}; expected its type as a string under 'label' or 'type'")
-    return _Entity(*read_char_span(text, value), kind, number)
+    return _Entity(*read_char_span(text, value), kind, index)

@@ -17,18 +17,20 @@ from domainbert.tokenization.align import AlignedWords
 
 def split_words(words: AlignedWords) -> tuple[AlignedWords, list[int]]:
     """Return the pieces with each pre-token as a word, and for each original word the index of its first pre-token."""
-    begins = np.asarray(words.starts_pretoken, dtype=bool)
-    begins[words.first_piece] = True
-    pretoken_of = np.cumsum(begins) - 1
+    begins_pretoken = np.asarray(words.starts_pretoken, dtype=bool)
+    begins_pretoken[words.first_piece] = True
+    pretoken_of = np.cumsum(begins_pretoken) - 1  # index of each piece's pre-token
     firsts = [int(pretoken_of[piece]) for piece in words.first_piece]
-    first_pieces = np.flatnonzero(begins).tolist()
-    return AlignedWords(words.input_ids, pretoken_of.tolist(), begins.tolist(), first_pieces, words.extra), firsts
+    first_pieces = np.flatnonzero(begins_pretoken).tolist()
+    return AlignedWords(
+        words.input_ids, pretoken_of.tolist(), begins_pretoken.tolist(), first_pieces, words.extra
+    ), firsts
 
 
 def pretoken_tags(spans: Sequence[Span], firsts: Sequence[int], num_pretokens: int) -> list[str]:
-    """Return the BIOES tags of pre-tokens for entities given in words."""
-    begins = [*firsts, num_pretokens]
-    return tags_from_spans([(begins[start], begins[end], kind) for start, end, kind in spans], num_pretokens, "BIOES")
+    """Return the BIOES tags of pre-tokens for entities given in words; `firsts` as from `split_words`."""
+    bounds = [*firsts, num_pretokens]
+    return tags_from_spans([(bounds[start], bounds[end], kind) for start, end, kind in spans], num_pretokens, "BIOES")
 
 
 def word_tags(tags: Sequence[str], firsts: Sequence[int]) -> list[str]:

@@ -13,13 +13,14 @@ from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, running_text
 
-Places = Sequence[tuple[int, int]]  # character ranges of words
+Offsets = Sequence[tuple[int, int]]
+"""Character ranges of words."""
 
 
 def raw_text_scores(
     tagger: Tagger, sentences: Sequence[Sentence], tagged: Sequence[TaggedWords], keeps: Callable[[str], bool]
 ) -> dict[str, float]:
-    """Compute strict entity F1 by characters; the words of a file without texts are joined to running text.
+    """Return strict entity F1 by characters on raw text; words of a file without texts are joined to running text.
 
     Args:
         tagger: the model.
@@ -32,13 +33,13 @@ def raw_text_scores(
         `f1` of `predict`; `argmax_f1` of the best label of each word; `pipeline_f1` of `transformers.pipeline` with
         `aggregation_strategy="first"`; `words_split_differently`, the share of words that raw text splits differently.
     """
-    texts, places = zip(*map(_text_and_places, sentences), strict=True)
-    gold = [_in_characters(sentence.spans, words) for sentence, words in zip(sentences, places, strict=True)]
-    predicted = [_in_characters(spans_from_tags(tags), words) for (tags, _), words in zip(tagged, places, strict=True)]
-    read_differently, lost = _differences(tagger, [sentence.words for sentence in sentences], texts, places)
-    entities = tagger.predict([texts[number] for number in read_differently])
-    for number, sentence_entities in zip(read_differently, entities, strict=True):
-        predicted[number] = {(entity.start, entity.end, entity.type) for entity in sentence_entities}
+    texts, offsets = zip(*map(_text_and_offsets, sentences), strict=True)
+    gold = [_in_characters(sentence.spans, words) for sentence, words in zip(sentences, offsets, strict=True)]
+    predicted = [_in_characters(spans_from_tags(tags), words) for (tags, _), words in zip(tagged, offsets, strict=True)]
+    different, num_lost = _find_differences(tagger, [sentence.words for sentence in sentences], texts, offsets)
+    entities = tagger.predict([texts[index] for index in different])
+    for index, sentence_entities in zip(different, entities, strict=True):
+        predicted[index] = {(entity.start, entity.end, entity.type) for entity in sentence_entities}
     prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
     units = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")  # as in the pipeline
     labels = tagger.argmax_labels(units)
@@ -46,22 +47,27 @@ def raw_text_scores(
         "f1": predicted,
         "argmax_f1": [
             _in_characters(_spans_of_words(words, unit.word_offsets, unit_labels), words)
-            for words, unit, unit_labels in zip(places, units, labels, strict=True)
+            for words, unit, unit_labels in zip(offsets, units, labels, strict=True)
         ],
         "pipeline_f1": [
-            set(pipeline_entities(unit.word_offsets[:read], unit_labels[:read]))
+            set(pipeline_entities(unit.word_offsets[:num_read], unit_labels[:num_read]))
             for unit, unit_labels in zip(units, labels, strict=True)
-            for read in [bisect_left(unit.first_piece, tagger.max_length - 2)]  # the pipeline truncates texts
+            # the pipeline truncates texts; 2 tokens are [CLS] and [SEP]
+            for num_read in [bisect_left(unit.first_piece, tagger.max_length - 2)]
         ],
     }
-    scores = {name: f1_of_sets(gold, [_kept(spans, keeps) for spans in run]) for name, run in systems.items()}
-    return scores | {"words_split_differently": lost / max(sum(map(len, places)), 1)}
+    scores = {
+        name: f1_of_sets(gold, [{span for span in spans if keeps(span[2])} for spans in run])
+        for name, run in systems.items()
+    }
+    return scores | {"words_split_differently": num_lost / max(sum(map(len, offsets)), 1)}
 
 
-def pipeline_entities(places: Places, labels: Sequence[str]) -> list[Span]:
-    """Group labels as `transformers.pipeline` does: adjacent labels of the same type, unless the label is B-X."""
+def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
+    """Return entities in characters, grouped as by `transformers.pipeline`: adjacent labels of the same type, unless
+    the label is B-X."""
     groups: list[Span] = []
-    for (start, stop), label in zip(places, labels, strict=True):
+    for (start, stop), label in zip(offsets, labels, strict=True):
         kind = label[2:] if label.startswith(("B-", "I-")) else label
         if groups and groups[-1][2] == kind and not label.startswith("B-"):
             groups[-1] = (groups[-1][0], stop, kind)
@@ -70,35 +76,33 @@ def pipeline_entities(places: Places, labels: Sequence[str]) -> list[Span]:
     return [group for group in groups if group[2] != "O"]
 
 
-def _text_and_places(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
+def _text_and_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
     if sentence.text is None:
         return running_text(sentence.words)
     return sentence.text, basic_words([sentence.text])[0]
 
 
-def _differences(
-    tagger: Tagger, words: Sequence[Sequence[str]], texts: Sequence[str], places: Sequence[Places]
+def _find_differences(
+    tagger: Tagger, words: Sequence[Sequence[str]], texts: Sequence[str], offsets: Sequence[Offsets]
 ) -> tuple[list[int], int]:
-    """Return the sentences with other words or pieces in raw text, and the number of words missing in raw text."""
+    """Return the indices of sentences with other words or pieces in raw text, and the number of words that raw text
+    does not have."""
     raw = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
-    different, lost = [], 0
-    for number, (text, listed) in enumerate(zip(raw, align_words(tagger.tokenizer, words), strict=True)):
-        lost += len(set(places[number]).difference(text.word_offsets))
-        same_pieces = all(getattr(text, key) == value for key, value in vars(listed).items())
-        if text.word_offsets != places[number] or not same_pieces:
-            different.append(number)
-    return different, lost
+    different, num_lost = [], 0
+    for index, (from_text, from_words) in enumerate(zip(raw, align_words(tagger.tokenizer, words), strict=True)):
+        num_lost += len(set(offsets[index]).difference(from_text.word_offsets))
+        same_pieces = all(getattr(from_text, key) == value for key, value in vars(from_words).items())
+        if from_text.word_offsets != offsets[index] or not same_pieces:
+            different.append(index)
+    return different, num_lost
 
 
-def _spans_of_words(words: Places, units: Places, labels: Sequence[str]) -> list[Span]:
-    """Return the entities of words that have the label of their first unit."""
+def _spans_of_words(words: Offsets, units: Offsets, labels: Sequence[str]) -> list[Span]:
+    """Return the entities in words, where each word has the label of the unit that starts with it, or O."""
     label_at = {start: label for (start, _), label in zip(units, labels, strict=True)}
     return spans_from_tags(to_iob2([label_at.get(start, "O") for start, _ in words]))
 
 
-def _in_characters(spans: Sequence[Span], places: Places) -> set[Span]:
-    return {(places[first][0], places[end - 1][1], kind) for first, end, kind in spans}
-
-
-def _kept(spans: set[Span], keeps: Callable[[str], bool]) -> set[Span]:
-    return {span for span in spans if keeps(span[2])}
+def _in_characters(spans: Sequence[Span], offsets: Offsets) -> set[Span]:
+    """Return spans in words as spans in characters, given the character ranges of the words."""
+    return {(offsets[first][0], offsets[end - 1][1], kind) for first, end, kind in spans}

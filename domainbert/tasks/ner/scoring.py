@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.char_spans import Stretch, joined_words
+from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
@@ -58,7 +58,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def predict(self, predictor: Any) -> list[TaggedWords]:
-        """Predict tags, without entities of types that `format.types` does not select."""
+        """Return the tags of each sentence, without entities of types that `format.types` does not select."""
         predictions, keeps = super().predict(predictor), self.config.format.keeps
         if self.config.format.types is None:
             return predictions
@@ -81,7 +81,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
-        """Return strict counts (sentences, types, 3)."""
+        """Return strict true positives, false positives and false negatives: (sentences, types, 3)."""
         return count_entities(self._gold, _spans(predictions), self._types)
 
     @override
@@ -90,13 +90,13 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return all_entity_scores(self._gold, _spans(predictions), totals, self._types, words, self._seen)
 
     def warnings(self) -> list[str]:
-        """Return warnings about models that predict no entity although gold has entities."""
+        """Return warnings about models that predict no entity although gold has entities; otherwise []."""
         silent = collapse_warnings(self.predictions, lambda run: not any(_spans(run)), "predicts no entity at all")
         return silent if self.num_gold else []
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """Score all systems; `DomainbertError` if the number of scored gold entities differs from the file."""
+        """Return the scores of all systems; raise `DomainbertError` if the file has another number of gold entities."""
         runs = (run for runs in self.predictions.values() for run in runs.values())
         predicted_types = {span[2] for run in runs for spans in _spans(run) for span in spans}
         self._types = sorted(predicted_types.union(label_set(self.test.items)))
@@ -114,22 +114,22 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
-        """Return the errors of a sentence; the severity of a missed entity is the probability of O for its words."""
+        """Return the errors of a sentence, or None; the severity of a missed entity is its words' probability of O."""
         pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
         wrong = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]
         if not wrong:
             return None
         scores = prediction.scores
         severity = max(min(scores[slice(*span[:2])]) for span in wrong if span)
-        text, places = joined_words(item.words)
-        gold = [_mark(pair.gold, places, pair.kind) for pair in pairs if pair.gold]
-        predicted = [_mark(pair.predicted, places, pair.kind, scores) for pair in pairs if pair.predicted]
+        text, offsets = join_words(item.words)
+        gold = [_mark(pair.gold, offsets, pair.kind) for pair in pairs if pair.gold]
+        predicted = [_mark(pair.predicted, offsets, pair.kind, scores) for pair in pairs if pair.predicted]
         by_start = attrgetter("start")
         return Mistake(text, sorted(gold, key=by_start), sorted(predicted, key=by_start), severity)
 
     @override
     def confusion_pairs(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
-        """Return the types of entities paired by `judge_entities`."""
+        """Yield the (gold, predicted) types of entities paired by `judge_entities`; None for an unpaired entity."""
         for gold, predicted, _ in judge_entities(item.spans, spans_from_tags(prediction.tags)):
             yield gold and gold[2], predicted and predicted[2]
 
@@ -139,8 +139,12 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return ((prediction.scores[span[0]], span in gold) for span in spans_from_tags(prediction.tags))
 
     @override
-    def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in super().brief(system).items() if key not in ("repaired_tags", "raw_text")}
+    def manifest_scores(self, system: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in super().manifest_scores(system).items()
+            if key not in ("repaired_tags", "raw_text")
+        }
 
     @override
     def lines(self, summary: Summary) -> list[str]:
@@ -155,8 +159,8 @@ def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:
     return [spans_from_tags(tagged.tags) for tagged in predictions]
 
 
-def _mark(span: Span, places: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:
-    """Convert a span in words to a mark in characters."""
-    first, last, label = span
+def _mark(span: Span, offsets: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:
+    """Return the mark in characters of a span in words, given the character ranges of the words."""
+    first, end, label = span
     score = None if scores is None else scores[first]
-    return Mark(label, places[first][0], places[last - 1][1], score, kind)
+    return Mark(label, offsets[first][0], offsets[end - 1][1], score, kind)

@@ -13,7 +13,7 @@ from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, to_iob2
 from domainbert.tasks.decoding import decode_labels
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
+from domainbert.tasks.words import TaggedWords, aligned_contents, text_and_offsets
 from domainbert.tokenization.align import AlignedWords, align_words
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Tagger(Predictor[list[Entity]]):
     def _predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         return [
-            [_entity(content, words, span, scores) for span in spans_from_tags(tags)]
+            [_build_entity(content, words, span, scores) for span in spans_from_tags(tags)]
             for content, words, (tags, scores) in zip(texts, aligned, self._tag(aligned), strict=True)
         ]
 
@@ -92,17 +92,18 @@ class Tagger(Predictor[list[Entity]]):
         def names(logits: Tensor, batch: Batch) -> list[list[str]]:
             return [[self.labels[label] for label in ids.tolist()] for ids in decode_labels(logits, batch)]
 
-        decoded = self._decoded(encode_words(aligned, None, self.labels, self.max_length), names)
-        return [decoded.get(number, []) for number in range(len(aligned))]
+        decoded = self._decode_examples(encode_words(aligned, None, self.labels, self.max_length), names)
+        return [decoded.get(index, []) for index in range(len(aligned))]
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        tagged = self._decoded(self.task.encode_aligned(aligned, self.max_length))
+        """Return the tags and scores of the words of each sentence, without repair."""
+        tagged = self._decode_examples(self.task.encode_aligned(aligned, self.max_length))
         empty = TaggedWords([], [])
-        return [self.task.of_words(tagged.get(number, empty), words) for number, words in enumerate(aligned)]
+        return [self.task.tags_of_words(tagged.get(index, empty), words) for index, words in enumerate(aligned)]
 
 
-def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
-    text, offsets = placed_words(content, words)
-    first, last, kind = span
-    start, end = offsets[first][0], offsets[last - 1][1]
+def _build_entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
+    text, offsets = text_and_offsets(content, words)
+    first, after_last, kind = span
+    start, end = offsets[first][0], offsets[after_last - 1][1]
     return Entity(start, end, kind, text[start:end], scores[first])

@@ -57,7 +57,7 @@ class EntityExplainer(Explainer["NerTask"]):
     @override
     def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         (tags,) = task.best_tags(logits, batch)
-        return entity_targets(task.field, task.labels, tags, batch)
+        return entity_targets(task.decoding_crf, task.labels, tags, batch)
 
 
 class TagFormatter(ExampleFormatter["NerTask"]):
@@ -104,7 +104,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @classmethod
     def from_training_set(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
-        """Create the task with tags for the entity types of a training set; `config.head` selects the class."""
+        """Return the task with tags for the entity types of a training set; `config.head` selects the class."""
         types = label_set(train.items)
         if not types:
             raise DomainbertError(
@@ -115,7 +115,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     @classmethod
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
-        """Create the task of a model folder; without a recorded tag scheme, any tag sequence is valid."""
+        """Return the task of a model folder; without a recorded tag scheme, any tag sequence is valid."""
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
         if fields.get(_SCHEME) not in ("IOB2", "BIOES"):
             task.scheme = task.valid = None
@@ -138,25 +138,25 @@ class NerTask(Task[Sentence, list[Entity]]):
                 pretoken_tags(sentence.spans, firsts, len(words.first_piece))
                 for sentence, (words, firsts) in zip(items, split, strict=True)
             ]
-        number = {label: index for index, label in enumerate(self.labels)}
-        ids = [[number[tag] for tag in sentence_tags] for sentence_tags in tags]
+        label_id = {label: index for index, label in enumerate(self.labels)}
+        ids = [[label_id[tag] for tag in sentence_tags] for sentence_tags in tags]
         return encode_words(aligned, ids, self.labels, max_length)
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents; `word_splitting` defines the words of a text."""
+        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
         return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
 
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
-        """Encode words to predict; outputs are words, in BIOES pre-tokens, see `of_words`."""
+        """Return words as token ids, for prediction; outputs are words, in BIOES pre-tokens, see `tags_of_words`."""
         if self.scheme == "BIOES":
             aligned = [split_words(words)[0] for words in aligned]
         return encode_words(aligned, None, self.labels, max_length)
 
-    def of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
-        """Convert tags and scores of a sentence's outputs, from `decode`, to tags and scores of its words."""
+    def tags_of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
+        """Return the tags and scores of a sentence's words, given those of its outputs from `decode`."""
         if self.scheme != "BIOES":
             return tagged
         (tags, scores), (_, firsts) = tagged, split_words(words)
@@ -189,17 +189,17 @@ class NerTask(Task[Sentence, list[Entity]]):
         if not any(tags):
             return [TaggedWords([], []) for _ in tags]
         sentences = WordGrid(batch["example"], batch["outputs"])
-        lattice = Lattice(self.field, sentences.fill(logits.float()), sentences.lengths, self.labels)
+        lattice = Lattice(self.decoding_crf, sentences.fill(logits.float()), sentences.lengths, self.labels)
         scores = iter(lattice.scores([sentence for sentence in tags if sentence]))
         return [TaggedWords(sentence, next(scores) if sentence else []) for sentence in tags]
 
     @property
-    def field(self) -> Crf:
+    def decoding_crf(self) -> Crf:
         """Return the CRF that scores tag sequences: the CRF of the head, or a uniform CRF over valid sequences."""
         return self.crf or self.valid or Crf(len(self.labels))
 
     def best_tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
-        """Return the tags of each sentence's outputs."""
+        """Return the best tags of each sentence's outputs, without repair."""
         decoded = decode_labels(logits, batch, self.crf, self.valid)
         return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 

@@ -70,7 +70,7 @@ class BratWriter(PredictionWriter):
 
     @override
     def write(self, row: Row, result: Row) -> None:
-        """Write a text; `DomainbertError` if a type contains white space, the column separator of brat."""
+        """Write a text; raise `DomainbertError` if a type contains white space, the column separator of brat."""
         self._count += 1
         lines = []
         for number, entity in enumerate(result["entities"], 1):

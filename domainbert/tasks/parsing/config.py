@@ -37,7 +37,7 @@ class ParsingFormat:
 
 
 class ParsingDetector(FormatDetector["Parsing"]):
-    """Files with ten columns: word numbers in the first, heads in the seventh."""
+    """Detects files with ten columns: word numbers in the first, heads in the seventh."""
 
     many_targets = True
 
@@ -46,6 +46,7 @@ class ParsingDetector(FormatDetector["Parsing"]):
         from domainbert.tasks.recognition import DetectedTask
 
         rows = [columns for columns in sample.words if columns[0].isdecimal()]
+        # column 6 has the heads; see `parsing.files.HEAD`
         if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):
             return None
         return DetectedTask(kind(), "heads and labels in the ten columns of CoNLL-U", specificity=4)

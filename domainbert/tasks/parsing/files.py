@@ -27,15 +27,15 @@ Row = tuple[int, list[str]]  # line number and columns
 
 COLUMNS = 10
 ID, FORM, TAG, HEAD, LABEL, DEPS = 0, 1, 3, 6, 7, 8
-"""Indices of the columns; the tag is UPOS in CoNLL-U, CPOSTAG in CoNLL-X."""
+"""Indices of the columns; TAG is UPOS in CoNLL-U, CPOSTAG in CoNLL-X, DEPS has the enhanced dependencies."""
 
 PUNCTUATION_TAGS = frozenset(["`", "``", "''", ":", ",", ".", "PU", "PUNCT", "SYM"])
 """Tags that AllenNLP, and therefore SciBERT, excludes from scores; its versions differ in the first two."""
 
-_UNKNOWN = "_"
+_UNDEFINED = "_"  # an empty field
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _SKIPPED = {"multiword tokens": re.compile(r"\d+-\d+\t"), "empty nodes": re.compile(r"\d+\.\d+\t")}
-_MOST_DIGITS = 9  # of a head; int() rejects thousands of digits
+_MAX_DIGITS = 9  # of a head; int() rejects thousands of digits
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Sentence:
 
     @property
     def arcs(self) -> list[tuple[int, str]]:
-        """Return head and label of each word."""
+        """Return (head, label) of each word."""
         return list(zip(self.heads, self.labels, strict=True))
 
     @property
     def punctuation(self) -> list[bool]:
-        """Return whether each word is punctuation: by its tag, or without a tag by its characters, as in CoNLL-X."""
+        """Return for each word whether it is punctuation: by its tag, or without a tag by its characters (CoNLL-X)."""
         return [
             all(unicodedata.category(character)[0] == "P" for character in word)
-            if tag == _UNKNOWN
+            if tag == _UNDEFINED
             else tag in PUNCTUATION_TAGS
             for word, tag in zip(self.words, self.tags, strict=True)
         ]
@@ -76,7 +76,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Treebank(SentenceFile[Sentence]):
-    """A treebank."""
+    """The sentences of a treebank, with their dependency trees."""
 
     marked: bool
     """Whether comments (`# newdoc`) mark documents."""
@@ -103,21 +103,21 @@ class Treebank(SentenceFile[Sentence]):
         counts = {name: sum(bool(pattern.match(row)) for row in rows) for name, pattern in _SKIPPED.items()}
         skipped = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         return (
-            f"{self.path}: {self.counted}"
+            f"{self.path}: {self.size_summary}"
             f"{f', and {skipped}, which are dropped' if skipped else ''}; {FileKind(self.kind, COLUMNS)}; "
             f"{len(labels)} labels ({format_counts(labels)})"
         )
 
 
 def read(config: Parsing, path: Path | Rows) -> Treebank:
-    """Read a file for `TaskConfig.read`."""
+    """Return the sentences of a file, for `TaskConfig.read`."""
     if isinstance(path, Rows):
         raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
     return read_treebank(path, config.format)
 
 
 def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
-    """Read a treebank: blank lines between sentences, comments in lines that begin with `#`.
+    """Return the sentences of a treebank: blank lines between sentences, comments in lines that begin with `#`.
 
     Multiword tokens (`3-4`), whose parts are words, and empty nodes (`3.1`) are skipped.
 
@@ -128,16 +128,17 @@ def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
     check_regular(path)
     format, problems = format or ParsingFormat(), Problems(str(path))
     blocks = list(_blocks(path))
+    # number of document marks up to each sentence
     documents = list(accumulate(int(any(_NEW_DOCUMENT.match(text) for _, text in block)) for block in blocks))
     marked = any(documents)
     sentences: list[Sentence] = []
-    for number, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         words = [(line, text.split("\t")) for line, text in block if is_word(text)]
-        invalid = list(_row_problems(words)) or list(_tree_problems(words))
-        for line, problem in invalid:
+        block_problems = list(_row_problems(words)) or list(_tree_problems(words))
+        for line, problem in block_problems:
             problems.add(f"{path}:{line}: {problem}")
-        if words and not invalid:
-            sentences.append(_sentence(block, words, format, documents[number] if marked else number))
+        if words and not block_problems:
+            sentences.append(_build_sentence(block, words, format, documents[index] if marked else index))
     problems.raise_if_any()
     if not sentences:
         raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")
@@ -151,12 +152,12 @@ def is_word(row: str) -> bool:
 
 def _blocks(path: Path) -> Iterator[list[Line]]:
     """Yield blocks of numbered lines separated by blank lines."""
-    for filled, lines in groupby(read_lines(path), key=lambda line: bool(line[1].strip())):
-        if filled:
+    for has_text, lines in groupby(read_lines(path), key=lambda line: bool(line[1].strip())):
+        if has_text:
             yield list(lines)
 
 
-def _sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
+def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
     columns = [columns for _, columns in words]
     return Sentence(
         [row[FORM] for row in columns],
@@ -181,9 +182,9 @@ def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
             yield line, f"word {columns[ID]!r}; expected {number}, as words are numbered from 1 in each sentence"
         elif not form.strip():
             yield line, "no form in column 2; expected a word"
-        elif not (head.isascii() and head.isdecimal() and len(head) <= _MOST_DIGITS and int(head) <= len(words)):
+        elif not (head.isascii() and head.isdecimal() and len(head) <= _MAX_DIGITS and int(head) <= len(words)):
             yield line, f"head {head!r}; expected a number from 0, the root, to {len(words)}, the last word"
-        elif label == _UNKNOWN or not is_visible(label):
+        elif label == _UNDEFINED or not is_visible(label):
             yield line, f"label {label!r}; expected visible characters, without white space around them"
 
 

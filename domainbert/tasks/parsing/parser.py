@@ -11,14 +11,15 @@ from typing_extensions import override
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.metrics.attachment import Arc
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.words import aligned_contents, placed_words
+from domainbert.tasks.words import aligned_contents, text_and_offsets
 
 
 class Tree(NamedTuple):
-    """Arcs of the words of a sentence, with probabilities: of the head, times the label given the head."""
+    """Dependency tree of a sentence: one arc, a pair (head, label), for each word."""
 
     arcs: list[Arc]
     scores: list[float]
+    """Probability of each arc: of its head, times its label given the head."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ class Parser(Predictor[list[ParsedWord]]):
 
     def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
-        placed = [placed_words(content, words) for content, words in zip(texts, aligned, strict=True)]
+        with_offsets = [text_and_offsets(content, words) for content, words in zip(texts, aligned, strict=True)]
         return [
             [
                 ParsedWord(start, end, text[start:end], head, label, score)
-                for (start, end), (head, label), score in zip(places, tree.arcs, tree.scores, strict=True)
+                for (start, end), (head, label), score in zip(offsets, tree.arcs, tree.scores, strict=True)
             ]
-            for (text, places), tree in zip(placed, self.predict_trees(texts), strict=True)
+            for (text, offsets), tree in zip(with_offsets, self.predict_trees(texts), strict=True)
         ]
 
     @override
@@ -59,5 +60,5 @@ class Parser(Predictor[list[ParsedWord]]):
     def predict_trees(self, texts: Iterable[Content] | Content) -> list[Tree]:
         """Return the tree of each text or list of words; without words it has no arcs."""
         contents = as_contents(texts)
-        decoded = self._decoded(self.task.encode_contents(contents, self.tokenizer, self.max_length))
-        return [decoded.get(number, Tree([], [])) for number in range(len(contents))]
+        decoded = self._decode_examples(self.task.encode_contents(contents, self.tokenizer, self.max_length))
+        return [decoded.get(index, Tree([], [])) for index in range(len(contents))]

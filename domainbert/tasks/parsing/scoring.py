@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from domainbert.labelled.char_spans import joined_words
+from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.items import label_set
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
@@ -24,7 +24,7 @@ from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank
 from domainbert.tasks.parsing.parser import Tree
 from domainbert.tasks.scoring import CountedScoring
 
-_NONE = "_"
+_UNDEFINED = "_"  # an empty field of CoNLL-U
 
 
 class TreeScoring(CountedScoring):
@@ -47,37 +47,39 @@ class TreeScoring(CountedScoring):
 
     @override
     def predict(self, predictor: Any) -> list[Tree]:
-        """Predict trees with the decoding and label reading of the settings."""
+        """Return the tree of each sentence, with the decoding and label reading of the settings."""
         predictor.task.decoding = self.config.decode
-        read = self.config.format.read_label
+        read_label = self.config.format.read_label
         trees: list[Tree] = predictor.predict_trees(self.test.contents)
-        return [tree._replace(arcs=[(head, read(label)) for head, label in tree.arcs]) for tree in trees]
+        return [tree._replace(arcs=[(head, read_label(label)) for head, label in tree.arcs]) for tree in trees]
 
     def row(self, item: Sentence, prediction: Tree) -> str:
         """Return the sentence in CoNLL-U with predicted heads and labels, without enhanced dependencies."""
-        return "\n".join([*_rewritten(item, prediction.arcs), "", ""])
+        return "\n".join([*_replace_arcs(item, prediction.arcs), "", ""])
 
     @override
     def mistake(self, item: Sentence, prediction: Tree) -> Mistake | None:
-        """Mark wrong arcs at their dependent words."""
-        text, places = joined_words(item.words)
+        """Return the wrong arcs as marks of their dependent words; None if all arcs are correct."""
+        text, offsets = join_words(item.words)
         gold_marks, marks, scores = [], [], []
-        for gold, predicted, place, score in zip(item.arcs, prediction.arcs, places, prediction.scores, strict=True):
+        for gold, predicted, word_range, score in zip(
+            item.arcs, prediction.arcs, offsets, prediction.scores, strict=True
+        ):
             if gold != predicted:
                 kind = _error_kind(gold, predicted)
-                gold_marks.append(Mark(gold[1], *place, kind=kind, head=_head_word(item, gold)))
-                marks.append(Mark(predicted[1], *place, score, kind, _head_word(item, predicted)))
+                gold_marks.append(Mark(gold[1], *word_range, kind=kind, head=_head_word(item, gold)))
+                marks.append(Mark(predicted[1], *word_range, score, kind, _head_word(item, predicted)))
                 scores.append(score)
         return Mistake(text, gold_marks, marks, max(scores)) if scores else None
 
     @override
     def confusion_pairs(self, item: Sentence, prediction: Tree) -> Iterator[Pair]:
-        """Return gold and predicted labels of all words, regardless of heads."""
+        """Return an iterator over the (gold, predicted) labels of all words, regardless of heads."""
         return ((gold[1], predicted[1]) for gold, predicted in zip(item.arcs, prediction.arcs, strict=True))
 
     @override
     def confidences(self, item: Sentence, prediction: Tree) -> Iterable[tuple[float, bool]]:
-        """Return the confidences of labelled arcs."""
+        """Return (probability, is correct) of each labelled arc."""
         return zip(prediction.scores, map(eq, item.arcs, prediction.arcs), strict=True)
 
     def count(self, predictions: Sequence[Tree]) -> NDArray[np.int64]:
@@ -86,7 +88,7 @@ class TreeScoring(CountedScoring):
 
     @override
     def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
-        """Compute scores from counts, also by label and by arc length."""
+        """Return the scores of one model, also by label and by arc length."""
         labels, arcs = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
         return {
             **super().scores(predictions, totals),
@@ -100,7 +102,7 @@ class TreeScoring(CountedScoring):
         return [sentence.arcs for sentence in self.test.items]
 
     def warnings(self) -> list[str]:
-        """Return warnings about models that predict a single label although gold has several."""
+        """Return warnings about models that predict a single label although gold has several; otherwise []."""
         same = collapse_warnings(
             self.predictions,
             lambda trees: len({arc[1] for tree in trees for arc in tree.arcs}) == 1,
@@ -118,24 +120,26 @@ def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:
 
 
 def _error_kind(gold: Arc, predicted: Arc) -> str:
+    """Return the wrong part of an arc (head, label): "head", "label" or "head and label"."""
     if gold[0] == predicted[0]:
         return "label"
     return "head" if gold[1] == predicted[1] else "head and label"
 
 
 def _head_word(sentence: Sentence, arc: Arc) -> str | None:
+    """Return the head of an arc as a word; None for the root."""
     return sentence.words[arc[0] - 1] if arc[0] else None
 
 
-def _rewritten(sentence: Sentence, arcs: Sequence[Arc]) -> list[str]:
-    """Return the lines of a sentence with its arcs replaced."""
+def _replace_arcs(sentence: Sentence, arcs: Sequence[Arc]) -> list[str]:
+    """Return the lines of a sentence with its arcs replaced by `arcs`."""
     remaining = iter(arcs)
     rows = []
     for row in sentence.rows:
         if is_word(row):
             columns = row.split("\t")
             head, columns[LABEL] = next(remaining)
-            columns[HEAD], columns[DEPS] = str(head), _NONE
+            columns[HEAD], columns[DEPS] = str(head), _UNDEFINED
             row = "\t".join(columns)
         rows.append(row)
     return rows

@@ -22,6 +22,9 @@ def best_tree(scores: Scores) -> list[int]:
 
     Args:
         scores: (W, 1 + W) score of each head for each word, -inf for impossible heads; head 0 is the root.
+
+    Returns:
+        (W,) the number of each word's head: words from 1, or 0 for the root.
     """
     heads = scores.argmax(axis=1)
     if is_tree(heads.tolist()):
@@ -48,11 +51,11 @@ def _best_arcs(table: Scores) -> Ints:
     contractions: list[_Contraction] = []
     heads = table.argmax(axis=1)
     while cycle := find_cycle(heads[1:].tolist()):
-        table, contraction = _contracted(table, heads, np.array(cycle))
+        table, contraction = _contract(table, heads, np.array(cycle))
         contractions.append(contraction)
         heads = table.argmax(axis=1)
     for contraction in reversed(contractions):
-        heads = contraction.expanded(heads)
+        heads = contraction.expand(heads)
     return heads
 
 
@@ -65,17 +68,17 @@ class _Contraction:
     entered: Ints  # (o,) member of the cycle that changes its head to the outside node, if it is chosen
     chosen: Ints  # (o,) member of the cycle that is the best head of the outside node
 
-    def expanded(self, contracted: Ints) -> Ints:
+    def expand(self, contracted_heads: Ints) -> Ints:
         """Return heads (n,) before the contraction from heads (o + 1,) after it."""
-        heads, outside_heads, cycle_head = self.heads.copy(), contracted[:-1], contracted[-1]
+        heads, outside_heads, cycle_head = self.heads.copy(), contracted_heads[:-1], contracted_heads[-1]
         nodes = np.append(self.outside, -1)
         heads[self.outside] = np.where(outside_heads == len(self.outside), self.chosen, nodes[outside_heads])
         heads[self.entered[cycle_head]] = self.outside[cycle_head]
         return heads
 
 
-def _contracted(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contraction]:
-    """Contract a cycle of the best heads (n,) to one node; return the scores (o + 1, o + 1) and the contraction."""
+def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contraction]:
+    """Contract a cycle of the best heads (n,) to one node; return the new scores (o + 1, o + 1) and the contraction."""
     outside = np.setdiff1d(np.arange(len(table)), cycle)
     entering = table[np.ix_(cycle, outside)] - table[cycle, heads[cycle]][:, None]
     leaving = table[np.ix_(outside, cycle)]

@@ -35,9 +35,9 @@ from domainbert.tokenization.load import DomainTokenizer
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-_WORDS = "tokens"  # key of words in JSONL
-_NEVER = -1e9  # log of probability 0; finite, so that differences are not NaN
-_NEAR = 0.02  # UAS above the baseline that does not count as better
+_WORDS_KEY = "tokens"  # key of words in JSONL
+_LOG_ZERO = -1e9  # log of probability 0; finite, so that differences are not NaN
+_MIN_GAIN = 0.02  # UAS above the baseline up to which a model does not count as better
 
 
 class WordInputs(Inputs["ParsingTask"]):
@@ -45,11 +45,11 @@ class WordInputs(Inputs["ParsingTask"]):
 
     @override
     def content_of(self, task: ParsingTask, row: Mapping[str, Any], text_key: str) -> Content:
-        if _WORDS not in row:
+        if _WORDS_KEY not in row:
             return text_of(row, text_key)
-        if problem := problem_with_strings(dict(row), _WORDS):
+        if problem := problem_with_strings(dict(row), _WORDS_KEY):
             raise DomainbertError(problem)
-        words: list[str] = row[_WORDS]
+        words: list[str] = row[_WORDS_KEY]
         return words
 
 
@@ -60,7 +60,7 @@ class ArcTrainingHooks(TrainingHooks["ParsingTask"]):
     def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
         adjacent = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
-        if scores["uas"] > adjacent + _NEAR or adjacent == 1:
+        if scores["uas"] > adjacent + _MIN_GAIN or adjacent == 1:
             return []
         baseline = f"attaching every word to its neighbour gets {100 * adjacent:.1f}"
         return [f"UAS {100 * scores['uas']:.1f} on validation, while {baseline}; {ADVICE}"]
@@ -78,9 +78,9 @@ class ArcDistillationTargets(DistillationTargets["ParsingTask"]):
         grid = WordGrid(batch["example"], batch["outputs"])
         with torch.autocast(logits.device.type, enabled=False):
             by_sentence = head.joint_scores(grid.fill(logits.float()), grid.lengths)
-            joint = [scores.flatten(1).clamp(min=_NEVER) for scores in by_sentence]
+            joint = [scores.flatten(1).clamp(min=_LOG_ZERO) for scores in by_sentence]
         width = max(scores.shape[1] for scores in joint)
-        return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_NEVER) for scores in joint])
+        return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_LOG_ZERO) for scores in joint])
 
 
 class ArcFormatter(ExampleFormatter["ParsingTask"]):
@@ -117,7 +117,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @classmethod
     def from_training_set(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
-        """Create the task with the labels of a treebank and the projection sizes of the settings."""
+        """Return the task with the labels of a treebank and the projection sizes of the settings."""
         task = cls(label_set(train.items), config.decode)
         task.head_config = HeadConfig(cls.head, arc_size=config.arc_size, label_size=config.label_size)
         return task
@@ -128,7 +128,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         return cls(labels, **Parsing.evaluation.settings_from_model_config(fields))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the decoding algorithm."""
+        """Return the `config.json` entry with the decoding algorithm."""
         return {DECODING: self.decoding}
 
     @override
@@ -138,9 +138,9 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Encode sentences; the targets of a word are its head and label."""
-        number = {label: index for index, label in enumerate(self.labels)}
-        targets = [[(head, number[label]) for head, label in sentence.arcs] for sentence in items]
+        """Return sentences as token ids and targets; the targets of a word are its head and label."""
+        label_id = {label: index for index, label in enumerate(self.labels)}
+        targets = [[(head, label_id[label]) for head, label in sentence.arcs] for sentence in items]
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         return [_example(words, np.array(arcs), max_length) for words, arcs in zip(aligned, targets, strict=True)]
 
@@ -148,7 +148,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents; `word_splitting` defines the words of a text."""
+        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORE_INDEX), max_length) for words in aligned]
 
@@ -187,13 +187,13 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
         sentences = zip(*(values.split(sizes) for values in (heads[inside], labels.indices, scores)), strict=True)
-        return [self._tree(*(values.tolist() for values in sentence)) for sentence in sentences]
+        return [self._build_tree(*(values.tolist() for values in sentence)) for sentence in sentences]
 
-    def _tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
+    def _build_tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
         return Tree([(head, self.labels[label]) for head, label in zip(heads, labels, strict=True)], scores)
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Decode log-probabilities (E, W, 1 + W) to heads (E, W); 0 in padding."""
+        """Return the heads (E, W) decoded from log-probabilities (E, W, 1 + W); 0 in padding."""
         decode = best_tree if self.decoding == "mst" else greedy_heads
         heads = torch.zeros(arcs.shape[:2], dtype=torch.int64)
         # NaN of a diverged training: any tree will do, as non-finite logits are reported elsewhere
@@ -205,10 +205,10 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
 def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
     """Return an example with outputs at first pieces of words; targets (words, 2) are heads and labels."""
-    ids, first = np.asarray(words.input_ids, dtype=np.int64), np.asarray(words.first_piece, dtype=np.int64)
+    ids, first_pieces = np.asarray(words.input_ids, dtype=np.int64), np.asarray(words.first_piece, dtype=np.int64)
     windows = []
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     for start, stop, owned_start, owned_end in bounds:
-        owned = np.flatnonzero((first >= owned_start) & (first < owned_end))
-        windows.append(Window(ids[start:stop], first[owned] - start, owned, targets[owned], words.extra))
-    return Example(tuple(windows), len(first))
+        owned = np.flatnonzero((first_pieces >= owned_start) & (first_pieces < owned_end))  # words
+        windows.append(Window(ids[start:stop], first_pieces[owned] - start, owned, targets[owned], words.extra))
+    return Example(tuple(windows), len(first_pieces))

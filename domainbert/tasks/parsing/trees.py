@@ -11,7 +11,7 @@ def find_cycle(heads: Sequence[int]) -> list[int]:
     >>> find_cycle([2, 0, 5, 3, 4]), find_cycle([2, 0, 2])
     ([3, 5, 4], [])
     """
-    walk = [0] * (len(heads) + 1)  # the start of the walk that first reached each word
+    walk = [0] * (len(heads) + 1)  # first word of the walk that first reached each word; 0 if not reached
     for start in range(1, len(heads) + 1):
         word = start
         while word and not walk[word]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import DetectedTask
 
-_SPECIALS = 3  # special tokens of a pair; some vocabularies have one more
+_NUM_SPECIAL = 3  # special tokens of a pair; some vocabularies have one more
 
 Pieces = Annotated[int, Range(1, 100_000)]
 
@@ -38,7 +38,7 @@ ANSWERS = "domainbert_answers"
 
 
 class QuestionDetector(FormatDetector["QuestionAnswering"]):
-    """SQuAD files with articles and paragraphs, or rows with question, context and answers."""
+    """Detects SQuAD files with articles and paragraphs, or rows with question, context and answers."""
 
     @override
     def detect(self, kind: type[QuestionAnswering], sample: Sample) -> DetectedTask | None:
@@ -47,8 +47,8 @@ class QuestionDetector(FormatDetector["QuestionAnswering"]):
         data = sample.value.get("data") if isinstance(sample.value, dict) else None
         if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
             return DetectedTask(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
-        first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
-        if not {"question", "context"} <= set(first) or not isinstance(first.get("answers"), dict):
+        first_row = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+        if not {"question", "context"} <= set(first_row) or not isinstance(first_row.get("answers"), dict):
             return None
         return DetectedTask(kind(), "rows with 'question', 'context' and 'answers'", specificity=4)
 
@@ -100,7 +100,7 @@ class QuestionAnswering(TaskConfig):
 
     @override
     def check_window(self, max_length: int) -> None:
-        if max_length <= self.max_question_length + _SPECIALS:
+        if max_length <= self.max_question_length + _NUM_SPECIAL:
             raise DomainbertError(
                 f"max_length: found {max_length}, which leaves no room for the context after a question of "
                 f"max_question_length {self.max_question_length}; expected a larger max_length, or a smaller "

@@ -24,7 +24,7 @@ from domainbert.labelled.items import Labelled, Unit
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import (
     is_whole_number,
-    parsed,
+    parse_rows,
     problem_with_list,
     problem_with_text,
     raise_problems,
@@ -37,7 +37,7 @@ from domainbert.tasks.question_answering.squad import read_squad
 
 Row = dict[str, Any]
 
-_MAX_FIRST_LINE = 1 << 20  # bytes
+_MAX_FIRST_LINE = 1 << 20  # bytes read to detect the format
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class QuestionFile(Labelled[Question]):
     @cached_property
     @override
     def unit_ids(self) -> list[int]:
-        """Return the index of each item's context."""
-        numbers: dict[str, int] = {}
-        return [numbers.setdefault(item.context, len(numbers)) for item in self.items]
+        """Return for each item the index of its context, from 0."""
+        index_of: dict[str, int] = {}
+        return [index_of.setdefault(item.context, len(index_of)) for item in self.items]
 
     @property
     def has_unanswerable(self) -> bool:
@@ -112,44 +112,46 @@ class QuestionFile(Labelled[Question]):
 
     @override
     def plain_item(self, item: Question) -> PlainItem:
-        """Return the item with its context as document."""
+        """Return an item in the form that checks read, with its context as document."""
         return replace(super().plain_item(item), target=item.answers, document_name=item.context)
 
     def units(self) -> list[Unit]:
         """Return one unit per context, at its first question."""
-        first: dict[int, Question] = {}
-        for number, item in zip(self.unit_ids, self.items, strict=True):
-            first.setdefault(number, item)
-        return [Unit(item.line) for item in first.values()]
+        first_of: dict[int, Question] = {}
+        for unit, item in zip(self.unit_ids, self.items, strict=True):
+            first_of.setdefault(unit, item)
+        return [Unit(item.line) for item in first_of.values()]
 
     @override
-    def part(self, units: Sequence[int]) -> str:
+    def file_content(self, units: Sequence[int]) -> str:
         chosen = set(units)
-        items = [item for n, item in zip(self.unit_ids, self.items, strict=True) if n in chosen]
+        items = [item for unit, item in zip(self.unit_ids, self.items, strict=True) if unit in chosen]
         if self.kind != "json":
-            return "".join(json_line(_flat(item)) for item in items)
+            return "".join(json_line(_jsonl_row(item)) for item in items)
         by_context = groupby(items, key=lambda item: item.context)
-        paragraphs = [{"context": context, "qas": [_nested(item) for item in group]} for context, group in by_context]
+        paragraphs = [
+            {"context": context, "qas": [_squad_question(item) for item in group]} for context, group in by_context
+        ]
         return json_line({"version": "v2.0", "data": [{"title": "", "paragraphs": paragraphs}]})
 
 
-def _flat(item: Question) -> Row:
+def _jsonl_row(item: Question) -> Row:
     answers = {"text": item.texts, "answer_start": [answer.start for answer in item.answers]}
     return {"id": item.id, "question": item.question, "context": item.context, "answers": answers}
 
 
-def _nested(item: Question) -> Row:
+def _squad_question(item: Question) -> Row:
     answers = [{"text": answer.text, "answer_start": answer.start} for answer in item.answers]
     return {"id": item.id, "question": item.question, "answers": answers, "is_impossible": not answers}
 
 
 def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the questions of a file, for `TaskConfig.read`."""
     return read_questions(path, config.format)
 
 
 def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> QuestionFile:
-    """Read questions from SQuAD's JSON (1.1 or 2.0), or from JSONL with the columns of SQuAD in `datasets`.
+    """Return the questions of SQuAD's JSON (1.1 or 2.0), or of JSONL with the columns of SQuAD in `datasets`.
 
     In JSONL empty lists mean no answer; the id of a question without `id` is its line number.
 
@@ -165,9 +167,9 @@ def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> Q
         rows = json_rows(path, problems)
     else:
         check_regular(path)
-        kind = _kind(path) if requested == "auto" else requested
+        kind = _detect_kind(path) if requested == "auto" else requested
         rows = read_squad(path, problems) if kind == "json" else json_rows(path, problems)
-    questions = parsed(rows, problems, _json_question if kind == "json" else _jsonl_question)
+    questions = parse_rows(rows, problems, _parse_squad if kind == "json" else _parse_jsonl)
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:
@@ -175,8 +177,8 @@ def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> Q
     return QuestionFile(path_of(path), questions, kind)
 
 
-def _kind(path: Path) -> Literal["json", "jsonl"]:
-    """Return `jsonl` if the first line is a JSON object that is not a whole SQuAD file."""
+def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
+    """Return "jsonl" if the first line is a JSON object that is not a whole SQuAD file, otherwise "json"."""
     try:
         with open_bytes(path) as stream:
             line = stream.readline(_MAX_FIRST_LINE)
@@ -189,8 +191,8 @@ def _kind(path: Path) -> Literal["json", "jsonl"]:
     return "jsonl" if isinstance(first, dict) and "data" not in first else "json"
 
 
-def _json_question(row: Row, line: int) -> Question:
-    """Convert a row of `read_squad`; problems are reported with the question's id."""
+def _parse_squad(row: Row, line: int) -> Question:
+    """Return the question of a row of `read_squad`; raise `DomainbertError` with the id of an invalid question."""
     try:
         raise_problems(problem_with_text(row, "id"), problem_with_list(row, "answers"))
         impossible = row.get("is_impossible", False)
@@ -201,14 +203,15 @@ def _json_question(row: Row, line: int) -> Question:
             if not isinstance(answer, dict):
                 raise DomainbertError(f"answer {shown(answer)}; expected an object with 'text' and 'answer_start'")
         pairs = [(answer.get("text"), answer.get("answer_start")) for answer in row["answers"]]
-        return _question(row, row["id"], pairs, line)
+        return _check_question(row, row["id"], pairs, line)
     except DomainbertError as error:
         name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["place"]
-        named = [f"{name}: {problem}" for problem in error.problems]
-        raise DomainbertError(named[0], named) from error
+        located_problems = [f"{name}: {problem}" for problem in error.problems]
+        raise DomainbertError(located_problems[0], located_problems) from error
 
 
-def _jsonl_question(row: Row, line: int) -> Question:
+def _parse_jsonl(row: Row, line: int) -> Question:
+    """Return the question of a JSONL row; raise `DomainbertError` if it is invalid."""
     id, answers = row.get("id", str(line)), row.get("answers")
     if not isinstance(answers, dict):
         found = "no key 'answers'" if "answers" not in row else f"'answers' is {shown(answers)}"
@@ -220,10 +223,11 @@ def _jsonl_question(row: Row, line: int) -> Question:
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
         raise DomainbertError(f"{len(texts)} texts of answers and {len(starts)} starts; expected equal numbers")
-    return _question(row, id, list(zip(texts, starts, strict=True)), line)
+    return _check_question(row, id, list(zip(texts, starts, strict=True)), line)
 
 
-def _question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) -> Question:
+def _check_question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) -> Question:
+    """Return the question of a row with (text, start) of its answers; raise `DomainbertError` if one is invalid."""
     raise_problems(problem_with_text(row, "question"), problem_with_text(row, "context"))
     context = row["context"]
     raise_problems(*(_problem_with_answer(text, start, context) for text, start in answers))
@@ -231,7 +235,7 @@ def _question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) 
 
 
 def _problem_with_answer(text: Any, start: Any, context: str) -> str:
-    """Return the reason why an answer is invalid; empty if it is valid."""
+    """Return the reason why an answer is invalid; "" if it is valid."""
     if problem := problem_with_text({"text": text}, "text"):
         return f"answer: {problem}"
     if not any(character.isprintable() and not character.isspace() for character in text):
@@ -246,7 +250,7 @@ def _problem_with_answer(text: Any, start: Any, context: str) -> str:
 
 
 def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
-    """Add problems for duplicate ids, which identify predictions."""
+    """Add duplicate ids to `problems`: ids identify predictions."""
     seen: set[str] = set()
     for item in questions:
         if item.id in seen:

@@ -54,8 +54,8 @@ class Reader(Predictor[Reply]):
 
     def _predict(self, texts: Sequence[Content]) -> list[Reply]:
         pairs = as_pairs(texts)
-        spans = self._decoded(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
-        return [_reply(pair.second, spans[number], self.threshold) for number, pair in enumerate(pairs)]
+        spans = self._decode_examples(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
+        return [_build_reply(pair.second, spans[index], self.threshold) for index, pair in enumerate(pairs)]
 
     def answer(self, question: str, context: str) -> Reply:
         """Return the answer to one question."""
@@ -63,10 +63,10 @@ class Reader(Predictor[Reply]):
 
 
 def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
-    """Return the contents as pairs; `UnreadableContents` lists contents that are not pairs."""
+    """Return the contents as pairs; raise `UnreadableContents` for contents that are not pairs."""
     problems = {
-        number: f"found {str(content)[:40]!r}; expected a question and its context"
-        for number, content in enumerate(contents)
+        index: f"found {str(content)[:40]!r}; expected a question and its context"
+        for index, content in enumerate(contents)
         if not isinstance(content, TextPair)
     }
     if problems:
@@ -74,17 +74,18 @@ def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
     return [content for content in contents if isinstance(content, TextPair)]
 
 
-def _reply(context: str, spans: Spans, threshold: float | None) -> Reply:
-    scores = spans.scores if threshold is None else np.append(spans.scores, spans.null)
-    shares = np.exp(scores - scores.max(initial=-np.inf))
-    shares = (shares / shares.sum()).tolist()
-    places = spans.characters.tolist()
+def _build_reply(context: str, spans: Spans, threshold: float | None) -> Reply:
+    """Return the best span as the answer, or no answer if its margin is above `threshold`."""
+    scores = spans.scores if threshold is None else np.append(spans.scores, spans.null_score)
+    exponentials = np.exp(scores - scores.max(initial=-np.inf))
+    probabilities = (exponentials / exponentials.sum()).tolist()
     candidates = [
-        Candidate(context[start:end], start, end, share) for (start, end), share in zip(places, shares, strict=False)
+        Candidate(context[start:end], start, end, probability)
+        for (start, end), probability in zip(spans.characters.tolist(), probabilities, strict=False)
     ]
     if not candidates:
         return Reply("", None, None, 1.0, None, [])
     if threshold is not None and spans.margin > threshold:
-        return Reply("", None, None, shares[-1], spans.margin, candidates)
+        return Reply("", None, None, probabilities[-1], spans.margin, candidates)
     best = candidates[0]
     return Reply(best.text, best.start, best.end, best.score, spans.margin, candidates)

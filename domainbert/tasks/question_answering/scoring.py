@@ -26,10 +26,10 @@ from domainbert.tasks.question_answering.files import Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply
 from domainbert.tasks.scoring import CountedScoring
 
-_EXACT, _F1, _QUESTIONS = range(3)
+_EXACT, _F1, _QUESTIONS = range(3)  # columns of the counts
 _ANSWER = "answer"
 _KINDS = ("answerable", "unanswerable")
-_FURTHER = {
+_FURTHER_SCORES = {  # key and name of further scores of SQuAD 2.0
     "by_answer.answerable.exact": "exact, answerable",
     "by_answer.answerable.f1": "F1, answerable",
     "by_answer.unanswerable.f1": "unanswerable",
@@ -39,7 +39,7 @@ _FURTHER = {
 
 
 def _mean(column: int) -> Statistic:
-    """Return the mean of a score over questions, as a function of counts (..., 2, 3)."""
+    """Return a function of counts (..., 2, 3), which returns the mean of a column over questions (...)."""
 
     def mean(counts: NDArray[Any]) -> FloatArray:
         totals = counts.sum(axis=-2)
@@ -60,12 +60,12 @@ class AnswerScoring(CountedScoring):
 
     def __init__(self, config: TaskConfig, test: QuestionFile, train: QuestionFile | None = None) -> None:
         super().__init__(config, test, train)
-        first_numbers: dict[str, int] = {}
-        for number, item in enumerate(test.items):
-            first = first_numbers.setdefault(item.id, number)
-            if first != number:
-                found = f"question {reprlib.repr(item.id)} is also at {test.place(first)}"
-                raise DomainbertError(f"{test.place(number)}: {found}; expected unique ids in all files of a set")
+        first_with_id: dict[str, int] = {}
+        for index, item in enumerate(test.items):
+            first = first_with_id.setdefault(item.id, index)
+            if first != index:
+                found = f"question {reprlib.repr(item.id)} is also at {test.location(first)}"
+                raise DomainbertError(f"{test.location(index)}: {found}; expected unique ids in all files of a set")
 
     @property
     @override
@@ -75,7 +75,7 @@ class AnswerScoring(CountedScoring):
 
     @override
     def row(self, item: Question, prediction: Reply) -> dict[str, Any]:
-        """Return gold and prediction, without the other candidates."""
+        """Return gold and prediction of an item for the predictions file, without the other candidates."""
         gold = {"id": item.id, "question": item.question, "gold": item.texts}
         predicted = {"predicted": prediction.answer, "start": prediction.start, "end": prediction.end}
         return {**gold, **predicted, "score": prediction.score, "margin": prediction.margin}
@@ -89,20 +89,20 @@ class AnswerScoring(CountedScoring):
 
     @override
     def mistake(self, item: Question, prediction: Reply) -> Mistake | None:
-        """Return the error of an answer without exact match; `text` is the context, `text_pair` the question."""
+        """Return the error of an answer, None for an exact match; `text` is the context, `text_pair` the question."""
         if score_answer(prediction.answer, item.texts, self.test.has_unanswerable).exact:
             return None
         spans = sorted({(answer.start, answer.end) for answer in item.answers})
         mark = Mark(_ANSWER, prediction.start, prediction.end, prediction.score)
-        place = mark.place
-        overlap = place is not None and any(max(place[0], start) < min(place[1], end) for start, end in spans)
-        gold = [Mark(_ANSWER, *span, kind=BOUNDARY if overlap else MISSED) for span in spans]
-        predicted = [replace(mark, kind=BOUNDARY if overlap else SPURIOUS)] if place else []
+        answer = mark.char_range
+        overlaps = answer is not None and any(max(answer[0], start) < min(answer[1], end) for start, end in spans)
+        gold = [Mark(_ANSWER, *span, kind=BOUNDARY if overlaps else MISSED) for span in spans]
+        predicted = [replace(mark, kind=BOUNDARY if overlaps else SPURIOUS)] if answer else []
         return Mistake(item.context, gold, predicted, prediction.score, item.question)
 
     @override
     def confusion_pairs(self, item: Question, prediction: Reply) -> list[Pair]:
-        """Return whether gold and prediction have an answer, if some questions have none."""
+        """Return one pair: for gold and prediction "answer", or None without answer; [] if all questions have one."""
         if not self.test.has_unanswerable:
             return []
         return [(_ANSWER if item.answers else None, _ANSWER if prediction.answer else None)]
@@ -121,7 +121,7 @@ class AnswerScoring(CountedScoring):
         return counts
 
     def scores(self, predictions: Sequence[Reply], totals: NDArray[Any]) -> dict[str, Any]:
-        """Compute scores: means over questions from 0 to 1, as in evaluate-v2.0.py."""
+        """Return scores: means over questions from 0 to 1, as in evaluate-v2.0.py."""
         scores = super().scores(predictions, totals)
         if not self.test.has_unanswerable:
             return scores
@@ -129,10 +129,10 @@ class AnswerScoring(CountedScoring):
             kind: {"exact": exact / max(questions, 1), "f1": f1 / max(questions, 1), "support": int(questions)}
             for kind, (exact, f1, questions) in zip(_KINDS, totals.tolist(), strict=True)
         }
-        return scores | self._best(predictions)
+        return scores | self._best_scores(predictions)
 
-    def _best(self, predictions: Sequence[Reply]) -> dict[str, float]:
-        """Score the best candidates at the best threshold on the test set, an upper bound."""
+    def _best_scores(self, predictions: Sequence[Reply]) -> dict[str, float]:
+        """Return the scores of the best candidates at the best threshold on the test set, an upper bound."""
         rows = self._rows([reply.candidates[0].text if reply.candidates else "" for reply in predictions])
         answerable = np.asarray([float(bool(item.answers)) for item in self.test.items])
         margins = np.asarray([np.inf if reply.margin is None else reply.margin for reply in predictions])
@@ -149,7 +149,7 @@ class AnswerScoring(CountedScoring):
         return np.asarray([(*score_answer(answer, item.texts, version_2), 1.0) for item, answer in pairs])
 
     def warnings(self) -> list[str]:
-        """Return warnings about models that answer no question although some have answers."""
+        """Return warnings about models that answer no question although some have answers; otherwise []."""
         silent = collapse_warnings(
             self.predictions, lambda run: not any(reply.answer for reply in run), "answers no question"
         )
@@ -157,5 +157,5 @@ class AnswerScoring(CountedScoring):
 
     @override
     def lines(self, summary: Summary) -> list[str]:
-        further = _FURTHER if self.test.has_unanswerable else {}
+        further = _FURTHER_SCORES if self.test.has_unanswerable else {}
         return score_lines(summary, {"f1": "F1", "exact": "exact match"}, further=further)

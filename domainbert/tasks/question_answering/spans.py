@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.metrics.counts import FloatArray
-from domainbert.tasks.question_answering.encoding import BEHIND, FIRST
+from domainbert.tasks.question_answering.encoding import CHAR_END, FIRST_CHAR
 
 CLS = 0
 """Index of the output at [CLS], which is the first of each window."""
@@ -22,9 +22,9 @@ CLS = 0
 
 @dataclass(frozen=True)
 class Spans:
-    """The best spans of a context, with scores."""
+    """The best answer spans of a context, with scores."""
 
-    null: float
+    null_score: float
     """Score of no answer: start plus end at [CLS], the minimum over windows, as in the official script of BERT."""
 
     scores: FloatArray
@@ -36,10 +36,10 @@ class Spans:
     @property
     def margin(self) -> float:
         """Return the score of no answer minus the best score; infinite without spans."""
-        return self.null - float(self.scores[0]) if len(self.scores) else float("inf")
+        return self.null_score - float(self.scores[0]) if len(self.scores) else float("inf")
 
 
-def window_numbers(outputs: Tensor) -> Tensor:
+def window_indices(outputs: Tensor) -> Tensor:
     """Return the window index of each position (N,) of a batch; each window begins with [CLS]."""
     return (outputs == CLS).cumsum(0) - 1
 
@@ -55,51 +55,60 @@ def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
     return shifted - summed.log()[window]
 
 
-def best_spans(logits: Tensor, batch: Mapping[str, Any], longest: int, most: int) -> list[Spans]:
-    """Return the `most` best spans of at most `longest` pieces for each example of a batch, over all windows.
+def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count: int) -> list[Spans]:
+    """Return the `count` best spans of at most `max_pieces` pieces for each example of a batch, over all windows.
 
     A span in several windows is scored once, in the window that maximises the smaller of its left and right context:
     the window with the nearest middle. The border is halfway between the end of a window and the start of the next.
     """
     values = logits.detach().double().cpu().numpy()
     outputs, owners, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
-    begins = np.flatnonzero(outputs == CLS)
+    window_starts = np.flatnonzero(outputs == CLS)
     windows: list[list[slice]] = [[] for _ in range(len(batch["items"]))]
-    for start, stop in pairwise([*begins.tolist(), len(outputs)]):
+    for start, stop in pairwise([*window_starts.tolist(), len(outputs)]):
         windows[owners[start]].append(slice(start, stop))
-    return [_best([(values[at], outputs[at], targets[at]) for at in slices], longest, most) for slices in windows]
+    return [
+        _best_in_context(
+            [(values[positions], outputs[positions], targets[positions]) for positions in window_slices],
+            max_pieces,
+            count,
+        )
+        for window_slices in windows
+    ]
 
 
-def _best(windows: list[tuple[FloatArray, NDArray[Any], NDArray[Any]]], longest: int, most: int) -> Spans:
+def _best_in_context(
+    windows: list[tuple[FloatArray, NDArray[Any], NDArray[Any]]], max_pieces: int, count: int
+) -> Spans:
     """Return the best spans of a context; a window has logits (k, 2), outputs (k,) and targets (k, 4)."""
-    null = min(float(logits[0].sum()) for logits, *_ in windows)
+    null_score = min(float(logits[0].sum()) for logits, *_ in windows)
     windows = sorted((window for window in windows if len(window[1]) > 1), key=lambda window: int(window[1][1]))
-    # doubled, to stay integers
+    # doubled middles between the end of a window and the start of the next, to stay integers
     middles = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
     scores, characters = [np.empty(0)], [np.empty((0, 2), dtype=np.int64)]
     bounds = zip([0, *middles], [*middles, np.inf], strict=True)
     for (logits, outputs, targets), (low, high) in zip(windows, bounds, strict=False):
-        window_scores, starts, ends = _best_in_window(logits[1:], outputs[1:], longest, most, low, high)
+        window_scores, starts, ends = _best_in_window(logits[1:], outputs[1:], max_pieces, count, low, high)
         scores.append(window_scores)
-        characters.append(np.stack([targets[1 + starts, FIRST], targets[1 + ends, BEHIND]], axis=1))
+        characters.append(np.stack([targets[1 + starts, FIRST_CHAR], targets[1 + ends, CHAR_END]], axis=1))
     all_scores = np.concatenate(scores)
-    order = np.argsort(-all_scores, kind="stable")[:most]
-    return Spans(null, all_scores[order], np.concatenate(characters)[order])
+    order = np.argsort(-all_scores, kind="stable")[:count]
+    return Spans(null_score, all_scores[order], np.concatenate(characters)[order])
 
 
 def _best_in_window(
-    logits: FloatArray, outputs: NDArray[Any], longest: int, most: int, low: float, high: float
+    logits: FloatArray, outputs: NDArray[Any], max_pieces: int, count: int, low: float, high: float
 ) -> tuple[FloatArray, NDArray[np.int64], NDArray[np.int64]]:
-    """Return scores (n,), start and end positions of the best spans of a window with low <= start + end < high.
+    """Return the scores, starts and ends, each (n,), of the best spans of a window with low <= start + end < high.
 
     All spans are compared, while published scripts combine the 20 best starts and ends.
     """
-    size, width = len(logits), min(longest, len(logits))
+    size, width = len(logits), min(max_pieces, len(logits))
     padded = np.concatenate([logits[:, 1], np.full(width - 1, -np.inf)])
     scores = logits[:, :1] + sliding_window_view(padded, width)  # (starts, lengths)
     ends = np.arange(size)[:, None] + np.arange(width)
     doubled_middles = outputs[:, None] + outputs[np.minimum(ends, size - 1)]
     allowed = np.flatnonzero((ends < size) & (doubled_middles >= low) & (doubled_middles < high))
     flat = scores.ravel()[allowed]
-    best = allowed[np.argsort(-flat, kind="stable")[:most]]
+    best = allowed[np.argsort(-flat, kind="stable")[:count]]
     return scores.ravel()[best], best // width, ends.ravel()[best]

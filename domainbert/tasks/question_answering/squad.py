@@ -20,7 +20,7 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def read_squad(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """Yield (line of the id, question) with keys `context` and `place`, the JSON path of the question.
+    """Yield (line of the id, question); `context` and `place`, the JSON path of the question, are added to its keys.
 
     Articles, paragraphs and questions that are not objects, and values that are not lists, are added to `problems`.
 
@@ -29,14 +29,15 @@ def read_squad(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
     """
     text = read_text(path)
     lines = _lines_of_ids(text)
-    for place, article in _objects(_parsed(path, text), "data", "", problems):
-        for paragraph_place, paragraph in _objects(article, "paragraphs", place, problems):
-            for question_place, question in _objects(paragraph, "qas", paragraph_place, problems):
+    for article_path, article in _objects(_parse(path, text), "data", "", problems):
+        for paragraph_path, paragraph in _objects(article, "paragraphs", article_path, problems):
+            for question_path, question in _objects(paragraph, "qas", paragraph_path, problems):
                 line = lines.get(str(question.get("id")), 1)
-                yield line, {**question, "context": paragraph.get("context"), "place": question_place}
+                yield line, {**question, "context": paragraph.get("context"), "place": question_path}
 
 
-def _parsed(path: Path, text: str) -> Row:
+def _parse(path: Path, text: str) -> Row:
+    """Return the JSON object of a SQuAD file; raise `DomainbertError` if it is not one."""
     expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question per line (format.kind)'
     try:
         whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
@@ -51,21 +52,21 @@ def _parsed(path: Path, text: str) -> Row:
     return whole
 
 
-def _objects(parent: Row, key: str, place: str, problems: Problems) -> Iterator[tuple[str, Row]]:
-    """Yield the objects of a list with their JSON paths, such as `data[0].paragraphs[3]`."""
-    where = f"{place}.{key}" if place else key
+def _objects(parent: Row, key: str, parent_path: str, problems: Problems) -> Iterator[tuple[str, Row]]:
+    """Yield the objects in the list `parent[key]` with their JSON paths, such as `data[0].paragraphs[3]`."""
+    where = f"{parent_path}.{key}" if parent_path else key
     values = parent.get(key)
     if not isinstance(values, list):
         problems.add(f"{problems.subject}:1: {where} is {shown(values)}; expected a list")
         return
-    for number, value in enumerate(values):
+    for index, value in enumerate(values):
         if isinstance(value, dict):
-            yield f"{where}[{number}]", value
+            yield f"{where}[{index}]", value
         else:
-            problems.add(f"{problems.subject}:1: {where}[{number}] is {shown(value)}; expected an object")
+            problems.add(f"{problems.subject}:1: {where}[{index}] is {shown(value)}; expected an object")
 
 
 def _lines_of_ids(text: str) -> dict[str, int]:
-    """Return the line of each id; the last line of a duplicate id."""
+    """Return the line of each question by id; the last line of a duplicate id."""
     breaks = [match.start() for match in re.finditer("\n", text)]
     return {json.loads(match[1], strict=False): bisect_right(breaks, match.start()) + 1 for match in _ID.finditer(text)}

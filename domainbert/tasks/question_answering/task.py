@@ -17,11 +17,11 @@ from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, raise_problems
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
-from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
+from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, has_answer_in_window
 from domainbert.tasks.question_answering.files import Question
 from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
 from domainbert.tasks.question_answering.scoring import AnswerScoring
-from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_numbers
+from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_indices
 from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
-_NEAR = 0.02  # F1 above the baseline that does not count as better
+_MIN_GAIN = 0.02  # F1 above the baseline up to which a model does not count as better
 
 
 class QuestionInputs(Inputs["QuestionAnsweringTask"]):
@@ -49,15 +49,18 @@ class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
     def warnings(
         self, task: QuestionAnsweringTask, items: Sequence[Question], scores: Mapping[str, float]
     ) -> list[str]:
-        never = sum(not item.answers for item in items) / len(items)
-        if never == 1 or scores["f1"] > never + _NEAR:
+        baseline = sum(not item.answers for item in items) / len(items)  # F1 of never answering
+        if baseline == 1 or scores["f1"] > baseline + _MIN_GAIN:
             return []
         comparison = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets"
-        return [f"{comparison} {100 * never:.1f}; {ADVICE}"]
+        return [f"{comparison} {100 * baseline:.1f}; {ADVICE}"]
 
 
 def answer_divergence(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-    """Return the mean of the divergences of start and end, as in the loss."""
+    """Return the divergence (N,) of each output: the mean of the divergences of start and end, as in the loss.
+
+    An output with the example -1, which no window reads, is omitted.
+    """
     valid = example >= 0
     log_p, log_q = (log_probabilities(logits[valid], example[valid]) for logits in (teacher, student))
     return (log_p.exp() * (log_p - log_q)).mean(dim=1)
@@ -78,9 +81,9 @@ class AnswerFormatter(ExampleFormatter["QuestionAnsweringTask"]):
     @override
     def notes(self, task: QuestionAnsweringTask, item: Question, window: Window) -> list[tuple[str, str]]:
         notes = []
-        for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
-            piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
-            targets = [word for word, holds in (("start", starts), ("end", ends)) if holds]
+        for output, (starts, ends, first, end) in zip(window.outputs, window.targets, strict=True):
+            piece = f"{item.context[first:end]!r}, characters {first}-{end}"
+            targets = [name for name, is_target in (("start", starts), ("end", ends)) if is_target]
             notes.append((piece if output > 0 else "no answer in this window", " and ".join(targets)))
         return notes
 
@@ -115,7 +118,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
-        """Create the task of a model folder; by default with default limits and an answer to every question."""
+        """Return the task of a model folder; by default with default limits and an answer to every question."""
         facts = fields.get(ANSWERS, {})
         valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if valid_keys else None
@@ -130,11 +133,14 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     @override
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Encode questions; print the number of answers that no window contains completely."""
+        """Return questions as token ids and targets; print the number of answers that no window contains completely."""
         pairs = [item.content for item in items]
         answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
         examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
-        lost = sum(bool(item.answers) and not is_learnt(example) for item, example in zip(items, examples, strict=True))
+        lost = sum(
+            bool(item.answers) and not has_answer_in_window(example)
+            for item, example in zip(items, examples, strict=True)
+        )
         if lost:
             print(
                 f"{lost:,} of {len(items):,} answers do not fit in a window of {max_length} tokens: their questions "
@@ -150,9 +156,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         return self._encoder(pairs, tokenizer, max_length).encode(pairs, None)
 
     def _encoder(self, pairs: Sequence[TextPair], tokenizer: DomainTokenizer, max_length: int) -> PairEncoder:
-        """Return an encoder; print the number of newly truncated questions."""
+        """Return an encoder; print the number of questions that it truncates and that have not been printed before."""
         encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
-        truncated = encoder.too_long([pair.first for pair in pairs])
+        truncated = encoder.truncated_questions([pair.first for pair in pairs])
         if new := [length for question, length in truncated.items() if question not in self._reported]:
             print(
                 f"{len(new):,} questions are truncated to {self.config.max_question_length} pieces "
@@ -167,7 +173,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         The target of a window without the answer is [CLS].
         """
         targets = batch["targets"][:, [STARTS, ENDS]] == 1
-        likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
+        likelihood = log_probabilities(logits, window_indices(batch["outputs"]))
         return -likelihood[targets].sum() / 2
 
     def metric(self) -> Metric:

@@ -30,7 +30,7 @@ class RegressionFormat(RowFormat):
 
 
 class RegressionDetector(FormatDetector["Regression"]):
-    """Files with a number per text; whole numbers from 0 are classes."""
+    """Detects files with a number per text; whole numbers from 0 are classes, not numbers."""
 
     @override
     def detect(self, kind: type[Regression], sample: Sample) -> DetectedTask | None:
@@ -41,12 +41,12 @@ class RegressionDetector(FormatDetector["Regression"]):
         if keys is None or not keys.labels.may_be_quantities:
             return None
         numbers = keys.labels.numbers
-        reason = f"{keys.in_words}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
-        return DetectedTask(kind(format=RegressionFormat(**keys.of_format)), reason)
+        reason = f"{keys.description}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
+        return DetectedTask(kind(format=RegressionFormat(**keys.format_fields)), reason)
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder is a regression model; so is one output without `problem_type` in `transformers`."""
+        """Whether a folder has a regression model; `transformers` takes one output without `problem_type` as one."""
         problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
 

@@ -13,11 +13,11 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.infer_columns import DECIMAL
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import parsed, raise_problems, shown
+from domainbert.labelled.row_values import parse_rows, raise_problems, shown
 from domainbert.labelled.rows import (
     has_json_values,
+    iterate_text_rows,
     require_texts,
-    rows_of_texts,
     text_fields,
     text_problems,
     with_location,
@@ -25,7 +25,7 @@ from domainbert.labelled.rows import (
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 
-_LARGEST = 1e30  # the maximum of float32 is 3.4e38
+_MAX_NUMBER = 1e30  # the maximum of float32 is 3.4e38
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,21 @@ class NumberFile(TextFile[NumberedText]):
 
 
 def read(config: Regression, file: Readable) -> NumberFile:
-    """Read a file for `TaskConfig.read`."""
+    """Return the texts of a file, for `TaskConfig.read`."""
     return read_numbers(file, config.format)
 
 
 def read_numbers(file: Readable, format: RegressionFormat | None = None) -> NumberFile:
-    """Read texts with one number each from JSONL, or from CSV or TSV with a header; .gz and .zst are decompressed.
+    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one number each.
+
+    Files in .gz and .zst are decompressed.
 
     Raises:
         DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key or an empty text; a
             value that is not a number, not finite, or beyond 1e30.
     """
     format, problems, notes = format or RegressionFormat(), Problems(str(file)), ReaderCounts()
-    kind, rows = rows_of_texts(file, format, problems, notes)
+    kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         if not has_json_values(kind):
@@ -76,20 +78,20 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
         )
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
-    texts = require_texts(parsed(rows, problems, parse), format, problems)
+    texts = require_texts(parse_rows(rows, problems, parse), format, problems)
     return NumberFile(path_of(file), texts, kind, notes=notes)
 
 
 def _parse_number(column: str) -> float | str:
-    """Parse a CSV column as a number; return the column unchanged if it is not a number."""
+    """Return a CSV column as a number, or unchanged if it is not a number."""
     return float(column) if DECIMAL.fullmatch(column.strip()) else column
 
 
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
-    """Return the reason why `row[key]` is not a valid target; empty if it is valid."""
+    """Return the reason why `row[key]` is not a valid target; "" if it is valid."""
     if key not in row:
         return f"no key {key!r}; found {format_names(row)}"
     value = row[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"{key!r} is {shown(value)}; expected a number"
-    return "" if abs(value) <= _LARGEST else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"
+    return "" if abs(value) <= _MAX_NUMBER else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"

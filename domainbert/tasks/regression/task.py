@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 OUTPUT = "value"
 """Name of the only output."""
 
-_LAST = "classifier"  # module of the head
+_LAST_LAYER = "classifier"  # name of the last layer in the head
 _MIN_RELATIVE_SPREAD = 1e-5  # relative to the largest number; float32 has seven digits
 _MIN_SPREAD = 1e-30  # the smallest normal float32 is 1e-38
-_NEAR = 0.02  # R2 above the baseline that does not count as better
+_MIN_GAIN = 0.02  # R2 above the baseline up to which a model does not count as better
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class RegressionScoring(CountedScoring):
 
     @override
     def mistake(self, item: NumberedText, prediction: Estimate) -> Mistake | None:
-        """Return any difference e as an error; severity is |e| / (|e| + s), where s is `deviation`."""
+        """Return any difference e as an error, or None if e is 0; severity is |e| / (|e| + s), s is `deviation`."""
         error = prediction.value - item.number
         if error == 0:
             return None
-        gold = Mark(_shown(item.number))
-        predicted = Mark(_shown(prediction.value), kind="too high" if error > 0 else "too low")
+        gold = Mark(_format_number(item.number))
+        predicted = Mark(_format_number(prediction.value), kind="too high" if error > 0 else "too low")
         severity = abs(error) / (abs(error) + self.deviation)
         return Mistake(item.text, [gold], [predicted], severity, item.text_pair, labels=())
 
@@ -87,21 +87,21 @@ class RegressionScoring(CountedScoring):
 
     @override
     def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
-        """Return the counts of `metrics.regression.regression_terms`."""
+        """Return the counts of `metrics.regression.regression_terms`, with a row per text."""
         return regression_terms(
             [item.number for item in self.test.items], [prediction.value for prediction in predictions]
         )
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """Return the reasons for undefined scores: equal values have no correlation."""
+        """Return the reasons for undefined scores by name: equal numbers have no correlation."""
         for name, ranks in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
             if not ranks.any():
                 return dict.fromkeys(("pearson", "spearman"), f"all {name} are equal")
         return {}
 
     def warnings(self) -> list[str]:
-        """Return warnings about models that predict a single number although gold has several."""
+        """Return warnings about models that predict a single number although gold has several; otherwise []."""
         same = collapse_warnings(
             self.predictions, lambda run: len({text.value for text in run}) == 1, "predicts one number for every text"
         )
@@ -112,7 +112,7 @@ class RegressionScoring(CountedScoring):
         return regression_lines(summary, self.headline.key, self.headline.name)
 
 
-def _shown(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:.6g}"
 
 
@@ -132,14 +132,14 @@ class NumberScaling(Scaling["RegressionTask"]):
 
     @override
     def init_head(self, task: RegressionTask, head: nn.Module) -> None:
-        weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
+        weight, bias = (head.get_parameter(f"{_LAST_LAYER}.{name}") for name in ("weight", "bias"))
         with torch.no_grad():
             weight.copy_(weight.double() / task.deviation)
             bias.copy_((bias.double() - task.mean) / task.deviation)
 
     @override
     def folder_weights(self, task: RegressionTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
+        weight, bias = (f"head.{_LAST_LAYER}.{name}" for name in ("weight", "bias"))
         scaled = {name: weights[name].double() * task.deviation for name in (weight, bias)}
         return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + task.mean).float()}
 
@@ -150,7 +150,7 @@ class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
     @override
     def warnings(self, task: RegressionTask, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
         spread = float(np.std([item.number for item in items]))
-        if scores["r2"] > _NEAR or spread == 0:
+        if scores["r2"] > _MIN_GAIN or spread == 0:
             return []
         achieved = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
         return [f"{achieved}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
@@ -193,13 +193,14 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     distillation_targets = DistillationTargets[Any](
         False, divergence=lambda teacher, student, _: squared_difference(teacher, student)
     )
-    unknown = float("nan")
+    unlabelled_target = float("nan")
     mean, deviation = 0.0, 1.0
 
     @classmethod
     @override
     def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
-        """Create the task; `DomainbertError` if the training numbers do not differ."""
+        """Return the task with the mean and deviation of the training numbers; raise `DomainbertError` if these are
+        (almost) equal."""
         task = super().from_training_set(config, train)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import DetectedTask
 
-_MIN_MARKED = 0.95  # share of texts; the strict reader reports the others
+_MIN_MARKED = 0.95  # minimum share of texts with two entities; the strict reader reports the others
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class RelationFormat(TextFormat):
     tail_markers: tuple[str, str] = ("[[", "]]")
     """Markers before and after the second entity."""
 
-    def marks(self, row: Mapping[str, Any]) -> bool:
+    def has_entities(self, row: Mapping[str, Any]) -> bool:
         """Whether a row seems to contain two entities."""
-        objects = [isinstance(row.get(key), dict) for key in (self.head_key, self.tail_key)]
+        are_objects = [isinstance(row.get(key), dict) for key in (self.head_key, self.tail_key)]
         text = str(row.get(self.text_key))
-        return all(objects) or all(text.count(marker) == 1 for marker in self.markers)
+        return all(are_objects) or all(text.count(marker) == 1 for marker in self.markers)
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -60,8 +60,8 @@ class RelationFormat(TextFormat):
                 f"text_pair_key: found {self.text_pair_key!r}; expected null: both entities are in one text"
             )
         markers = self.markers
-        inside = [pair for pair in permutations(markers, 2) if pair[0] in pair[1]]
-        if inside or not all(is_visible(marker) for marker in markers):
+        has_nested = any(marker in other for marker, other in permutations(markers, 2))
+        if has_nested or not all(is_visible(marker) for marker in markers):
             raise DomainbertError(
                 f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings, "
                 "none of them part of another"
@@ -69,7 +69,7 @@ class RelationFormat(TextFormat):
 
 
 class RelationsDetector(FormatDetector["Relations"]):
-    """Files with two entities in each text, given by offsets or the default markers."""
+    """Detects files with two entities in each text, given by offsets or the default markers."""
 
     whole_texts = True
 
@@ -82,9 +82,9 @@ class RelationsDetector(FormatDetector["Relations"]):
         if keys is None or not keys.labels.may_be_classes:
             return None
         format = RelationFormat(text_key=keys.text, label_key=keys.labels.key, quoting=sample.quoting)
-        if sum(format.marks(row) for row in sample.rows) < _MIN_MARKED * len(sample.rows):
+        if sum(format.has_entities(row) for row in sample.rows) < _MIN_MARKED * len(sample.rows):
             return None
-        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
+        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.num_distinct} relations"
         return DetectedTask(kind(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
 
 

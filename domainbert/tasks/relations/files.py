@@ -15,8 +15,14 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import Labelled, ReaderCounts, Unit, format_counts, label_counts, label_set
 from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.plain_items import PlainItem
-from domainbert.labelled.row_values import parsed, raise_problems
-from domainbert.labelled.rows import problems_with_slices, require_texts, slices_of, text_rows, with_location
+from domainbert.labelled.row_values import parse_rows, raise_problems
+from domainbert.labelled.rows import (
+    iterate_labelled_rows,
+    problems_with_slices,
+    require_texts,
+    slices_of,
+    with_location,
+)
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
@@ -30,11 +36,11 @@ class RelatedEntities:
     label: str
     line: int
     slices: Mapping[str, str] = field(default_factory=dict)
-    """Slice values by key."""
+    """Slices (subgroups for evaluation): value by key."""
 
     @property
     def labels(self) -> tuple[str]:
-        """Return the relation."""
+        """Return a tuple with only the relation."""
         return (self.label,)
 
 
@@ -53,9 +59,9 @@ class RelationFile(Labelled[RelatedEntities]):
     @cached_property
     @override
     def unit_ids(self) -> list[int]:
-        """Return the index of each item's unmarked text, as pairs from the same text are not independent."""
-        numbers: dict[str, int] = {}
-        return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
+        """Return for each item the index of its unmarked text, as pairs from the same text are not independent."""
+        index_of: dict[str, int] = {}
+        return [index_of.setdefault(item.content.unmarked, len(index_of)) for item in self.items]
 
     @property
     def summary(self) -> str:
@@ -67,9 +73,9 @@ class RelationFile(Labelled[RelatedEntities]):
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
-        """Return the item as unmarked text, which is the document of all its pairs."""
-        text, marked = item.content.written(("", "", "", ""))
-        return PlainItem((text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked)
+        """Return an item in the form that checks read; the unmarked text is the document of all its pairs."""
+        text, marker_starts = item.content.with_markers(("", "", "", ""))
+        return PlainItem((text,), (item.label,), item.label, tuple(marker_starts), document_name=item.content.unmarked)
 
     def units(self) -> list[Unit]:
         """Return one unit per run of adjacent items that differ only in the marked entities."""
@@ -78,13 +84,13 @@ class RelationFile(Labelled[RelatedEntities]):
 
 
 def read(config: Relations, file: Readable) -> RelationFile:
-    """Read a file for `TaskConfig.read`. Relations are names or numbers, as in `read_classification`.
+    """Return the texts of a file, for `TaskConfig.read`. Relations are names or numbers, as in `read_classification`.
 
     Raises:
         DomainbertError: invalid rows and labels as in `read_classification`, invalid entities as in `marked_text`.
     """
     format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
-    kind, names, rows = text_rows(file, format, problems, notes)
+    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
@@ -94,5 +100,5 @@ def read(config: Relations, file: Readable) -> RelationFile:
         )
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.slice_keys))
 
-    items = require_texts(parsed(rows, problems, parse), format, problems)
+    items = require_texts(parse_rows(rows, problems, parse), format, problems)
     return RelationFile(path_of(file), items, kind, labels.nameless, notes=notes)

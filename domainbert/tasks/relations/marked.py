@@ -39,9 +39,10 @@ class MarkedText:
     def entities(self) -> tuple[Stretch, Stretch]:
         """Return the character ranges of head and tail, without surrounding white space."""
         before_head, after_head, before_tail, after_tail = self.marks
-        return self._inside(before_head, after_head), self._inside(before_tail, after_tail)
+        return self._range_between(before_head, after_head), self._range_between(before_tail, after_tail)
 
-    def _inside(self, before: Stretch, after: Stretch) -> Stretch:
+    def _range_between(self, before: Stretch, after: Stretch) -> Stretch:
+        """Return the character range between two markers, without surrounding white space."""
         inside = self.text[before[1] : after[0]]
         start = before[1] + len(inside) - len(inside.lstrip())
         return start, start + len(inside.strip())
@@ -49,23 +50,23 @@ class MarkedText:
     @property
     def unmarked(self) -> str:
         """Return the text without markers and white space, which does not depend on the marked entities."""
-        return "".join(self.written(("", "", "", ""))[0].split())
+        return "".join(self.with_markers(("", "", "", ""))[0].split())
 
-    def written(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
-        """Return the text with its markers replaced, and the start of each marker.
+    def with_markers(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
+        """Return the text with its markers replaced by `markers`, and the start of each marker.
 
         `spaced` puts white space around markers: vocabularies with leading spaces in pieces would insert it after an
         added token anyway.
         """
-        text, at, begins = "", 0, [0] * len(self.marks)
-        for number in sorted(range(len(self.marks)), key=self.marks.__getitem__):
-            start, end = self.marks[number]
-            text += self.text[at:start]
+        text, copied, starts = "", 0, [0] * len(self.marks)  # `copied`: characters of the original text
+        for index in sorted(range(len(self.marks)), key=self.marks.__getitem__):
+            start, end = self.marks[index]
+            text += self.text[copied:start]
             text += " " if spaced and text and not text[-1].isspace() else ""
-            begins[number] = len(text)
+            starts[index] = len(text)
             following = self.text[end : end + 1]
-            text, at = text + markers[number] + (" " if spaced and following.strip() else ""), end
-        return text + self.text[at:], begins
+            text, copied = text + markers[index] + (" " if spaced and following.strip() else ""), end
+        return text + self.text[copied:], starts
 
 
 def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -> MarkedText:
@@ -82,32 +83,32 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
     stretches, problems = [], []
     for key in keys:
         try:
-            stretches.append(_stretch(text, row, key))
+            stretches.append(_read_entity(text, row, key))
         except DomainbertError as error:
             problems.append(f"{key!r}: {error}")
     raise_problems(*problems)
     head, tail = stretches
     _check_nested(text, head, tail)
-    return put_markers(text, head, tail, format.markers)
+    return insert_markers(text, head, tail, format.markers)
 
 
 def find_markers(text: str, markers: Markers) -> MarkedText:
-    """Find the markers in a text; an entity extends from its opening marker to the next closing marker.
+    """Return a text with its markers located; an entity extends from its opening marker to the next closing marker.
 
     If both entities have white space inside their markers, markers without it are ignored: in
     `<< A >> of [[ B ]] and 4-[[(C` there is one pair of each.
 
-    `DomainbertError` if an entity has no markers, or there are several opening markers.
+    Raise `DomainbertError` if an entity has no markers, or there are several opening markers.
     """
     pairs = (markers[:2], markers[2:])
-    space = r"\s" if all(_entity(pair, r"\s").search(text) for pair in pairs) else ""
+    space = r"\s" if all(_entity_pattern(pair, r"\s").search(text) for pair in pairs) else ""
     entities, problems = [], []
     for begin, end in pairs:
-        match, begins = _entity((begin, end), space).search(text), re.findall(re.escape(begin) + space, text)
-        if match is not None and len(begins) == 1:
+        match, openings = _entity_pattern((begin, end), space).search(text), re.findall(re.escape(begin) + space, text)
+        if match is not None and len(openings) == 1:
             entities.append(match)
         else:
-            found = f"{len(begins)} entities begin with {begin}" if match else f"no entity between {begin} and {end}"
+            found = f"{len(openings)} entities begin with {begin}" if match else f"no entity between {begin} and {end}"
             problems.append(f"{found}; expected one entity between each pair of markers")
     raise_problems(*problems)
     head, tail = entities
@@ -115,34 +116,38 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
     return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)))
 
 
-def _entity(pair: Sequence[str], space: str) -> re.Pattern[str]:
-    """Return the pattern of an entity between two markers, with the pattern `space` inside of them."""
+def _entity_pattern(pair: Sequence[str], space: str) -> re.Pattern[str]:
+    """Return the pattern of an entity between two markers, which match groups 1 and 2, with `space` inside of them."""
     begin, end = map(re.escape, pair)
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
 
-def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> MarkedText:
-    """Insert markers around two ranges, with spaces inside of them: `<< A >>-induced`. The markers of a nested range
-    are nested; for equal ranges the markers of the head are outside."""
+def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> MarkedText:
+    """Return a text with markers inserted around two ranges, with spaces inside of them: `<< A >>-induced`.
+
+    The markers of a nested range are nested; for equal ranges the markers of the head are outside.
+    """
     (head_start, head_end), (tail_start, tail_end) = head, tail
-    # at the same offset, closing markers precede opening markers, and inner precede outer closing markers
+    # (sort key, index in `markers`); the key is (offset, whether the marker opens, order at the same offset): closing
+    # markers precede opening markers, and inner precede outer closing markers
     order = [
         ((head_start, 1, -head_end), 0),
         ((tail_start, 1, -tail_end), 2),
         ((tail_end, 0, -tail_start), 3),
         ((head_end, 0, -head_start), 1),
     ]
-    written, at, marks = "", 0, [(0, 0)] * 4
-    for (place, begins, _), number in sorted(order, key=lambda entry: entry[0]):
-        written += text[at:place]
-        touches = bool(begins) and any(end == len(written) > 0 for _, end in marks)
-        written += " " if touches or not begins else ""
-        marks[number] = (len(written), len(written) + len(markers[number]))
-        written, at = written + markers[number] + (" " if begins else ""), place
-    return MarkedText(written + text[at:], (marks[0], marks[1], marks[2], marks[3]))
+    marked, copied, marks = "", 0, [(0, 0)] * 4  # `copied`: characters of `text`
+    for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):
+        marked += text[copied:offset]
+        touches_marker = bool(opens) and any(end == len(marked) > 0 for _, end in marks)
+        marked += " " if touches_marker or not opens else ""
+        marks[index] = (len(marked), len(marked) + len(markers[index]))
+        marked, copied = marked + markers[index] + (" " if opens else ""), offset
+    return MarkedText(marked + text[copied:], (marks[0], marks[1], marks[2], marks[3]))
 
 
-def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
+def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:
+    """Return the character range of an entity; raise `DomainbertError` if it is missing, invalid or splits a word."""
     value = row.get(key)
     if not isinstance(value, dict):
         found = f"is {shown(value)}" if key in row else "is missing"
@@ -155,6 +160,7 @@ def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
 
 
 def _check_nested(text: str, head: Stretch, tail: Stretch) -> None:
+    """Raise `DomainbertError` if two entities overlap and neither is inside the other."""
     first, second = sorted((head, tail))
     if first[0] < second[0] < first[1] < second[1]:
         pair = " and ".join(reprlib.repr(text[start:end]) for start, end in (head, tail))

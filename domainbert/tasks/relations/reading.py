@@ -12,11 +12,11 @@ from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.marked import MarkedText, Markers
 from domainbert.tokenization.load import DomainTokenizer
 
-ADDED = ("[E1]", "[/E1]", "[E2]", "[/E2]")
+ADDED_MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
 """Added vocabulary entries, with the names of Baldini Soares et al. 2019, in the order of `Markers`."""
 
 _KEY = "domainbert_relations"  # of config.json
-_OF_FORMAT = ("head_key", "tail_key", "head_markers", "tail_markers")
+_FORMAT_FIELDS = ("head_key", "tail_key", "head_markers", "tail_markers")
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,20 @@ class MarkerReading:
     """Keys and markers of files."""
 
     @classmethod
-    def of(cls, config: Relations) -> MarkerReading:
-        """Create it from the settings of a training."""
+    def from_config(cls, config: Relations) -> MarkerReading:
+        """Return the marker reading of a training with these settings."""
         return cls(config.markers, config.format)
 
     @classmethod
     def from_model_folder(cls, fields: Mapping[str, Any]) -> MarkerReading:
-        """Create it from a `config.json`; `DomainbertError` if the settings are missing or invalid."""
+        """Return the marker reading in a `config.json`; raise `DomainbertError` if it is missing or invalid."""
         try:
             facts = dict(fields[_KEY])
             kind = facts.pop("markers")
-            keys = {name: facts.pop(name) for name in _OF_FORMAT[:2]}
-            (before_head, after_head), (before_tail, after_tail) = (map(str, facts.pop(key)) for key in _OF_FORMAT[2:])
+            keys = {name: facts.pop(name) for name in _FORMAT_FIELDS[:2]}
+            (before_head, after_head), (before_tail, after_tail) = (
+                map(str, facts.pop(key)) for key in _FORMAT_FIELDS[2:]
+            )
             if facts or kind not in ("text", "tokens") or not all(isinstance(key, str) for key in keys.values()):
                 raise ValueError(f"found {fields[_KEY]!r:.200}")
             head_markers, tail_markers = (before_head, after_head), (before_tail, after_tail)
@@ -51,35 +53,35 @@ class MarkerReading:
     def model_config_fields(self) -> dict[str, Any]:
         """Return the `config.json` entry that `from_model_folder` reads."""
         facts = asdict(self.format)
-        return {_KEY: {"markers": self.kind, **{name: facts[name] for name in _OF_FORMAT}}}
+        return {_KEY: {"markers": self.kind, **{name: facts[name] for name in _FORMAT_FIELDS}}}
 
     @property
     def markers(self) -> Markers:
         """Return the markers that the model reads."""
-        return ADDED if self.kind == "tokens" else self.format.markers
+        return ADDED_MARKERS if self.kind == "tokens" else self.format.markers
 
     @property
     def added_tokens(self) -> Sequence[str]:
-        """Return the markers that must be vocabulary entries."""
-        return ADDED if self.kind == "tokens" else ()
+        """Return the markers that must be vocabulary entries; () if markers are plain text."""
+        return ADDED_MARKERS if self.kind == "tokens" else ()
 
-    def written(self, text: MarkedText) -> tuple[str, list[int]]:
+    def text_to_read(self, text: MarkedText) -> tuple[str, list[int]]:
         """Return a text as the model reads it, and the start of each of the four markers."""
-        return text.written(self.markers, spaced=self.kind == "tokens")
+        return text.with_markers(self.markers, spaced=self.kind == "tokens")
 
     def check(self, tokenizer: DomainTokenizer, texts: Sequence[MarkedText]) -> None:
         """Raise `DomainbertError` if the vocabulary cannot distinguish markers, or a text contains an added marker."""
-        pieces = tokenizer.encode(self.markers)
-        for marker, ids in zip(self.markers, pieces, strict=True):
+        all_ids = tokenizer.encode(self.markers)
+        for marker, ids in zip(self.markers, all_ids, strict=True):
             valid_length = len(ids) == 1 or self.kind == "text"
-            if not valid_length or tokenizer.unk_id in ids or pieces.count(ids) > 1:
+            if not valid_length or tokenizer.unk_id in ids or all_ids.count(ids) > 1:
                 raise DomainbertError(
                     f"markers: {marker!r} is not in the vocabulary, or not different from another marker; "
                     "expected head_markers and tail_markers of the vocabulary, or markers: tokens"
                 )
         problems = {
-            number: f"the text contains {token}; expected {token} only as a marker"
-            for number, text in enumerate(texts)
+            index: f"the text contains {token}; expected {token} only as a marker"
+            for index, text in enumerate(texts)
             for token in self.added_tokens
             if token in text.text
         }

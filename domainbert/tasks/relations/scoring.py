@@ -17,7 +17,7 @@ from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
 
-_ENTITIES = ("head", "tail")
+_ENTITY_LABELS = ("head", "tail")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Relation:
 
 
 class RelationScoring(NullLabelScoring):
-    """Scoring of relations between two entities, without the negative label in F1."""
+    """Scoring of relations between two entities, without the null label in F1."""
 
     config: Relations
     setting = "negative"
@@ -41,17 +41,18 @@ class RelationScoring(NullLabelScoring):
 
     @override
     def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
-        """Return gold and prediction; entities have the markers of the file."""
+        """Return gold and prediction of an item for the predictions file; entities have the markers of the file."""
         gold = {"text": item.content.text, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
 
     @override
     def mistake(self, item: RelatedEntities, prediction: Relation) -> Mistake | None:
-        """Return a wrong relation; the gold marks include the entities."""
+        """Return a wrong relation, None if it is correct; the gold marks include the entities."""
         if item.label == prediction.label:
             return None
-        gold, predicted = label_marks(item.label, prediction.label, prediction.scores, self.nothing)
-        entities = [Mark(name, *place) for name, place in zip(_ENTITIES, item.content.entities, strict=True)]
+        gold, predicted = label_marks(item.label, prediction.label, prediction.scores, self.null_label)
+        ranges = zip(_ENTITY_LABELS, item.content.entities, strict=True)
+        entities = [Mark(label, *char_range) for label, char_range in ranges]
         return Mistake(item.content.text, [*gold, *entities], predicted, prediction.scores[prediction.label])
 
     @override
@@ -68,7 +69,7 @@ class RelationScoring(NullLabelScoring):
 
     @override
     def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
-        """Return counts with a row per pair of entities."""
+        """Return counts (pairs of entities, ...), as `without_null_class` arranges them."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
-        return without_null_class(counts, self.classes, self.nothing)
+        return without_null_class(counts, self.classes, self.null_label)

@@ -34,7 +34,7 @@ from domainbert.tasks.relations.marked import MarkedText, find_markers, marked_t
 from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
 from domainbert.tasks.relations.reading import MarkerReading
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
-from domainbert.tasks.relations.windows import places_of, relation_example
+from domainbert.tasks.relations.windows import locate_entities, relation_example
 from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 from domainbert.tokenization.align import align_text
@@ -50,12 +50,16 @@ class RelationClassifier(Predictor[Relation]):
     kind = "a relation classifier with the outputs"
 
     def predict_rows(self, rows: Iterable[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
-        """Predict the relation of each row in the format of the training set: entities are given by markers in the text
+        """Return the relation of each row in the format of the training set: entities are given by markers in the text
         or by character offsets."""
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
-        names = {number: type(row).__name__ for number, row in enumerate(rows) if not isinstance(row, Mapping)}
-        if names:
-            raise UnreadableContents({n: f"found {name}; expected a mapping" for n, name in names.items()})
+        problems = {
+            index: f"found {type(row).__name__}; expected a mapping"
+            for index, row in enumerate(rows)
+            if not isinstance(row, Mapping)
+        }
+        if problems:
+            raise UnreadableContents(problems)
         return self.predict([self.task.inputs.content_of(self.task, row, text_key) for row in rows])
 
 
@@ -77,7 +81,7 @@ class MarkedInputs(Inputs["RelationsTask"]):
 
     @override
     def kinds(self, task: RelationsTask) -> tuple[str, ...]:
-        """Return a description with the markers, as a teacher with other markers cannot read these texts."""
+        """Return one kind, which names the markers, as a teacher with other markers cannot read these texts."""
         return (f"texts with {' '.join(task.reading.markers)} around the entities",)
 
     @override
@@ -118,17 +122,17 @@ class RelationExplainer(Explainer["RelationsTask"]):
     """Explains the predicted relation."""
 
     @override
-    def text_read(self, task: RelationsTask, text: str) -> str:
+    def text_to_tokenize(self, task: RelationsTask, text: str) -> str:
         """Return the text with the markers that the model reads."""
-        return task.reading.written(task.find_markers(text))[0]
+        return task.reading.text_to_read(task.find_markers(text))[0]
 
     @override
     def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def strengths(logits: Tensor) -> Tensor:
+        def log_probabilities(logits: Tensor) -> Tensor:
             return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
 
-        best = int(strengths(logits).argmax())
-        return [AttributionTarget(task.classes[best], lambda changed: strengths(changed)[best])]
+        best = int(log_probabilities(logits).argmax())
+        return [AttributionTarget(task.classes[best], lambda changed: log_probabilities(changed)[best])]
 
 
 class RelationFormatter(ExampleFormatter["RelationsTask"]):
@@ -151,7 +155,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     Attributes:
         classes: the relations.
         reading: markers around entities in files and in the model's input.
-        nothing: the negative label, if there is one.
+        null_label: the null label, the negative class; None if there is none.
     """
 
     predictor = RelationClassifier
@@ -164,17 +168,17 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
     at_markers = False
 
-    def __init__(self, labels: Sequence[str], reading: MarkerReading, nothing: str | None = None) -> None:
+    def __init__(self, labels: Sequence[str], reading: MarkerReading, null_label: str | None = None) -> None:
         super().__init__(labels)
-        self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
+        self.classes, self.reading, self.null_label = classes_of(labels), reading, null_label
 
     @classmethod
     @override
     def from_training_set(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
-        """Create the task; `DomainbertError` if no text has the `negative` label."""
+        """Return the task; raise `DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
         config.check_labels(classes)
-        reading = MarkerReading.of(config)
+        reading = MarkerReading.from_config(config)
         if config.head == "starts":
             return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)
         return cls(classes, reading, config.negative)
@@ -186,8 +190,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return kind(labels, MarkerReading.from_model_folder(fields), read_null_label(fields))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return markers, negative label, and `problem_type`, if `transformers` has such a head."""
-        facts = {**self.reading.model_config_fields(), **null_label_field(self.nothing)}
+        """Return `config.json` entries: markers, null label, and `problem_type` if `transformers` has such a head."""
+        facts = {**self.reading.model_config_fields(), **null_label_field(self.null_label)}
         return facts if self.at_markers else {"problem_type": "single_label_classification", **facts}
 
     @override
@@ -196,43 +200,43 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @override
     def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Encode items; `DomainbertError` lists texts whose entities do not fit in a window."""
+        """Return items as token ids and targets; raise `UnreadableContents` if two entities do not fit in a window."""
         targets = [self.target(item) for item in items]
-        return self._examples([item.content for item in items], targets, tokenizer, max_length)
+        return self._encode_marked([item.content for item in items], targets, tokenizer, max_length)
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents; a content other than `MarkedText` contains the markers of the training set."""
+        """Return contents as token ids, for prediction; other contents than `MarkedText` contain the file's markers."""
         texts, problems = [], {}
-        for number, content in enumerate(contents):
+        for index, content in enumerate(contents):
             try:
                 texts.append(content if isinstance(content, MarkedText) else self.find_markers(content))
             except DomainbertError as error:
-                problems[number] = str(error)
+                problems[index] = str(error)
         if problems:
             raise UnreadableContents(problems)
-        return self._examples(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
+        return self._encode_marked(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
 
     def find_markers(self, content: Content) -> MarkedText:
-        """Find the markers of the training set in a text."""
+        """Return a text with the markers of the training set located."""
         return find_markers(text_in(content), self.reading.format.markers)
 
-    def _examples(
+    def _encode_marked(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         problems: dict[int, str] = {}
         examples = []
         self.reading.check(tokenizer, texts)
-        aligned = align_text(tokenizer, [self.reading.written(text)[0] for text in texts])
-        entries = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]
-        for number, (text, words, target) in enumerate(zip(texts, aligned, targets, strict=True)):
+        aligned = align_text(tokenizer, [self.reading.text_to_read(text)[0] for text in texts])
+        marker_ids = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]
+        for index, (text, words, target) in enumerate(zip(texts, aligned, targets, strict=True)):
             try:
-                places = places_of(text, self.reading, words, entries)
-                examples.append(relation_example(words, places, target, self.at_markers, max_length))
+                positions = locate_entities(text, self.reading, words, marker_ids)
+                examples.append(relation_example(words, positions, target, self.at_markers, max_length))
             except DomainbertError as error:
-                problems[number] = str(error)
+                problems[index] = str(error)
         if problems:
             raise UnreadableContents(problems)
         return examples
@@ -249,7 +253,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """Return the metric of micro F1, macro F1 and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
-        return LabelScores(self.classes, self.nothing)
+        return LabelScores(self.classes, self.null_label)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:

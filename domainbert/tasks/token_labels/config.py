@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from domainbert.labelled.file_sample import Sample
     from domainbert.tasks.recognition import DetectedTask
 
-_MOST_LABELS = 200
-_UNTAGGED = "O"
+_MAX_LABELS = 200
+_DEFAULT_OUTSIDE = "O"
 
 
 class TokenLabelsDetector(FormatDetector["TokenLabels"]):
-    """Files with any tags; preferred to entities if no tag begins an entity (EBM-NLP)."""
+    """Detects files with any tags; preferred to `Ner` if no tag begins an entity, as in EBM-NLP."""
 
     many_targets = True
 
@@ -36,13 +36,13 @@ class TokenLabelsDetector(FormatDetector["TokenLabels"]):
 
         tagged = tagged_sample(sample)
         labels = set(tagged.tags) if tagged else set()
-        if tagged is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(tagged.tags):
+        if tagged is None or not 2 <= len(labels) <= _MAX_LABELS or 2 * len(labels) > len(tagged.tags):
             return None
-        begins = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
-        outside = _UNTAGGED if _UNTAGGED in labels else None
-        reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins else ", none with B-")
+        begins_entity = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
+        outside = _DEFAULT_OUTSIDE if _DEFAULT_OUTSIDE in labels else None
+        reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins_entity else ", none with B-")
         task = kind(format=TaggedFormat(**tagged.columns), outside=outside)
-        return DetectedTask(task, reason, specificity=1 if begins else 3)
+        return DetectedTask(task, reason, specificity=1 if begins_entity else 3)
 
 
 @dataclass(frozen=True)

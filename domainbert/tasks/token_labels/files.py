@@ -34,11 +34,11 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
     def summary(self) -> str:
         """Return a line with sizes, layout, and the number of words per label."""
         counts = label_counts(self.items)
-        return f"{self.path}: {self.sizes}; {len(counts)} labels ({format_counts(counts)})"
+        return f"{self.path}: {self.size_and_layout}; {len(counts)} labels ({format_counts(counts)})"
 
 
 def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
-    """Read a file for `TaskConfig.read`.
+    """Return the sentences of a file, for `TaskConfig.read`.
 
     Raises:
         DomainbertError: unknown format; errors of `read_columns` or `read_lists`; no sentence; a label with surrounding
@@ -61,6 +61,7 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
 
 
 def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Problems) -> None:
+    """Add labels with surrounding white space or invisible characters to `problems`."""
     for row in rows:
         for label, line in zip(row.tags, row.lines, strict=True):
             if not is_visible(label):
@@ -69,7 +70,7 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
 
 
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
-    """Check that `-DOCSTART-` lines, which are not words, have no label that would be lost."""
+    """Add `-DOCSTART-` lines with a label to `problems`: these lines are not words, so the label would be lost."""
     labels = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks if outside is not None else ():
         if mark.tag in labels:

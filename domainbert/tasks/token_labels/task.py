@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
-from domainbert.labelled.char_spans import joined_words
+from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled, label_counts, label_set
 from domainbert.labelled.tagged_files import TaggedSentence
@@ -27,7 +27,7 @@ from domainbert.metrics.null_class import without_null_class
 from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
 from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
 from domainbert.tasks.decoding import decode_words
-from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
+from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
 from domainbert.tasks.null_label import null_label_field, read_null_label
 from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.predictor import Predictor
@@ -35,7 +35,7 @@ from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
+from domainbert.tasks.words import TaggedWords, aligned_contents, text_and_offsets
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -63,9 +63,11 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         predicted = []
         for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
-            text, places = placed_words(content, words)
-            rows = zip(places, *labelled, strict=True)
-            predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
+            text, offsets = text_and_offsets(content, words)
+            rows = zip(offsets, *labelled, strict=True)
+            predicted.append(
+                [LabelledWord(start, end, text[start:end], label, score) for (start, end), label, score in rows]
+            )
         return predicted
 
     @override
@@ -81,8 +83,8 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         return self._label(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        decoded = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
-        return [decoded.get(number, TaggedWords([], [])) for number in range(len(aligned))]
+        decoded = self._decode_examples(_encode(aligned, None, len(self.labels), self.max_length))
+        return [decoded.get(index, TaggedWords([], [])) for index in range(len(aligned))]
 
 
 class WordScoring(TaggedScoring, NullLabelScoring):
@@ -94,8 +96,8 @@ class WordScoring(TaggedScoring, NullLabelScoring):
     @property
     @override
     def num_gold(self) -> int:
-        """Return the number of words with a label other than the negative label."""
-        return sum(count for label, count in label_counts(self.test.items).items() if label != self.nothing)
+        """Return the number of words with a label other than the null label."""
+        return sum(count for label, count in label_counts(self.test.items).items() if label != self.null_label)
 
     @property
     @override
@@ -104,16 +106,16 @@ class WordScoring(TaggedScoring, NullLabelScoring):
 
     @override
     def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
-        """Return the errors of a sentence; adjacent words with equal gold and predicted labels share a mark."""
-        text, places = joined_words(item.words)
+        """Return the errors of a sentence, or None; adjacent words with the same two labels share a mark."""
+        text, offsets = join_words(item.words)
         gold_marks, marks, severities = [], [], []
-        words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
+        words = zip(item.tags, prediction.tags, offsets, prediction.scores, strict=True)
         for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
-            _, _, stretches, scores = zip(*group, strict=True)
-            kind, score = kind_of_label(gold, predicted, self.nothing), max(scores)
-            place = stretches[0][0], stretches[-1][1]
-            gold_marks += [Mark(gold, *place, kind=kind)] if gold != self.nothing else []
-            marks += [Mark(predicted, *place, score, kind)] if predicted != self.nothing else []
+            _, _, word_ranges, scores = zip(*group, strict=True)
+            kind, score = compare_labels(gold, predicted, self.null_label), max(scores)
+            char_range = word_ranges[0][0], word_ranges[-1][1]
+            gold_marks += [Mark(gold, *char_range, kind=kind)] if gold != self.null_label else []
+            marks += [Mark(predicted, *char_range, score, kind)] if predicted != self.null_label else []
             severities += [score] if gold != predicted else []
         return Mistake(text, gold_marks, marks, max(severities)) if severities else None
 
@@ -131,10 +133,10 @@ class WordScoring(TaggedScoring, NullLabelScoring):
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
-        """Return counts with a row per sentence."""
+        """Return counts (sentences, ...), as `without_null_class` arranges them."""
         pairs = zip(self.test.items, predictions, strict=True)
         counts = [count_classes(item.tags, tagged.tags, self.classes).sum(axis=0) for item, tagged in pairs]
-        return without_null_class(np.stack(counts), self.classes, self.nothing)
+        return without_null_class(np.stack(counts), self.classes, self.null_label)
 
 
 class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
@@ -147,7 +149,7 @@ class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
         counts = Counter(label for item in items for label in item.labels)
         label, count = counts.most_common(1)[0]
         share = count / sum(counts.values())
-        baseline = 0.0 if label == task.nothing else 2 * share / (1 + share) / len(counts.keys() - {task.nothing})
+        baseline = 0.0 if label == task.null_label else 2 * share / (1 + share) / len(counts.keys() - {task.null_label})
         if share == 1 or scores["macro_f1"] > baseline:
             return []
         achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
@@ -160,13 +162,13 @@ class WordExplainer(Explainer["TokenLabelsTask"]):
     @override
     def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         ((ids, _),) = decode_words(logits, batch, task.crf)
-        field = task.crf or Crf(len(task.labels))
+        crf = task.crf or Crf(len(task.labels))
 
-        def strength(word: int, logits: Tensor) -> Tensor:
-            return log_probability(field, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
+        def score(word: int, logits: Tensor) -> Tensor:
+            return log_probability(crf, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
 
         return [
-            AttributionTarget(task.labels[label], partial(strength, word), (word, word + 1))
+            AttributionTarget(task.labels[label], partial(score, word), (word, word + 1))
             for word, label in enumerate(ids.tolist())
         ]
 
@@ -184,13 +186,13 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     distillation_targets = DistillationTargets()
     crf: Crf | None = None
 
-    def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
+    def __init__(self, labels: Sequence[str], null_label: str | None = None) -> None:
         super().__init__(labels)
-        self.nothing = nothing
+        self.null_label = null_label
 
     @classmethod
     def from_training_set(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
-        """Create the task with the labels of a training set; `DomainbertError` if no label is `outside`."""
+        """Return the task with the labels of a training set; raise `DomainbertError` if no label is `outside`."""
         labels = label_set(train.items)
         config.check_labels(labels)
         return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
@@ -202,37 +204,37 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         return kind(labels, read_null_label(fields))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the negative label, which test scores depend on."""
-        return null_label_field(self.nothing)
+        """Return the `config.json` entry with the null label, which test scores depend on."""
+        return null_label_field(self.null_label)
 
     @override
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        number = {label: index for index, label in enumerate(self.labels)}
+        label_id = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
-        labels = [[number[tag] for tag in sentence.tags] for sentence in items]
-        return _encoded(aligned, labels, len(self.labels), max_length)
+        labels = [[label_id[tag] for tag in sentence.tags] for sentence in items]
+        return _encode(aligned, labels, len(self.labels), max_length)
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Encode contents; `word_splitting` defines the words of a text."""
-        return _encoded(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
+        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
+        return _encode(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
 
     @override
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
-        """Return the metric of macro F1 and micro F1 without the negative label, and accuracy."""
+        """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
-        return LabelScores(self.labels, self.nothing)
+        return LabelScores(self.labels, self.null_label)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
-        number = {label: index for index, label in enumerate(self.labels)}
-        gold = np.array([number[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
+        label_id = {label: index for index, label in enumerate(self.labels)}
+        gold = np.array([label_id[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
         predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
         metric.update(predicted, gold)
 
@@ -253,10 +255,10 @@ class CrfTokenLabelsTask(TokenLabelsTask):
         self.crf = crf_of(head)
 
 
-def _encoded(
+def _encode(
     aligned: Sequence[AlignedWords], labels: Sequence[Sequence[int]] | None, num_labels: int, max_length: int
 ) -> list[Example]:
-    """Encode sentences; all pre-tokens of a word have its label as target."""
-    same_label = np.arange(num_labels)
+    """Return sentences as token ids and targets; all pre-tokens of a word have its label as target."""
+    same_label = np.arange(num_labels)  # maps the label of a word to the label of its later pre-tokens
     targets = labels if labels is not None else [None] * len(aligned)
     return [word_example(words, ids, same_label, max_length) for words, ids in zip(aligned, targets, strict=True)]

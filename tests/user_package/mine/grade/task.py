@@ -19,7 +19,7 @@ class Prediction:
 
 
 class GradeScoring(MeanScoring):
-    def value(self, item: GradedText, prediction: Prediction) -> float:
+    def item_score(self, item: GradedText, prediction: Prediction) -> float:
         return abs(item.grade - prediction.grade)
 
     def row(self, item: GradedText, prediction: Prediction) -> dict[str, Any]:
@@ -28,7 +28,7 @@ class GradeScoring(MeanScoring):
 
 class GradeTask(TextTask[GradedText, Prediction]):
     outputs = ("grade",)
-    unknown = float("nan")
+    unlabelled_target = float("nan")
     scoring = GradeScoring
     distillation_targets = DistillationTargets(False, divergence=lambda a, b, _: (a - b).square().sum(dim=-1))
 
