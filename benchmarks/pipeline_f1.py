@@ -199,14 +199,17 @@ def report(rows: Sequence[Row]) -> None:
                 for way, predicted in row["predictions"][split].items() if row["data"] == data else ():
                     counted[row["system"], way][row["seed"]] = counts(gold, predicted)
             for (name, way), seeds in counted.items():
-                baseline = counted[BASELINE, way]
+                baseline = counted.get((BASELINE, way), {})
                 pairs = [(table, baseline[seed]) for seed, table in seeds.items() if seed in baseline]
-                low, high = interval(pairs)
-                difference = np.mean([f1(ours) - f1(theirs) for ours, theirs in pairs])
-                print(
-                    f"{data} {split:10} {way:10} {name:32} {np.mean([f1(one) for one in seeds.values()]):6.2f} "
-                    f"({len(seeds)} seeds)  minus {BASELINE} {difference:+.2f} [{low:+.2f}, {high:+.2f}]"
-                )
+                line = f"{data} {split:10} {way:10} {name:32} {np.mean([f1(one) for one in seeds.values()]):6.2f}"
+                print(f"{line} ({len(seeds)} seeds)", difference(pairs) if pairs else "")
+
+
+def difference(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+    """Mean difference of F1 from the baseline over the seeds that both have, with its interval."""
+    low, high = interval(pairs)
+    mean = np.mean([f1(ours) - f1(theirs) for ours, theirs in pairs])
+    return f"minus {BASELINE} {mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def interval(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:

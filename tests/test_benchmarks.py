@@ -40,7 +40,14 @@ ARGUMENTS: dict[str, list[str]] = {
     "training_length": [*MODEL, "--sizes", "60", "--held_out", "60", "--lengths", "1-epochs-of-32", "4-steps-of-16"],
 }
 CHEAP = {"evaluate"}
-OTHERS = {"pooler", "predict_agreement", "profile_finetune", "random_model", "soup"}  # have no measurement of their own
+OTHERS = {
+    "pipeline_f1",
+    "pooler",
+    "predict_agreement",
+    "profile_finetune",
+    "random_model",
+    "soup",
+}  # have no measurement of their own
 
 
 CACHED = {"BENCHMARKS_CACHE": ""}  # the folder is set by `work`
@@ -114,6 +121,20 @@ def test_what_benchmarks_of_quality_use(work: Path, model: Path) -> None:
     assert (work / "pooled/model.safetensors").is_file() and (work / "soup").is_dir()
     profile = [python, str(BENCHMARKS / "profile_finetune.py"), "--model", str(model), "--data", "sample"]
     started(work, *profile, "--steps", "2", "--out", "profile.json")
+
+
+@pytest.mark.slow
+def test_students_of_a_crf_in_a_pipeline(work: Path, model: Path) -> None:
+    """A second call trains nothing again; the teacher is trained before its student."""
+    pytest.importorskip("transformers")
+    started(work, sys.executable, "-c", "from prepared_corpus import ner_file; ner_file('sample', 'train')")
+    texts = (work / "cache/sample/data/corpus.jsonl").read_text(encoding="utf-8").splitlines()[:20]
+    (work / "sample.jsonl").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    command = [sys.executable, str(BENCHMARKS / "pipeline_f1.py"), "--small", str(model), "--unlabelled", str(work)]
+    command += ["--data", "sample", "--seeds", "1", "--systems", "crf", "linear taught by crf", "--out", "f1.jsonl.gz"]
+    assert started(work, *command).count("validation F1") == 2
+    out = started(work, *command)
+    assert "validation F1" not in out and out.count("sample ") == 8  # 2 systems, 2 sets, 2 ways to decode
 
 
 @pytest.mark.slow
