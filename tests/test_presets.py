@@ -68,7 +68,7 @@ def options(runs, text: str) -> list[tuple[str, str]]:
 @pytest.fixture
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The teachers of the tests have fewer positions than a preset asks for."""
-    monkeypatch.setattr("domainbert.stages.early_checks.Given.check_max_length", lambda *_: None)
+    monkeypatch.setattr("domainbert.stages.early_checks.StageArguments.check_max_length", lambda *_: None)
 
 
 @pytest.fixture(autouse=True, scope="module")

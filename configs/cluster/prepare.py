@@ -181,7 +181,7 @@ def begun(out: Path, parts: Sequence[PlannedPart], tasks: int, settings: list[An
     problems = Problems(str(out))
     for place, part in enumerate(parts):
         done = (notes / f"logs/parts/completions/{place % tasks:05d}").is_file()
-        if done and (reason := part.made_from.reason(read_facts(part.folder)["made_from"])):
+        if done and (reason := part.made_from.stale_reason(read_facts(part.folder)["made_from"])):
             problems.add(f"{part.folder}: {reason} since it was written; remove {out} and {notes.parent} to begin anew")
     problems.raise_if_any()
     return notes

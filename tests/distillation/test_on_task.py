@@ -63,7 +63,7 @@ class Told:
     def __init__(self, examples):
         self.examples = examples
 
-    def rows(self, items):
+    def logits_of(self, items):
         rows = [(item, output, 0) for item in items for output in range(self.examples[item].num_outputs)]
         return np.asarray(rows, dtype=np.float32)
 

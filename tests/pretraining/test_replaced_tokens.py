@@ -470,7 +470,7 @@ def test_of_two_families_the_words_are_shared_alone(made: Any) -> None:
     ],
 )  # fmt: skip
 def test_the_generator_is_the_encoder_made_smaller(encoder: Any, settings: Any, wanted: tuple[int, ...]) -> None:
-    found = GeneratorConfig(**settings).beside(encoder)
+    found = GeneratorConfig(**settings).for_discriminator(encoder)
     sizes = found.sizes
     numbers = sizes.hidden_size, sizes.num_layers, sizes.num_heads, sizes.intermediate_size, found.word_width
     assert numbers == wanted

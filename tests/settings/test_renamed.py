@@ -154,7 +154,7 @@ def test_a_record_with_old_names_is_up_to_date() -> None:
     }
     assert names.keys() <= now.facts.keys()
     before = {names.get(name, name): fact for name, fact in now.facts.items()}
-    assert now.changes(before) == {} and now.reason(before) == ""
+    assert now.changes(before) == {} and now.stale_reason(before) == ""
     assert now.changes({**before, "student.every": 3}) == {
         "student.every_nth_layer": "student.every_nth_layer was 3, is now 2"
     }

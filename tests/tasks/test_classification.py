@@ -70,7 +70,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 inputs = Packed.of(batch), batch["positions"]
                 with torch.inference_mode():
-                    summed += float(TASK.loss(model(*inputs), batch)) / float(batch[TASK.counted])
+                    summed += float(TASK.loss(model(*inputs), batch)) / float(batch[TASK.loss_divisor])
         return summed
 
     assert total(1, 1) == pytest.approx(np.log(3), rel=0.05)

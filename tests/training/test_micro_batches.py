@@ -167,7 +167,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 
 
 def test_the_processes_take_what_fits_all(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "highest", lambda parts: max(parts, 6))
+    monkeypatch.setattr(micro_batches, "all_reduce_max", lambda parts: max(parts, 6))
     assert train("auto")[1] == 2
 
 

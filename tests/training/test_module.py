@@ -172,7 +172,7 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
         batch = tensors(LabelledTrainBatches([examples[item]], tokenizer, GlobalOrder(1, 1, 0), Share(), range(1))[0])
         inputs = Packed.of(batch), batch["positions"]
         with torch.no_grad():
-            alone.append(float(task.loss(make_model("sequence", 3)(*inputs), batch)) / float(batch[task.counted]))
+            alone.append(float(task.loss(make_model("sequence", 3)(*inputs), batch)) / float(batch[task.loss_divisor]))
     assert wanted["train/loss"] == pytest.approx(np.mean(alone), rel=1e-5)
 
 

@@ -227,9 +227,10 @@ def _words_of_text(
     for left, right in pairwise(entities):
         if right.start < left.end:
             pair = " and ".join(f"{entity.type} {format_char_span(text, entity.stretch)}" for entity in (left, right))
+            last = max(left.list_index, right.list_index)
             problems.append(
-                f"{locate(max(left.list_index, right.list_index))}: {pair} overlap; expected entities that do not overlap: "
-                "a word has one tag (for nested entities, train a model per layer and select its types with format.types)"
+                f"{locate(last)}: {pair} overlap; expected entities that do not overlap: a word has one tag (for "
+                "nested entities, train a model per layer and select its types with format.types)"
             )
     for entity in entities:
         try:
