@@ -78,10 +78,7 @@ def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
         ([asked("x", [("1889", 3)], is_impossible=True)], "question 'x': 1 answers and is_impossible true; expected"),
         ([asked("x", [], is_impossible=1)], "question 'x': 0 answers and is_impossible 1; expected"),
         ([{**GOOD[0], "question": " "}], "question 'a': 'question' is empty; expected a non-empty string"),
-        (
-            [{**GOOD[0], "answers": ["1889"]}],
-            "expected an object with 'text' and 'answer_start'",
-        ),
+        ([{**GOOD[0], "answers": ["1889"]}], "question 'a': answer \"1889\"; expected an object with 'text' and"),
         ([{**GOOD[0], "answers": None}], "question 'a': 'answers' is null; expected a list"),
         ([{**GOOD[0], "id": 3}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is 3; expected a string"),
         ([GOOD[0], GOOD[2], GOOD[0]], "question 'a' again; expected each id once"),
