@@ -91,7 +91,10 @@ def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
 
 
 def fit_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Format the result of `compare_corpora` as lines for a terminal: a heading, then one line per corpus."""
+    """Format the result of `compare_corpora` for a terminal: two lines of heading, then one line per corpus.
+
+    The line of each corpus but the nearest ends with its excess in bits per word over the nearest, and the interval.
+    """
     lines = [
         f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:",
         "bits a word  unknown  pairs seen  corpus",
@@ -99,7 +102,7 @@ def fit_lines(facts: Mapping[str, Any]) -> list[str]:
     for name, corpus in facts["corpora"].items():
         shares = f"{100 * corpus['unknown_share']:>6.2f} % {100 * corpus['seen_pairs_share']:>9.2f} %"
         excess = corpus["above_nearest"]
-        suffix = ""  # of the best corpus
+        suffix = ""  # the nearest corpus has no excess
         if excess is not None:
             suffix = "  {:+.2f} [{:.2f}, {:.2f}]".format(excess["bits_per_word"], *excess["interval"])
         lines.append(f"{corpus['bits_per_word']:>11.2f} {shares}  {name}{suffix}")

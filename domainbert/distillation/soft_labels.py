@@ -120,7 +120,12 @@ def cached_labels(
 
 
 def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
-    """Write the blocks to the files that the module describes."""
+    """Write the `kept` largest logits of each output to logits.npy.
+
+    If fewer than all are kept, they are log-probabilities; their labels are written to labels.npy, and the log of the
+    remaining probability to rest.npy. A block has the indices of outputs and their logits (outputs, labels).
+    """
+    is_cut = kept < num_labels
 
     def create_array(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
         array = np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
@@ -130,12 +135,12 @@ def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, bl
         return array
 
     arrays = [create_array("logits.npy", "float16", kept)]
-    if kept < num_labels:
+    if is_cut:
         arrays += [create_array("labels.npy", "uint32", kept), create_array("rest.npy", "float16")]
     num_written = 0
     for outputs, values in blocks:
         num_written += len(outputs)
-        rows = _largest_log_probabilities(values, kept) if kept < num_labels else (values,)
+        rows = _largest_log_probabilities(values, kept) if is_cut else (values,)
         for array, row in zip(arrays, rows, strict=True):
             array[outputs] = row
     assert num_written == num_outputs, f"{num_written} of {num_outputs} outputs"

@@ -98,27 +98,32 @@ def build_student(
     return model, copied
 
 
-def _copy_positions(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
-    """Copy position and token type embeddings, projected on `directions` if given; return whether both models have
-    them.
+def _copy_positions(student: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
+    """Copy position and token type embeddings, projected on `directions` if given, to the student.
 
-    A student with fewer positions takes the first; a student with more keeps its initial values for the others.
+    Without `directions` the norm is copied, too, and a projection of the same shape. A student with fewer positions
+    takes the first; a student with more keeps its initial values for the others. Return False, and copy nothing, if one
+    of the models has no such embeddings.
     """
-    student_tables, tables = (_embedding_tables(part) for part in (encoder, teacher))
-    if student_tables is None or tables is None:
+    student_tables, teacher_tables = (_embedding_tables(encoder) for encoder in (student, teacher))
+    if student_tables is None or teacher_tables is None:
         return False
-    student_position, position = (part.position.weight[part.first_position :] for part in (student_tables, tables))
-    types = torch.zeros_like(position[:1]) if tables.token_type is None else tables.token_type.weight
+    student_positions, positions = (
+        tables.position.weight[tables.first_position :] for tables in (student_tables, teacher_tables)
+    )
+    teacher_types = teacher_tables.token_type
+    types = torch.zeros_like(positions[:1]) if teacher_types is None else teacher_types.weight
     if directions is not None:
-        position, types = position @ directions, types @ directions
-    count = min(len(student_position), len(position))
-    student_position[:count] = position[:count] + (types[0] if student_tables.token_type is None else 0)
+        positions, types = positions @ directions, types @ directions
+    count = min(len(student_positions), len(positions))
+    # the positions of a student without token types include type 0, which each token of a single text has
+    student_positions[:count] = positions[:count] + (types[0] if student_tables.token_type is None else 0)
     if student_tables.token_type is not None:
         student_types = student_tables.token_type.weight.zero_()
         student_types[: len(types)] = types[: len(student_types)]
     if directions is None:
-        student_tables.norm.load_state_dict(tables.norm.state_dict())
-        student_projection, projection = student_tables.project, tables.project
+        student_tables.norm.load_state_dict(teacher_tables.norm.state_dict())
+        student_projection, projection = student_tables.project, teacher_tables.project
         if student_projection and projection and student_projection.weight.shape == projection.weight.shape:
             student_projection.load_state_dict(projection.state_dict())
     return True

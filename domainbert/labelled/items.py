@@ -27,7 +27,7 @@ class Item(Protocol):
 
     @property
     def content(self) -> Content:
-        """Return the input of the model: text, words or another content."""
+        """Return what the model reads: a text, a pair of texts, a list of words, or a text with markers."""
 
     @property
     def labels(self) -> Sequence[str]:

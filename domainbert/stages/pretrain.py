@@ -218,9 +218,12 @@ def _save_models(out: Path, settings: Pretrain, module: Pretraining, metrics: di
     title = "Domain encoder"
 
     def card(name: str) -> str:
+        """Return the model card of a model; the card of the main model also lists the further models."""
         texts = objective.card_texts(name)
         head = card_head(title, texts.pipeline_tag, settings.card, settings.init_from)
-        others = {other: text for other, text in summaries.items() if name == MODEL and other != MODEL}
-        return model_card(title, texts.summary, {"encoder": summaries[name], **others, **facts}, texts.usage, head)
+        models = {"encoder": summaries[name]}
+        if name == MODEL:
+            models |= {other: text for other, text in summaries.items() if other != MODEL}
+        return model_card(title, texts.summary, models | facts, texts.usage, head)
 
     module.save_pretrained(out, card)

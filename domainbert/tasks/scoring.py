@@ -37,7 +37,7 @@ class Scoring(ABC):
 
     Attributes:
         headline: the main metric.
-        predictions: predictions of all items, by system and seed.
+        predictions: predictions of all items, by system and seed. `train`, the training set, is for subclasses.
         labels: union of the labels of the models.
         suffix: suffix of prediction files.
     """

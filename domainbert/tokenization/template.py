@@ -40,9 +40,13 @@ class Template:
     pair: tuple[Part, ...]  # empty if the tokenizer does not define it
 
     def __post_init__(self) -> None:
-        for parts, texts in ((self.single, ["A"]), (self.pair, ["A", "B"] if self.pair else [])):
-            tokens = [part.token for part in parts]
-            if texts and ([token for token in tokens if isinstance(token, str)] != texts or tokens.index("A") != 1):
+        """Raise `DomainbertError` unless each template is one special token, then A (in a pair, later B), each once."""
+        templates = [(self.single, ["A"])]
+        if self.pair:
+            templates.append((self.pair, ["A", "B"]))
+        for parts, texts in templates:
+            tokens = [part.token for part in parts]  # ids of special tokens are int
+            if [token for token in tokens if isinstance(token, str)] != texts or tokens.index("A") != 1:
                 raise DomainbertError(
                     f"the tokenizer frames {' and '.join(texts)} as {' '.join(map(str, tokens))!r}; expected one "
                     "special token, then A, each text once"

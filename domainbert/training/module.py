@@ -282,10 +282,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _skips_steps_itself(optimizer: Optimizer) -> bool:
-    """Return whether an optimiser leaves weights, moments and step counts unchanged if its `found_inf` is 1.
+    """Return whether an optimiser itself skips a step if its attribute `found_inf` is 1.
 
-    Fused AdamW on a GPU does (GradScaler sets the attribute, too), so the step is queued without waiting for the GPU.
-    A CPU needs no wait.
+    Fused AdamW with all parameters on one GPU does: weights, moments and step counts stay unchanged. Then the caller
+    need not wait for the GPU to know whether the gradients are finite.
     """
     if not isinstance(optimizer, AdamW):
         return False

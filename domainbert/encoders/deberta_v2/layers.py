@@ -63,9 +63,10 @@ class DistanceEmbeddings(nn.Module):
 
     def __init__(self, config: DebertaV2Config) -> None:
         super().__init__()
-        self.embeddings = nn.Embedding(2 * config.num_distances, config.hidden_size)
+        self.embeddings = nn.Embedding(2 * config.num_distances, config.hidden_size)  # of negative and other distances
         normed = config.norm_rel_ebd == "layer_norm"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normed else nn.Identity()
+        # columns: distances 1 - max_length to max_length - 1, descending in the first row of `rows`
         ascending = [_distance_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
         self.register_buffer("rows", torch.tensor([ascending[::-1], ascending]), persistent=False)
 

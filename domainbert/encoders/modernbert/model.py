@@ -99,7 +99,7 @@ class ModernMaskedLMHead(MaskedLMHead):
 
     def __init__(self, embeddings: nn.Embedding, config: ModernBertConfig) -> None:
         super().__init__(embeddings, config.hidden_size, config.classifier_activation, config.norm_eps)
-        self.dense, self.norm = _dense(config), layer_norm(config)
+        self.dense, self.norm = _dense(config), layer_norm(config)  # in place of the layers of BERT, which have biases
 
 
 class ModernTokenHead(TokenHead):

@@ -112,12 +112,12 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
 
 def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     """Return texts with entities as tagged sentences; raise one `DomainbertError` for all invalid rows."""
+    from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
+
     notes = ReaderCounts(table.left_out)
     rows = list(without_rejected(table.rows, notes.left_out))
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
-    from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
-
-    words = dict(zip(texts, basic_words(texts), strict=True))
+    words = dict(zip(texts, basic_words(texts), strict=True))  # all texts in one call, which is faster
     tagged = []
     for document, (line, row) in enumerate(rows):
         if table.locate_entity:

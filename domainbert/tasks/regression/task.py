@@ -161,11 +161,12 @@ class NumberExplainer(Explainer["RegressionTask"]):
 
     @override
     def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        return [
-            AttributionTarget(
-                task.labels[0], lambda changed: task.numbers(changed, batch)[0], unit="units of the files"
-            )
-        ]
+        """Return one target: the number of the only text, as a function of the logits."""
+
+        def number(changed_logits: Tensor) -> Tensor:
+            return task.numbers(changed_logits, batch)[0]
+
+        return [AttributionTarget(task.labels[0], number, unit="units of the files")]
 
 
 class NumberFormatter(ExampleFormatter["RegressionTask"]):
