@@ -43,8 +43,7 @@ def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.e
     visible = _visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(
-            f"gpus: found index {max(gpus)}; expected indices from 0 to {len(visible) - 1}: {_VISIBLE_GPUS} has "
-            f"{len(visible)} GPUs"
+            f"gpus: found index {max(gpus)}; {_VISIBLE_GPUS} has {len(visible)} GPUs, whose indices begin at 0"
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from domainbert.cli import main
 from tests.samples.task_data import write_task_data
 
@@ -13,6 +15,7 @@ SIZES = {"train": 120, "validation": 40, "test": 60}
 HEADLINES = {"relations": "macro_f1", "pairs": "f1", "words": "macro_f1", "trees": "las", "questions": "f1"}
 
 
+@pytest.mark.slow  # minutes on a processor that multiplies bf16 slowly
 def test_every_task_learns_in_sixteen_bits(runs, tmp_path, one_thread):
     write_task_data(tmp_path / "data", 0, SIZES, SIZES)
     words = ["run", str(RECIPE), "--out", str(tmp_path / "run"), "--vars.data", str(tmp_path / "data")]

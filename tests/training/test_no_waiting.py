@@ -96,7 +96,7 @@ def test_no_step_between_logged_ones_waits(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(_TrainingEpochLoop, "advance", counted)
     monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
-    for module in ("numbers", "callbacks"):
+    for module in ("number_watch", "callbacks"):
         monkeypatch.setattr(
             f"domainbert.training.{module}.can_read_without_waiting", lambda trainer, value: is_logged_step(trainer)
         )

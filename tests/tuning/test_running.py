@@ -24,7 +24,7 @@ def running(values: list[float], last: int | None) -> Any:
     stream.new_values = new_values
     trial = SimpleNamespace(report=lambda value, step: reported.append(step), should_prune=lambda: True)
     process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0)
-    plan = SimpleNamespace(stream=stream, last=last)
+    plan = SimpleNamespace(stream=stream, last_evaluation=last)
     one: Any = RunningTrial(0, trial, {}, plan, process)  # type: ignore[arg-type]
     return one, reported
 
