@@ -254,7 +254,11 @@ def main() -> None:
     seeds = {name: options.seeds[:1] if SYSTEMS[name].start == "base" else options.seeds for name in options.systems}
     numbers = {name: number // _GROUP for number, name in enumerate(SYSTEMS)}
     jobs = [(name, data, seed) for name in options.systems for data in options.data for seed in seeds[name]]
-    jobs = [job for job in jobs if job not in done or any(job[0] in SYSTEMS[name].needs for name in options.systems)]
+    missing = {job[:2] for job in jobs if job not in done}  # system and data
+    teachers: set[tuple[str, str]] = set()
+    for _ in SYSTEMS:  # teachers of teachers, too
+        teachers |= {(need, data) for name, data in missing | teachers for need in SYSTEMS[name].needs}
+    jobs = [job for job in jobs if job not in done or job[:2] in teachers]
     jobs.sort(key=lambda job: (numbers[job[0]], job[2]))
     trained: dict[tuple[str, str, int], Path] = {}
     running: dict[Future[Row], tuple[tuple[str, str, int], Path]] = {}
