@@ -51,7 +51,8 @@ def _check_separate_weights(config: EncoderConfig, layers: Sequence[int]) -> Non
     if len(set(weights)) < len(weights):
         raise DomainbertError(
             f"student.layers: found {len(weights)} layers, but {config.model_type} has separate weights for only "
-            f"{len(set(weights))} of them; expected layers with separate weights, or none of layers, every, first"
+            f"{len(set(weights))} of them; expected layers with separate weights, or neither layers, "
+            "every_nth_layer nor first_layers"
         )
 
 

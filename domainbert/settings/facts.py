@@ -35,7 +35,7 @@ def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[st
 def stage_facts(
     stage: str, cls: type, settings: Settings, inputs: Mapping[str, str], keys: Mapping[str, str] | None = None
 ) -> Freshness:
-    """Return the facts that decide what a stage writes, to compare them with those of its last run.
+    """Return the facts that decide what a stage writes, to compare them with the facts of its last run.
 
     Settings that change only the speed are left out. Input files count by name (the suffix selects the reader) and
     content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages

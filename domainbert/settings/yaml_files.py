@@ -210,7 +210,7 @@ class _Builder:
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
-        """Return the keys and values of a mapping, with those of `<<:` first; raise `DomainbertError` for a key that is
+        """Return the keys and values of a mapping, merged keys (`<<:`) first; raise `DomainbertError` for a key that is
         not text or occurs twice."""
         children: dict[str, Node] = {}
         merged: dict[str, Node] = {}

@@ -87,8 +87,8 @@ class Dumper(yaml.SafeDumper):
 
 
 def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
-    """Replace PyYAML's rules of YAML 1.1, in which `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date and `=`
-    an error, by those of YAML 1.2."""
+    """Use the rules of YAML 1.2 for scalars instead of PyYAML's rules of YAML 1.1, in which `1e-4` is text, `no` false,
+    `12:30` 750, `2024-01-02` a date and `=` an error."""
     dropped = {_PREFIX + tag for tag in ("bool", "int", "float", "timestamp", "value")}
     resolvers = {
         first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]

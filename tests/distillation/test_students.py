@@ -200,7 +200,8 @@ def test_layers_with_weights_of_their_own_are_chosen(config, groups):
     ],
 )
 def test_layers_that_share_their_weights_cannot_be_chosen(student, teacher, counts):
-    with pytest.raises(DomainbertError, match=f"student.layers: {counts}; expected layers with separate weights"):
+    expected = "expected layers with separate weights, or neither layers, every_nth_layer nor first_layers"
+    with pytest.raises(DomainbertError, match=f"student.layers: {counts}; {expected}"):
         student_config(student, teacher)
 
 
