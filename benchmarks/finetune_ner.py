@@ -90,7 +90,7 @@ def train_domainbert(
     from domainbert.stages.labelled_training import fit_labelled
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
-    from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+    from domainbert.training.config import OptimConfig, ScheduleConfig
 
     amounts, out = settings.sentences_of_steps(), empty(CACHE / "finetune")
     stage = Finetune(

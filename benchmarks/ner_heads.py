@@ -48,7 +48,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
-    from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+    from domainbert.training.config import OptimConfig, ScheduleConfig
 
     stage = Finetune(
         model=settings.model,

@@ -15,7 +15,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
 OBJECTIVES: dict[str, ObjectiveConfig] = {
@@ -81,8 +81,7 @@ def train(
     from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
     from domainbert.training.callbacks import History, ProgressLines
-    from domainbert.training.config import Runtime
-    from domainbert.training.optim_config import ScheduleConfig
+    from domainbert.training.config import Runtime, ScheduleConfig
     from domainbert.training.throughput import throughput_callback
     from domainbert.training.trainer import build_trainer
 

@@ -14,7 +14,7 @@ from pretraining import named_encoder
 
 from domainbert.data.prepared import open_prepared
 from domainbert.models.saving import save_model
-from domainbert.pretraining.start import InitialModels
+from domainbert.pretraining.objective import InitialModels
 from domainbert.tokenization.load import load_tokenizer
 
 

@@ -63,8 +63,8 @@ from domainbert.tokenization.kinds.unigram.config import Unigram as Unigram
 from domainbert.tokenization.kinds.wordpiece.config import WordPiece as WordPiece
 from domainbert.tokenization.load import DomainTokenizer as DomainTokenizer
 from domainbert.tokenization.load import load_tokenizer as load_tokenizer
-from domainbert.training.optim_config import AdamW as AdamW
-from domainbert.training.optim_config import OptimConfig as OptimConfig
-from domainbert.training.optim_config import ScheduleConfig as ScheduleConfig
+from domainbert.training.config import AdamW as AdamW
+from domainbert.training.config import OptimConfig as OptimConfig
+from domainbert.training.config import ScheduleConfig as ScheduleConfig
 
 __version__: str

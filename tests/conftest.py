@@ -111,8 +111,7 @@ class Runs:
     def pretrain(self, name: str, max_steps: int = 20, **changes: Any) -> Path:
         """Pretrain, with `changes` to the arguments."""
         from domainbert.stages.pretrain import pretrain
-        from domainbert.training.config import Budget
-        from domainbert.training.optim_config import OptimConfig
+        from domainbert.training.config import Budget, OptimConfig
 
         usual = {"prepared": [self / "prepare"], "encoder": self.encoder, "max_length": 64, "batch_size": 16}
         usual |= {"optim": OptimConfig(lr=5e-3), "budget": Budget(max_steps=max_steps)}
@@ -121,7 +120,7 @@ class Runs:
     def finetune(self, name: str, task: str, /, **changes: Any) -> Path:
         """Fine-tune on a task, with `changes` to the arguments."""
         from domainbert.stages.finetune import finetune
-        from domainbert.training.optim_config import OptimConfig
+        from domainbert.training.config import OptimConfig
 
         usual = {"model": self / "pretrain", "task": self.tasks[task], "batch_size": 8, "seeds": (1, 2)}
         usual |= {split: self.labelled(task, split) for split in ("train", "validation")}

@@ -22,9 +22,9 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.task import Task
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 NOWHERE: Any = None
 

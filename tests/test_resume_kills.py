@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from domainbert.cli import main
 from domainbert.pretraining.module import Pretraining
-from domainbert.training import checkpoint_files, checkpoints, metrics_file, optimisers, throughput
+from domainbert.training import checkpoint_files, checkpoints, optimisers, throughput, trainer
 
 command, folder, places, kills = sys.argv[5:], Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])
 throughput.measured_peak_flops = lambda *_: 1e12
@@ -73,7 +73,7 @@ def prepare_to_die(place):
     elif place == "prune":
         in_the_midst(shutil, "rmtree", 1, only=lambda paths: str(paths[0]).endswith(".removed"))
     elif place == "metrics":
-        in_the_midst(metrics_file.MetricsFile, "log_metrics", soon, after=random.random() < 0.5)
+        in_the_midst(trainer.MetricsFile, "log_metrics", soon, after=random.random() < 0.5)
     elif place == "validation":
         in_the_midst(module, "validation_step", 1, after=True)
     elif place == "epoch":

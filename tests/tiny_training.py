@@ -24,8 +24,7 @@ from domainbert.pretraining.objective import ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import Runtime
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 

@@ -37,10 +37,10 @@ from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.rows_module import RowsModule
+from domainbert.training.checkpoints import whole_weights
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.state import whole_weights
 
 
 class Distillation(DistillationModule, RowsModule):

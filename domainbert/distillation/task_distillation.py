@@ -38,9 +38,8 @@ from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning, InitialModel
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
-from domainbert.training.config import Precision
+from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import from_plain
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 
 class TransferData(LabelledData):

@@ -22,10 +22,10 @@ from domainbert.pretraining.objective import Key, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
 from domainbert.tokenization.load import load_tokenizer
+from domainbert.training.config import LengthPhase, phase_problems, phases_of
 from domainbert.training.data_module import Batches, TrainingData
 from domainbert.training.fit import phases_of_training
 from domainbert.training.hparams import from_plain
-from domainbert.training.length_phases import LengthPhase, phase_problems, phases_of
 from domainbert.training.module import TrainedModule
 
 PreparedInput = str | Path | list[str | Path] | PreparedCorpus

@@ -22,19 +22,17 @@ from domainbert.models.saving import save_model
 from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.data_module import PretrainingData
-from domainbert.pretraining.objective import MODEL, BuiltModel, Objective, ValidationText
+from domainbert.pretraining.objective import MODEL, BuiltModel, InitialModels, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import summary_lines
 from domainbert.pretraining.rows_module import RowsModule
-from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
-from domainbert.training.config import Runtime
+from domainbert.training.checkpoints import whole_weights
+from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.fit import Steps, TrainingResult, fit
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.state import whole_weights
 from domainbert.training.throughput import throughput_callback
 
 

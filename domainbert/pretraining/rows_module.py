@@ -19,9 +19,9 @@ from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.objective import Objective
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import TrainedModule
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 _TOKENIZER_KEY = "domainbert_tokenizer"  # checkpoint key of `tokenizer.json` and the special tokens by role
 

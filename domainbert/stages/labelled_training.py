@@ -21,8 +21,7 @@ from domainbert.models.card import Result, card_head, model_card
 from domainbert.stages.warnings import print_warnings
 from domainbert.tasks.config import TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_checkpoints
-from domainbert.training.config import Training
-from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
+from domainbert.training.config import AveragingConfig, OptimConfig, ScheduleConfig, Training
 
 if TYPE_CHECKING:
     from domainbert.tasks.finetuning import FineTuning

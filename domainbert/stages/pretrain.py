@@ -152,8 +152,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
 
 def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     """Return the lines of the first `count` training rows as the model reads them, for `--show`; write nothing."""
-    from domainbert.pretraining.formatting import format_rows
-    from domainbert.pretraining.phases import plan_phases
+    from domainbert.pretraining.phases import format_rows, plan_phases
 
     data, tokenizer = _open_corpus(settings, inputs)
     corpus = data.open()

@@ -24,9 +24,9 @@ from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.task import Task
 from domainbert.tasks.task_module import InitialModel, TaskModule
 from domainbert.tokenization.load import load_tokenizer
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData

@@ -29,10 +29,10 @@ from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task, task_class
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY, check_splitting
+from domainbert.training.checkpoints import is_sharded, whole_weights
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import TrainedModule
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.state import is_sharded, whole_weights
 
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData

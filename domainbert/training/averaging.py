@@ -9,7 +9,7 @@ from lightning import LightningModule, Trainer
 from torch import Tensor, nn
 
 from domainbert.training.callbacks import StatefulCallback
-from domainbert.training.optim_config import AveragingConfig
+from domainbert.training.config import AveragingConfig
 
 
 def averaging_coefficient(config: AveragingConfig, step: int, num_steps: int) -> float:

@@ -15,9 +15,8 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.base.progress import Progress
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.training.lightning_internals import is_logged_step, validate_now
-from domainbert.training.logged_steps import can_read_without_waiting, log_step
-from domainbert.training.state import load_whole_weights, whole_weights
+from domainbert.training.checkpoints import load_whole_weights, whole_weights
+from domainbert.training.lightning_internals import can_read_without_waiting, is_logged_step, log_step, validate_now
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
 _THROUGHPUT = ("throughput/tokens_per_second", "throughput/model_flop_utilisation")

@@ -1,9 +1,10 @@
-"""Training settings: length, batches, runtime, loggers. This module does not import torch."""
+"""Training settings: optimiser, schedule, row lengths, budget, devices, loggers. This module does not import torch."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,12 +12,183 @@ from typing import Annotated, Any, Literal
 from domainbert.base.errors import DomainbertError, Problems, needs_package
 from domainbert.base.marks import SPEED_ONLY
 from domainbert.base.paths import is_installed
-from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers
+from domainbert.base.ranges import (
+    BatchSize,
+    Count,
+    Dropout,
+    Fraction,
+    Items,
+    Length,
+    PositiveFraction,
+    PositiveInt,
+    Range,
+    Workers,
+)
 from domainbert.base.validation import check_fields
 from domainbert.data.remote_files import CacheConfig
 from domainbert.models.card_config import CardConfig
-from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, phases_of, steps_of_phases
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+
+Beta = Annotated[float, Range(0, 1, exclude_high=True)]
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """Optimiser settings.
+
+    >>> from domainbert import AdamW, OptimConfig
+    >>> AdamW(lr=1e-4, layer_decay=0.9) == OptimConfig("adamw", lr=1e-4, layer_decay=0.9)
+    True
+    """
+
+    name: Literal["adamw", "muon"] = "adamw"
+    """`adamw`, or `muon`: Muon for the hidden weight matrices and AdamW for all other parameters."""
+
+    lr: PositiveFraction = 5e-4
+    """Peak learning rate. Muon's updates are scaled to the size of AdamW's, so that both use the same rate."""
+
+    head_lr: PositiveFraction | None = None
+    """Peak learning rate of a fine-tuning head; None takes `lr`."""
+
+    layer_decay: PositiveFraction = 1.0
+    """Multiply the learning rate by this factor at each layer from the top down to the embeddings; the top layer has
+    `lr`, the head `head_lr`. 1 disables it."""
+
+    weight_decay: Fraction = 0.01
+    """Decoupled weight decay; not applied to biases, norms and embeddings."""
+
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
+    """Decay rates of AdamW's moments."""
+
+    eps: PositiveFraction = 1e-6
+    """Term added to AdamW's denominator."""
+
+    max_grad_norm: Annotated[float, Range(0, 1e6)] = 1.0
+    """Clip the gradient to this norm; 0 disables clipping."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+AdamW = OptimConfig
+"""`OptimConfig` under the name of its default optimiser.
+
+>>> from domainbert import AdamW
+>>> AdamW(lr=1e-4).name
+'adamw'
+"""
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Learning-rate schedule over the optimiser steps.
+
+    >>> from domainbert import ScheduleConfig
+    >>> ScheduleConfig("cosine", warmup_steps=500).name
+    'cosine'
+    """
+
+    name: Literal["linear", "cosine", "wsd", "constant"] = "linear"
+    """Decay after the warm-up: linear, cosine, none, or `wsd`: constant, then 1 - sqrt decay at the end."""
+
+    warmup_steps: Count | None = None
+    """Steps of linear warm-up; None takes `warmup_fraction`."""
+
+    warmup_fraction: Fraction = 0.06
+    """Fraction of all steps used for warm-up, unless `warmup_steps` is given."""
+
+    decay_fraction: Fraction = 0.2
+    """Fraction of all steps, at the end, in which `wsd` decays."""
+
+    min_lr_ratio: Fraction = 0.0
+    """Final learning rate as a fraction of the peak."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        warmup = self.warmup_fraction if self.warmup_steps is None else 0.0
+        if self.name == "wsd" and warmup + self.decay_fraction > 1:
+            found = f"{self.decay_fraction:g} with warmup_fraction {warmup:g}"
+            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of at most 1")
+
+
+@dataclass(frozen=True)
+class AveragingConfig:
+    """Weight averaging over optimiser steps; validation and the saved model use the average."""
+
+    name: Literal["ema", "last"]
+    """`ema`: exponential moving average from the first step. `last`: mean over the final `fraction` of the steps."""
+
+    decay: Beta = 0.999
+    """Decay rate of `ema`: relative weight of a step compared with the next; 0.999 averages about 1,000 steps."""
+
+    fraction: PositiveFraction = 0.25
+    """Fraction of all steps, at the end, that `last` averages."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class LengthPhase:
+    """A phase of a training with a fixed row length."""
+
+    length: Length
+    """Tokens per row, including special tokens; each length must divide the last one."""
+
+    until: Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)] | None = None
+    """Share of the optimiser steps after which the next phase begins; the last phase has none."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+MaxLength = Length | Annotated[tuple[LengthPhase, ...], Items()]
+
+
+def phases_of(max_length: MaxLength) -> tuple[LengthPhase, ...]:
+    """Return the phases; a single phase if `max_length` is a number."""
+    return max_length if isinstance(max_length, tuple) else (LengthPhase(max_length),)
+
+
+def last_length(max_length: MaxLength | None) -> int | None:
+    """Return the longest row length, in tokens: the length of the last phase; None if `max_length` is None."""
+    return max_length[-1].length if isinstance(max_length, tuple) else max_length
+
+
+def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
+    """Yield an error message, with its key, for each inconsistency between phases."""
+    *earlier, last = phases
+    for number, phase in enumerate(earlier):
+        if phase.until is None:
+            expected = "the share of the steps after which the next phase begins"
+            yield f"max_length[{number}].until: missing; expected {expected}"
+        if last.length % phase.length:
+            expected = f"a divisor of the last length, {last.length}, so that all steps have equally many tokens"
+            yield f"max_length[{number}].length: found {phase.length}; expected {expected}"
+    if last.until is not None:
+        expected = "none, because the last phase lasts to the end"
+        yield f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}"
+    for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
+        if phase.length <= before.length:
+            yield f"max_length[{number}].length: found {phase.length}; expected more than before, {before.length}"
+        if phase.until is not None and before.until is not None and phase.until <= before.until:
+            yield f"max_length[{number}].until: found {phase.until}; expected more than before, {before.until}"
+
+
+def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range]:
+    """Return the optimiser steps (from 0) of each phase in a training of `num_steps`; `until` is rounded to a step.
+
+    Raises `DomainbertError` if a phase has no step.
+    """
+    ends = [round((phase.until or 1.0) * num_steps) for phase in phases]
+    ranges = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
+    for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
+        if not steps:
+            raise DomainbertError(
+                f"max_length[{number}]: no step of {num_steps:,} is left for rows of {phase.length} tokens; "
+                "expected another until, or a longer budget"
+            )
+    return ranges
+
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 MicroBatchSize = BatchSize | Literal["auto"] | None

@@ -10,9 +10,8 @@ import lightning
 
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import CorpusTraining, Runtime
+from domainbert.training.config import CorpusTraining, LengthPhase, Runtime, steps_of_phases
 from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
-from domainbert.training.length_phases import LengthPhase, steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
 from domainbert.training.processes import join_torchrun

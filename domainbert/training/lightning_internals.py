@@ -1,4 +1,4 @@
-"""Access to undocumented parts of Lightning: private names and loop internals.
+"""Access to undocumented parts of Lightning: private names and loop internals, and the logging that needs them.
 
 Checked with Lightning 2.6.6; check this module first after an upgrade.
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import lightning
+import torch
+from lightning import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+from torch import Tensor
 
 # Parts of warnings of Lightning that do not apply to batches that are already collated and metrics that are exact.
 _IRRELEVANT_WARNINGS = (
@@ -81,3 +85,18 @@ def silence_lightning() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     for text in _IRRELEVANT_WARNINGS:
         warnings.filterwarnings("ignore", message=f".*{text}.*")
+
+
+def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> None:
+    """Log values by name if the current optimizer step is logged (`log_every_n_steps`) or the last.
+
+    Floats become tensors: Lightning would copy a float from pageable memory, which waits for all queued kernels.
+    """
+    if is_logged_step(module.trainer):
+        for name, value in values.items():
+            module.log(name, value if isinstance(value, Tensor) else torch.tensor(value))
+
+
+def can_read_without_waiting(trainer: Trainer, value: Tensor) -> bool:
+    """Return whether reading `value` causes no extra GPU wait: it is on the CPU, or the current step is logged."""
+    return value.device.type == "cpu" or is_logged_step(trainer)

@@ -26,11 +26,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.ranks import process_rank
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
-from domainbert.training.logged_steps import log_step
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.optimisers import build_optimizer
-from domainbert.training.schedules import build_schedule
+from domainbert.training.lightning_internals import log_step
+from domainbert.training.optimisers import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
     from domainbert.training.data_module import TrainingData

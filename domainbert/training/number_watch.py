@@ -14,7 +14,7 @@ from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
 from domainbert.training.callbacks import StatefulCallback
-from domainbert.training.logged_steps import can_read_without_waiting
+from domainbert.training.lightning_internals import can_read_without_waiting
 from domainbert.training.module import TrainedModule
 
 _FATAL_SKIPS = 3  # skipped steps in a row that end the training

@@ -1,16 +1,19 @@
-"""Construction of optimisers: parameter groups, AdamW, and Muon for the hidden matrices."""
+"""Optimisers (parameter groups, AdamW, and Muon for the hidden matrices) and learning-rate schedules."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
+from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig
 
 ParameterGroup = dict[str, Any]
 NamedParameter = tuple[EncoderWithHead, str, nn.Parameter]
@@ -100,3 +103,39 @@ def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> fl
 def _depth(model: EncoderWithHead, name: str) -> int:
     """Return the `Encoder.depth_of` of a parameter; 0 outside the encoder."""
     return model.encoder.depth_of(name.removeprefix("encoder.")) if name.startswith("encoder.") else 0
+
+
+def warmup_steps(config: ScheduleConfig, num_steps: int) -> int:
+    """Return the number of warm-up steps. Raises `DomainbertError` if no step is left after them."""
+    steps = config.warmup_steps if config.warmup_steps is not None else round(config.warmup_fraction * num_steps)
+    if steps >= num_steps:
+        raise DomainbertError(
+            f"schedule.warmup_steps: found {steps:,}; expected less than the {num_steps:,} steps of the training"
+        )
+    return steps
+
+
+def lr_factor(step: int, num_steps: int, config: ScheduleConfig) -> float:
+    """Return the learning rate of optimiser step `step` (from 0 to num_steps - 1) as a fraction of the peak.
+
+    `wsd` is warm-up, stable, decay with 1 - sqrt (Hägele et al. 2024, arXiv:2405.18392, section 3).
+    """
+    warmup = warmup_steps(config, num_steps)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    progress = (step - warmup) / max(num_steps - warmup, 1)
+    if config.name == "linear":
+        shape = 1 - progress
+    elif config.name == "cosine":
+        shape = 0.5 * (1 + math.cos(math.pi * progress))
+    elif config.name == "wsd":
+        decay = min(max(round(config.decay_fraction * num_steps), 1), num_steps - warmup)
+        shape = 1 - math.sqrt(max(0, step - (num_steps - decay)) / decay)
+    else:
+        shape = 1.0
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * shape
+
+
+def build_schedule(optimizer: Optimizer, config: ScheduleConfig, num_steps: int) -> LambdaLR:
+    """Return a torch scheduler; step it after every optimiser step."""
+    return LambdaLR(optimizer, lambda step: lr_factor(min(step, num_steps - 1), num_steps, config))

@@ -1,22 +1,26 @@
-"""Construction of the Lightning Trainer of a stage, whose batches are already collated, ordered and divided by rank."""
+"""Construction of the Lightning Trainer of a stage, and the logger that writes `metrics.jsonl`."""
 
 from __future__ import annotations
 
 import ctypes
+import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import lightning
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_text
 from domainbert.training.config import LoggerName, Runtime, check_logger_installed
 from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
-from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
 
@@ -123,3 +127,51 @@ def _build_logger(name: LoggerName, folder: Path) -> Logger:
     if name == "wandb":
         return WandbLogger(save_dir=folder, project="domainbert")
     return MLFlowLogger(experiment_name="domainbert", save_dir=str(folder / "mlruns"))
+
+
+class MetricsFile(Logger):
+    """Logger that appends each set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
+
+    The first line creates the file and its folder. The last line may be incomplete while a training runs: read only up
+    to the last line feed.
+    """
+
+    name = "metrics"
+    version = ""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    @property
+    def save_dir(self) -> str:
+        """The folder of the file."""
+        return str(self.path.parent)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the manifest contains the settings."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Append a line with the metrics of a step."""
+        values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": (step or 0) + 1, **values}) + "\n")
+
+    @rank_zero_only
+    def truncate_after(self, step: int) -> None:
+        """Delete the lines after `step`, which a process wrote after its last checkpoint."""
+        if not self.path.is_file():
+            return
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        write_text(self.path, "".join(line for line in lines if _step_of(line) <= step))
+
+
+def _step_of(line: str) -> float:
+    """Return the step of a line; infinity for a damaged line: half a line after a kill, zeros after a power failure."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf

@@ -22,7 +22,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from domainbert.tuning.config import TuneConfig
 
 SETTINGS = {"tune": TuneConfig, **{name: load_stage(name).settings for name in STAGES}}

@@ -15,7 +15,7 @@ from domainbert.encoders.heads import EncoderWithHead, TokenHead
 from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 from domainbert.training.throughput import flops_per_token
 

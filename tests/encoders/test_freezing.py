@@ -15,7 +15,7 @@ from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.families import build_model
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.packed import Packed
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}

@@ -10,7 +10,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 
 VOCAB_SIZE = 50

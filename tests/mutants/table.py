@@ -16,12 +16,14 @@ _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py"
 # module below the package -> tests beside it, and those further off, which what the former miss is given to
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/masking.py": (
-        ("tests/pretraining/test_masking.py", "tests/data/test_batches.py"),
-        ("tests/pretraining/test_spans.py", "tests/pretraining/test_frequency_power.py", _GOLDEN, *_STAGES),
+        ("tests/pretraining/test_masking.py", "tests/pretraining/test_spans.py", "tests/data/test_batches.py"),
+        ("tests/pretraining/test_rates.py", "tests/pretraining/test_frequency_power.py", _GOLDEN, *_STAGES),
     ),
-    "pretraining/spans.py": (("tests/pretraining/test_spans.py",), ("tests/pretraining/test_rates.py",)),
     "pretraining/phases.py": (("tests/pretraining/test_phases.py",), ("tests/stages/test_pretrain.py",)),
-    "training/length_phases.py": (("tests/training/test_length_phases.py",), ("tests/pretraining/test_phases.py",)),
+    "training/config.py": (
+        ("tests/training/test_length_phases.py", "tests/training/test_config.py"),
+        ("tests/pretraining/test_phases.py",),
+    ),
     "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
     "data/order.py": (
         (
@@ -137,7 +139,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, "tests/pretraining/test_corpus_rows.py", "tests/stages/test_warnings.py"),
         _STAGES,
     ),
-    "pretraining/softmax.py": (("tests/pretraining/test_z_loss.py",), (_GOLDEN, *_STAGES)),
+    "pretraining/losses.py": (("tests/pretraining/test_z_loss.py",), (_GOLDEN, *_STAGES)),
     "pretraining/objectives/replaced_tokens/config.py": (_REPLACED, _REPLACED_STAGES),
     "pretraining/objectives/replaced_tokens/objective.py": (_REPLACED, _REPLACED_STAGES),
     "pretraining/objectives/replaced_tokens/sharing.py": (_REPLACED, _REPLACED_STAGES),
@@ -166,8 +168,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         _STAGES,
     ),
     "training/averaging.py": (("tests/training/test_averaging.py",), ("tests/stages/test_finetune_settings.py",)),
-    "training/optimisers.py": (("tests/training/test_optimisers.py", "tests/training/test_layer_decay.py"), _STAGES),
-    "training/schedules.py": (("tests/training/test_schedules.py",), _STAGES),
+    "training/optimisers.py": (
+        (
+            "tests/training/test_optimisers.py",
+            "tests/training/test_layer_decay.py",
+            "tests/training/test_schedules.py",
+        ),
+        _STAGES,
+    ),
     "training/module.py": (
         ("tests/training/test_module.py", "tests/training/test_dropout.py", "tests/training/test_numbers.py"),
         (_GOLDEN, *_STAGES),

@@ -17,7 +17,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.objective import ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import masked_lm_loss
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from tests.tiny_training import masked_lm_module
 
 

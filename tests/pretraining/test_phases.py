@@ -18,8 +18,7 @@ from domainbert.encoders.families import build_model
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, phase_of, plan_phases, summary_lines, tokens_seen
-from domainbert.training.config import Budget, CorpusTraining
-from domainbert.training.length_phases import LengthPhase
+from domainbert.training.config import Budget, CorpusTraining, LengthPhase
 from tests.tiny_training import CONFIG, masked_lm_module
 
 LENGTHS = (LengthPhase(8, until=0.5), LengthPhase(16, until=0.75), LengthPhase(32))

@@ -30,10 +30,10 @@ from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.static_embeddings import initialise_table
-from domainbert.pretraining.base_rate import entropy
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
+from domainbert.pretraining.losses import entropy
 from domainbert.pretraining.module import Pretraining
-from domainbert.pretraining.objective import Key, ValidationText
+from domainbert.pretraining.objective import InitialModels, Key, ValidationText
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
 from domainbert.pretraining.objectives.replaced_tokens.objective import (
     ReplacedTokensObjective,
@@ -42,9 +42,7 @@ from domainbert.pretraining.objectives.replaced_tokens.objective import (
     warnings,
 )
 from domainbert.pretraining.objectives.replaced_tokens.sharing import DeltaEmbedding
-from domainbert.pretraining.start import InitialModels
-from domainbert.training.config import Runtime
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.throughput import flops_per_token
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining

@@ -39,17 +39,15 @@ from domainbert.models.saving import save_model
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining
-from domainbert.pretraining.objective import Key, ValidationText
+from domainbert.pretraining.objective import InitialModels, Key, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 from domainbert.pretraining.objectives.sentence_pairs.objective import warnings
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan
 from domainbert.pretraining.objectives.sentence_pairs.sentences import SentenceMarks
-from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.training.config import Runtime
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 from tests.tiny_training import Losses

@@ -11,9 +11,9 @@ from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.masking import span_lengths
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
-from domainbert.pretraining.spans import span_lengths
 from tests.pretraining.test_masking import CONTINUATION, MASK, SEP, VOCAB_SIZE, make_masker, make_rows, mask, words_of
 
 CHOOSE, ACTION, REPLACE, LENGTH = 1, 2, 3, 10

@@ -20,14 +20,12 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.losses import squared_normaliser
 from domainbert.pretraining.module import Pretraining
-from domainbert.pretraining.objective import ValidationText
+from domainbert.pretraining.objective import InitialModels, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
-from domainbert.pretraining.softmax import squared_normaliser
-from domainbert.pretraining.start import InitialModels
-from domainbert.training.config import Runtime
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 from tests.tiny_training import Losses

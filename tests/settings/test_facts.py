@@ -16,7 +16,7 @@ from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import to_node
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,7 @@ from domainbert.settings.yaml_files import load_yaml
 from domainbert.stages.stage import stage
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.ner.config import Ner
-from domainbert.training.config import Budget
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import Budget, OptimConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.regression.config import Regression, RegressionFormat
-from domainbert.training.optim_config import AveragingConfig, OptimConfig
+from domainbert.training.config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome
 from tests.tasks.test_regression import similar
 

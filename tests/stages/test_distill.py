@@ -14,9 +14,7 @@ from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
 from domainbert.stages.distill import distill
-from domainbert.training.config import Budget
-from domainbert.training.length_phases import LengthPhase
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import Budget, LengthPhase, OptimConfig
 
 DISTILBERT = [SoftTargets(weight=5.0, positions="all"), HardTargets(weight=2.0), HiddenCosine()]
 

@@ -26,7 +26,7 @@ from domainbert.stages.distill_task import _check_vocabularies, distill_task
 from domainbert.stages.early_checks import StageArguments
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.task import task_class
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 BOTH = (SoftTargets(), HardTargets())
 

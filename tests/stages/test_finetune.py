@@ -12,7 +12,7 @@ from domainbert.models.folder import load_model
 from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 
 @pytest.mark.parametrize("task", ["ner", "classification"])

@@ -29,7 +29,7 @@ from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import task_class, task_from_model_folder
-from domainbert.training.optim_config import AveragingConfig, OptimConfig
+from domainbert.training.config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome
 
 SETTINGS: dict[str, dict[str, Any]] = {

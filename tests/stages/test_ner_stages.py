@@ -16,7 +16,7 @@ from domainbert.stages.export import export
 from domainbert.stages.predict import predict
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 TEXTS = ["Cash transfers raised school attendance of girls by 9 %.", "The farmers' co-operatives' incomes rose.", ""]
 TYPES = ("coreference", "effect_size", "intervention", "outcome", "population")

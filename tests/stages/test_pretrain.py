@@ -22,9 +22,7 @@ from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import Pretrain, _compiles, pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import Budget
-from domainbert.training.length_phases import LengthPhase
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import Budget, LengthPhase, OptimConfig
 
 STANDSTILL = OptimConfig(lr=1e-12)
 

@@ -16,10 +16,9 @@ from domainbert.data.prepared import open_prepared
 from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.formatting import format_rows
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.phases import RowPhase
+from domainbert.pretraining.phases import RowPhase, format_rows
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.ner.files import read_ner

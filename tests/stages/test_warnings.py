@@ -16,7 +16,7 @@ from domainbert.stages import warnings
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.ner.task import NerTask
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 TASK = ClassificationTask(("a", "b"))
 STANDSTILL = OptimConfig(lr=1e-12, head_lr=1e-12)

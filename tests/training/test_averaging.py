@@ -14,9 +14,8 @@ from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, averaging_coefficient
 from domainbert.training.callbacks import KeepBest
-from domainbert.training.config import Runtime
+from domainbert.training.config import AveragingConfig, OptimConfig, Runtime
 from domainbert.training.fit import Steps, fit
-from domainbert.training.optim_config import AveragingConfig, OptimConfig
 from tests.ready_made import ReadyBatches
 from tests.tiny_training import masked_lm_module
 

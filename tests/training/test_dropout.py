@@ -22,7 +22,7 @@ from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from tests.ready_made import CorpusDistillation, fine_tuning
 from tests.tiny_training import masked_lm_module
 

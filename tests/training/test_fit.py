@@ -9,9 +9,8 @@ from domainbert.data.order import GlobalOrder
 from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
-from domainbert.training.config import Budget, CorpusTraining, Runtime
+from domainbert.training.config import Budget, CorpusTraining, OptimConfig, Runtime
 from domainbert.training.fit import Steps, fit
-from domainbert.training.optim_config import OptimConfig
 from tests.ready_made import ReadyBatches
 from tests.tiny_training import masked_lm_module
 

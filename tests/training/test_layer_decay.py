@@ -17,7 +17,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.mpnet.config import MPNetConfig
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.training.metrics_file import MetricsFile
+from domainbert.training.trainer import MetricsFile
 
 
 @pytest.fixture

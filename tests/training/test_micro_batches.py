@@ -21,11 +21,10 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed
 from domainbert.training import micro_batches
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import MicroBatchSize, Runtime
+from domainbert.training.config import MicroBatchSize, OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.data_module import share_of
 from domainbert.training.micro_batches import divisors
 from domainbert.training.module import TrainedModule
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches
 

@@ -23,7 +23,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 from tests.ready_made import CorpusDistillation, fine_tuning
 from tests.tiny_training import logs_each_step, masked_lm_module

@@ -19,10 +19,9 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import Runtime
+from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 
 NAN, INF = float("nan"), float("inf")

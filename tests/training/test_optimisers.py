@@ -8,9 +8,8 @@ import torch
 from torch.optim import AdamW, Muon
 
 from domainbert.base.errors import DomainbertError
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.optimisers import CombinedOptimizer, build_optimizer
-from domainbert.training.schedules import build_schedule
+from domainbert.training.config import OptimConfig, ScheduleConfig
+from domainbert.training.optimisers import CombinedOptimizer, build_optimizer, build_schedule
 from tests.tiny_training import masked_lm_module
 
 MATRICES = ["attention.query_key_value", "attention.output", "feed_forward.expand", "feed_forward.contract"]

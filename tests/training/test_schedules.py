@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.training.optim_config import ScheduleConfig
-from domainbert.training.schedules import build_schedule, lr_factor, warmup_steps
+from domainbert.training.config import ScheduleConfig
+from domainbert.training.optimisers import build_schedule, lr_factor, warmup_steps
 
 
 @pytest.mark.parametrize(

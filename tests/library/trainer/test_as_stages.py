@@ -24,9 +24,7 @@ from domainbert.stages.finetune import finetune
 from domainbert.stages.pretrain import pretrain
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
-from domainbert.training.config import Budget
-from domainbert.training.length_phases import LengthPhase
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import Budget, LengthPhase, OptimConfig
 from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, TASK, Steps, about, equal, files, trainer, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")

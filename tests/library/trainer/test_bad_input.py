@@ -15,7 +15,7 @@ from domainbert.pretraining.module import Pretraining
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
-from domainbert.training.length_phases import LengthPhase
+from domainbert.training.config import LengthPhase
 from tests.library.trainer.tiny_library import DATA, TASK, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,7 +22,7 @@ from lightning.pytorch.tuner import Tuner
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from tests.library.trainer.tiny_library import DATA, TASK, Steps, Tiny, equal, trainer, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")

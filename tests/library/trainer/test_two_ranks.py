@@ -25,7 +25,7 @@ import torch
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -24,7 +24,7 @@ from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
 from domainbert.tokenization.load import load_tokenizer
-from domainbert.training.optim_config import OptimConfig
+from domainbert.training.config import OptimConfig
 
 DATA = Path(__file__).parents[2] / "golden" / "data"
 BERT = BertConfig(16, 2, 2, 32, max_position_embeddings=48, initializer_range=0.1)

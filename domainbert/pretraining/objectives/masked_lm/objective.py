@@ -19,9 +19,9 @@ from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
+from domainbert.pretraining.losses import cross_entropy, softmax_losses, softmax_terms
 from domainbert.pretraining.masking import Masker, frequency_weights
 from domainbert.pretraining.objective import MODEL, CorpusRows, Key, Models, Objective, Term, ValidationText
-from domainbert.pretraining.softmax import cross_entropy, softmax_losses, softmax_terms
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 

@@ -23,14 +23,15 @@ from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
-from domainbert.pretraining.base_rate import beats_base_rate, entropy
 from domainbert.pretraining.config import CORPUS_ADVICE
+from domainbert.pretraining.losses import beats_base_rate, entropy, softmax_losses, softmax_terms
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import (
     MODEL,
     BuiltModel,
     CardTexts,
     CorpusRows,
+    InitialModels,
     Key,
     Models,
     Objective,
@@ -39,8 +40,6 @@ from domainbert.pretraining.objective import (
 )
 from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective, unigram_entropy
 from domainbert.pretraining.objectives.replaced_tokens.sharing import merge_differences, share_embeddings
-from domainbert.pretraining.softmax import softmax_losses, softmax_terms
-from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 

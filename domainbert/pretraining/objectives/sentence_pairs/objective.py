@@ -21,14 +21,22 @@ from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.base_rate import beats_base_rate, entropy
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
-from domainbert.pretraining.objective import MODEL, BuiltModel, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.losses import beats_base_rate, cross_entropy, entropy, softmax_losses
+from domainbert.pretraining.objective import (
+    MODEL,
+    BuiltModel,
+    CorpusRows,
+    InitialModels,
+    Key,
+    Models,
+    Objective,
+    Term,
+    ValidationText,
+)
 from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, plan_pairs
 from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where
-from domainbert.pretraining.softmax import cross_entropy, softmax_losses
-from domainbert.pretraining.start import InitialModels
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:

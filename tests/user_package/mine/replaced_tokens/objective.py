@@ -18,8 +18,17 @@ from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
-from domainbert.pretraining.objective import MODEL, BuiltModel, CorpusRows, Key, Models, Objective, Term, ValidationText
-from domainbert.pretraining.start import InitialModels
+from domainbert.pretraining.objective import (
+    MODEL,
+    BuiltModel,
+    CorpusRows,
+    InitialModels,
+    Key,
+    Models,
+    Objective,
+    Term,
+    ValidationText,
+)
 from domainbert.tokenization.load import DomainTokenizer
 from mine.replaced_tokens.config import ReplacedTokens
 

@@ -1,6 +1,8 @@
-"""Losses of a softmax over the vocabulary: cross-entropy, and z-loss, which keeps the normaliser near 1."""
+"""Losses of a softmax (cross-entropy, z-loss) and of the best constant prediction of a binary label."""
 
 from __future__ import annotations
+
+import math
 
 from torch import Tensor
 from torch.nn import functional
@@ -35,3 +37,16 @@ def squared_normaliser(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the z-loss: log(Z)^2, where Z is the softmax normaliser of a token, summed over the targets (Chowdhery et
     al. 2022, PaLM, section 5)."""
     return logits.float().logsumexp(dim=-1).square().masked_fill(targets == IGNORE_INDEX, 0.0).sum()
+
+
+_MARGIN = 0.05  # share of the base-rate entropy by which the loss of a useful head is lower
+
+
+def entropy(probability: float) -> float:
+    """Return the entropy of an event with this probability, in nats; 0 for a probability of 0 or 1."""
+    return -sum(p * math.log(p) for p in (probability, 1 - probability) if p > 0)
+
+
+def beats_base_rate(loss: float, base_rate_entropy: float) -> bool:
+    """Return whether a loss is more than 5 % below the base-rate entropy; both in nats per item."""
+    return loss < (1 - _MARGIN) * base_rate_entropy
