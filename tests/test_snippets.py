@@ -32,14 +32,17 @@ from domainbert.settings.command_line import parse_arguments
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import load_yaml
-from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.classification.files import read_classification
-from domainbert.tasks.multi_label.files import read_multi_label
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.classification.files import read as read_classification
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.multi_label.files import read as read_multi_label
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.parsing.files import read_treebank
-from domainbert.tasks.question_answering.files import read_questions
-from domainbert.tasks.regression.config import RegressionFormat
-from domainbert.tasks.regression.files import read_numbers
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.parsing.files import read as read_treebank
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.question_answering.files import read as read_questions
+from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.regression.files import read as read_numbers
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tuning.config import TuneConfig
@@ -306,7 +309,7 @@ def test_sample_files_are_read(tmp_path):
         file.write_text(block.text, encoding="utf-8")
         assert len(block.text.splitlines()) == (7 if block.language == "json" else 3)
         if '"answers"' in block.text:
-            answers.append([question.texts for question in read_questions(file).items])
+            answers.append([question.texts for question in read_questions(QuestionAnswering(), file).items])
         elif "I-INT" in block.text or "VBD" in block.text:
             words.append([one.tags for one in TokenLabels(outside=None).read(file).items])
         elif '"head"' in block.text or "<<" in block.text:
@@ -317,13 +320,15 @@ def test_sample_files_are_read(tmp_path):
             types = [type for sentence in read.sentences for _, _, type in sentence.spans]
             entities.append((read.scheme, types, format))
         elif re.search(r"\blabels\b", block.text):
-            labels.append([text.labels for text in read_multi_label(file).items])
+            labels.append([text.labels for text in read_multi_label(MultiLabel(), file).items])
         elif re.search(r"\bscore\b|\d$", block.text, re.MULTILINE):
             keys = ("sentence1", "sentence2", "score") if "score" in block.text else ()
-            numbers.append([text.number for text in read_numbers(file, RegressionFormat(*keys)).items])
+            numbers.append(
+                [text.number for text in read_numbers(Regression(format=RegressionFormat(*keys)), file).items]
+            )
         else:
             format = ClassificationFormat(text_pair_key="text_pair" if "text_pair" in block.text else None)
-            classes.append([text.label for text in read_classification(file, format).texts])
+            classes.append([text.label for text in read_classification(Classification(format=format), file).texts])
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
@@ -342,7 +347,7 @@ def relation(item) -> tuple[str, str, str]:
 def test_sample_trees_are_read(tmp_path):
     (block,) = of("conllu")
     (tmp_path / "a.conllu").write_text(block.text, encoding="utf-8")
-    (sentence,) = read_treebank(tmp_path / "a.conllu").items
+    (sentence,) = read_treebank(Parsing(), tmp_path / "a.conllu").items
     assert list(zip(sentence.words, sentence.heads, sentence.labels, strict=True)) == [
         ("Cash", 2, "compound"),
         ("transfers", 3, "nsubj"),

@@ -155,6 +155,16 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{label} {count:,}" for label, count in counts.items())
 
 
+def describe_labels(items: Iterable[Item], plural: str, nameless: bool = False) -> str:
+    """Return the labels of items with their counts, for the terminal: `2 classes (down 1,200, up 7)`.
+
+    `plural` is what the task calls its labels. `nameless` adds that the file has numbers instead of names.
+    """
+    counts = label_counts(items)
+    note = f"; {plural} are numbers without names (set label_names)" if nameless else ""
+    return f"{len(counts)} {plural} ({format_counts(counts)}){note}"
+
+
 @dataclass(frozen=True)
 class FoundLabel:
     """Line of the first item with a label, and the total count of the label."""

@@ -17,8 +17,8 @@ from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.labelled.formats import NerFormat
 from domainbert.serving.texts import iterate_available
-from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.files import read_ner
 
 WAIT = 120  # seconds, on a busy machine
@@ -179,9 +179,9 @@ def test_what_is_read_more_than_once_has_to_be_a_file(tmp_path, capsys, name, wh
     assert f"--train: {path} is {what}; expected a regular file or folder" in capsys.readouterr().err
     for read in (
         read_ner,
-        read_classification,
+        lambda path: read_classification(Classification(), path),
         lambda path: read_ner(path, NerFormat(kind="conll")),
-        lambda path: read_classification(path, ClassificationFormat(kind="csv")),
+        lambda path: read_classification(Classification(format=ClassificationFormat(kind="csv")), path),
     ):
         with pytest.raises(DomainbertError, match=f"{path}: is {what}; expected a regular file"):
             read(path)

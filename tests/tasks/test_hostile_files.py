@@ -16,7 +16,8 @@ from domainbert.corpus.documents import clean
 from domainbert.corpus.readers import READERS
 from domainbert.labelled.formats import NerFormat
 from domainbert.serving.texts import read_texts
-from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.files import read_ner
 from tests.tasks.honest_reading import (
     honest_classes,
@@ -62,14 +63,14 @@ def check_ner(path: Path, raw: bytes, base: Base, harmless: bool) -> str:
 
 def check_classes(path: Path, raw: bytes, base: Base, harmless: bool) -> str:
     try:
-        file = read_classification(path)
+        file = read_classification(Classification(), path)
     except DomainbertError as error:
         check_message(error, path)
         return "refused"
     suffix = Path(base.name).suffix
-    assert [(text.text, text.label) for text in file.texts] == honest_classes(raw, suffix)
+    assert [(text.text, text.label) for text in file.items] == honest_classes(raw, suffix)
     if harmless:
-        assert [text.label for text in file.texts] == [label for _, label in TEXTS]
+        assert [text.label for text in file.items] == [label for _, label in TEXTS]
     file.describe().encode()
     return "read"
 

@@ -11,7 +11,8 @@ from domainbert.labelled.items import check_labels_known, find_labels, label_set
 from domainbert.labelled.rows import read_words_or_texts
 from domainbert.labelled.sets import check_set_known, read_set
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.classification.files import LabelledText, read_classification
+from domainbert.tasks.classification.files import LabelledText
+from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
@@ -36,22 +37,22 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
     jsonl = (
         "\ufeff" + "\n".join(json.dumps({"text": text, "label": label, "n": None}) for text, label in texts) + "\n\n"
     )
-    assert read_classification(write("a.jsonl", jsonl)).texts == expected
+    assert read_classification(Classification(), write("a.jsonl", jsonl)).items == expected
     for suffix, separator in ((".csv", ","), (".tsv", "\t")):
         rows = ["kind" + separator + "body"]
         rows += [separator.join([label, '"' + text.replace('"', '""') + '"']) for text, label in texts]
         path = write(f"a{suffix}", "\r\n".join(rows) + "\r\n")
         format = ClassificationFormat(text_key="body", label_key="kind")
-        found = read_classification(path, format).texts
+        found = read_classification(Classification(format=format), path).items
         assert [(text.text, text.label) for text in found] == texts
         assert [text.line for text in found] == [2, 4]
         packed = path.with_name(f"a{suffix}.gz")
         packed.write_bytes(gzip.compress(path.read_bytes()))
-        assert read_classification(packed, format).texts == found
-    said = read_classification(path, format).describe()
+        assert read_classification(Classification(format=format), packed).items == found
+    said = read_classification(Classification(format=format), path).describe()
     assert said == f"{path}: 2 texts; TSV with a header; 2 classes (down 1, up 1)"
     long = "x" * 300_000
-    assert read_classification(write("long.csv", f"text,label\n{long},up\n")).texts[0].text == long
+    assert read_classification(Classification(), write("long.csv", f"text,label\n{long},up\n")).items[0].text == long
 
 
 def test_a_quote_in_tsv_swallows_no_rows(write):
@@ -62,13 +63,13 @@ def test_a_quote_in_tsv_swallows_no_rows(write):
         f"{path}:2: an unbalanced quote joins 3 lines of 2 columns each, '\"I love it\\tpos'; expected doubled quotes"
     )
     with pytest.raises(DomainbertError, match=wanted):
-        read_classification(path)
+        read_classification(Classification(), path)
 
 
 def test_a_list_is_no_class(write):
     for content in ("text,label\na,\"['x', 'y']\"\n", "text,label\na,[]\n"):
         with pytest.raises(DomainbertError, match=r"a\.csv:2: 'label' is .*, a list; expected one label"):
-            read_classification(write("a.csv", content))
+            read_classification(Classification(), write("a.csv", content))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_a_list_is_no_class(write):
 @pytest.mark.parametrize("names", [None, ("no", "yes")])
 def test_whole_numbers_with_a_point_are_the_classes_without(write, name, content, names):
     path = write(name, content)
-    file = read_classification(path, ClassificationFormat(label_names=names))
+    file = read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
     assert [item.label for item in file.items] == list(names or ("0", "1"))
     times = content.count(".0")
     assert file.describe().endswith(f"\n  changed: {times} labels such as 1.0, read as 1")
@@ -120,7 +121,7 @@ def test_texts_that_were_not_accepted_are_left_out_of_every_task(write, task, an
 
 def test_an_answer_is_a_label_where_it_is_asked_for(write):
     path = write("a.csv", "text,answer\na,accept\nb,reject\n")
-    file = read_classification(path, ClassificationFormat(label_key="answer"))
+    file = read_classification(Classification(format=ClassificationFormat(label_key="answer")), path)
     assert [item.label for item in file.items] == ["accept", "reject"]
 
 
@@ -128,25 +129,25 @@ def test_a_file_without_quoting_is_read_as_it_stands(write):
     rows = [('"I love it', "pos"), ('é "quoted"', "neg"), ('He hates this "', "neg"), ('""', "pos")]
     for suffix, separator in ((".tsv", "\t"), (".csv", ",")):
         path = write(f"a{suffix}", "".join(separator.join(row) + "\n" for row in [("text", "label"), *rows]))
-        read = read_classification(path, ClassificationFormat(quoting="none"))
+        read = read_classification(Classification(format=ClassificationFormat(quoting="none")), path)
         assert [(item.text, item.label, item.line) for item in read.items] == [
             (*row, line) for line, row in enumerate(rows, 2)
         ]
     with pytest.raises(DomainbertError, match="inside quoted texts, or `quoting: none`"):
-        read_classification(write("a.tsv", 'text\tlabel\n"I love it\tpos\nHe hates this "\tneg\n'))
+        read_classification(Classification(), write("a.tsv", 'text\tlabel\n"I love it\tpos\nHe hates this "\tneg\n'))
 
 
 def test_columns_may_be_separated_by_semicolons(write):
     """As Excel writes CSV where a comma is the decimal sign."""
     path = write("a.csv", '\ufeff"text";label\n"Prices; rose, é";up\n\n3,5 %;down\n')
-    assert [(item.text, item.label, item.line) for item in read_classification(path).items] == [
+    assert [(item.text, item.label, item.line) for item in read_classification(Classification(), path).items] == [
         ("Prices; rose, é", "up", 2),
         ("3,5 %", "down", 4),
     ]
     with pytest.raises(DomainbertError, match=r"b\.csv:2: 3 columns; expected 2 as in the header"):
-        read_classification(write("b.csv", "text;label\na;b;c\n"))
+        read_classification(Classification(), write("b.csv", "text;label\na;b;c\n"))
     with pytest.raises(DomainbertError, match=r"c\.csv:1: no column 'label'; the header names 'text', 'label;other'"):
-        read_classification(write("c.csv", "text,label;other\na,b\n"))
+        read_classification(Classification(), write("c.csv", "text,label;other\na,b\n"))
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -154,17 +155,17 @@ def test_an_array_is_read_as_its_objects_one_a_line(write, indent):
     rows = [{"text": f"é {{[{number}]}}\n", "label": "ab"[number % 2]} for number in range(40)]
     lines = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     array = write("a.json", json.dumps(rows, indent=indent))
-    assert read_classification(array).items == read_classification(lines).items
+    assert read_classification(Classification(), array).items == read_classification(Classification(), lines).items
     folds = [split_folds(path, Classification(), 3, 0) for path in (array, lines)]
     loaded = [[[json.loads(line) for line in one.validation[0].splitlines()] for one in some] for some in folds]
     assert loaded[0] == loaded[1]
     broken = write("b.json", json.dumps([rows[0], 3, {"text": "a"}], indent=indent))
     with pytest.raises(DomainbertError) as error:
-        read_classification(broken)
+        read_classification(Classification(), broken)
     assert f"{broken}:2: a JSON int; expected objects in the list" in str(error.value)
     assert f"{broken}:3: no key 'label'; found 'text'" in str(error.value)
     with pytest.raises(DomainbertError, match=r"c\.json.*the list is not closed; expected , or \]"):
-        read_classification(write("c.json", json.dumps(rows[:1], indent=indent)[:-1] + ";"))
+        read_classification(Classification(), write("c.json", json.dumps(rows[:1], indent=indent)[:-1] + ";"))
 
 
 def test_labels_have_the_same_names_in_all_rows(write):
@@ -172,15 +173,19 @@ def test_labels_have_the_same_names_in_all_rows(write):
         return json.dumps({"text": "a", "label": label} | ({"label_names": names} if names else {}))
 
     rows = [row(0, "neg", "pos"), row(1), row(1, "neg", "pos")]
-    assert [one.label for one in read_classification(write("a.jsonl", "\n".join(rows))).texts] == ["neg", "pos", "pos"]
+    assert [one.label for one in read_classification(Classification(), write("a.jsonl", "\n".join(rows))).items] == [
+        "neg",
+        "pos",
+        "pos",
+    ]
     path = write("b.jsonl", "\n".join([*rows, row(0, "pos", "neg")]))
     told = "'label_names' is ['pos', 'neg']; expected the same in all rows, and the first has ['neg', 'pos']"
     wanted = f"{path}:4: {told}"
     with pytest.raises(DomainbertError, match=re.escape(wanted)):
-        read_classification(path)
+        read_classification(Classification(), path)
     path = write("c.jsonl", "\n".join([row(0), row(1, "neg", "pos")]))
     with pytest.raises(DomainbertError, match=r"c\.jsonl:2: 'label_names' is .*; expected .*, and the first has none"):
-        read_classification(path)
+        read_classification(Classification(), path)
     words = [{"tokens": ["a"], "tags": [1], "label_names": names} for names in (["O", "B-x"], ["B-x", "O"])]
     path = write("d.jsonl", "\n".join(map(json.dumps, words)))
     with pytest.raises(DomainbertError, match=r"d\.jsonl:2: 'label_names' is .*; expected the same in all rows"):
@@ -235,7 +240,7 @@ def test_labels_have_the_same_names_in_all_rows(write):
 def test_bad_texts_name_the_line(write, name, content, message):
     path = write(name, content)
     with pytest.raises(DomainbertError) as error:
-        read_classification(path)
+        read_classification(Classification(), path)
     assert f"{path}{message}" in str(error.value)
 
 
@@ -246,10 +251,12 @@ def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
         read_ner(path, NerFormat(kind="jsonl"))
     path = write("a.dat", "text\tlabel\na, b\tup\n")
     with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to set"):
-        read_classification(path)
-    assert read_classification(path, ClassificationFormat(kind="tsv")).texts == [LabelledText("a, b", "up", 2)]
+        read_classification(Classification(), path)
+    assert read_classification(Classification(format=ClassificationFormat(kind="tsv")), path).items == [
+        LabelledText("a, b", "up", 2)
+    ]
     path = write("b.txt", '{"text": "a", "label": "up"}\n')
-    assert read_classification(path).describe() == f"{path}: 1 texts; JSONL; 1 classes (up 1)"
+    assert read_classification(Classification(), path).describe() == f"{path}: 1 texts; JSONL; 1 classes (up 1)"
 
 
 @pytest.mark.parametrize(

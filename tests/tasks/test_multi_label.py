@@ -20,7 +20,8 @@ from domainbert.labelled.folds import split_folds
 from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.multi_label.files import LabelledText, read_multi_label
+from domainbert.tasks.multi_label.files import LabelledText
+from domainbert.tasks.multi_label.files import read as read_multi_label
 from domainbert.tasks.multi_label.task import MultiLabelTask, sigmoid_divergence
 
 NAMES = ("price", "trade", "work")
@@ -44,7 +45,7 @@ def jsonl(path: Path, rows: list[Any], **first: Any) -> Path:
     ],
 )
 def test_labels_are_names_numbers_or_one_for_each_name(tmp_path: Path, rows: Any, format: Any, first: Any) -> None:
-    file = read_multi_label(jsonl(tmp_path / "a.jsonl", rows, **first), MultiLabelFormat(**format))
+    file = read_multi_label(MultiLabel(format=MultiLabelFormat(**format)), jsonl(tmp_path / "a.jsonl", rows, **first))
     assert [list(item.labels) for item in file.items] == ROWS
     assert file.describe().endswith("4 texts, 1 of them without labels; JSONL; 3 labels (price 1, trade 1, work 2)")
 
@@ -52,9 +53,9 @@ def test_labels_are_names_numbers_or_one_for_each_name(tmp_path: Path, rows: Any
 def test_a_column_holds_several_labels(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text,topics\na,trade\nb,\nc,"price, work"\nd,work\n')
     format = MultiLabelFormat(label_key="topics", separator=",")
-    assert [list(item.labels) for item in read_multi_label(tmp_path / "a.csv", format).items] == ROWS
+    assert [list(item.labels) for item in read_multi_label(MultiLabel(format=format), tmp_path / "a.csv").items] == ROWS
     (tmp_path / "a.tsv").write_text("text\tlabels\na\t1\nb\t\nc\t0;2\nd\t2\n")
-    numbered = read_multi_label(tmp_path / "a.tsv", MultiLabelFormat(kind="tsv", label_names=NAMES))
+    numbered = read_multi_label(MultiLabel(format=MultiLabelFormat(kind="tsv", label_names=NAMES)), tmp_path / "a.tsv")
     assert [list(item.labels) for item in numbered.items] == ROWS
 
 
@@ -62,13 +63,13 @@ def test_lists_that_pandas_wrote_are_read_as_lists(tmp_path: Path) -> None:
     columns = ["['café', \"women's work\"]", "[]", "['a;b']", '["trade"]', "[1.0, 0]", "trade; work", ""]
     quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
     (tmp_path / "a.csv").write_text("text,labels\n" + "".join(f"x,{one}\n" for one in quoted[:4] + quoted[5:]))
-    file = read_multi_label(tmp_path / "a.csv")
+    file = read_multi_label(MultiLabel(), tmp_path / "a.csv")
     assert [list(item.labels) for item in file.items] == [
         *(["café", "women's work"], [], ["a;b"], ["trade"], ["trade", "work"], []),
     ]
     assert "changed: 4 columns with a list such as ['a', 'b'], read as its labels" in file.describe()
     (tmp_path / "b.csv").write_text(f"text,labels\nx,{quoted[4]}\n")
-    assert [item.labels for item in read_multi_label(tmp_path / "b.csv").items] == [("1", "0")]
+    assert [item.labels for item in read_multi_label(MultiLabel(), tmp_path / "b.csv").items] == [("1", "0")]
 
 
 @pytest.mark.parametrize("column", ["['a' 'b']", "['a', ['b']]", "[a, b]", "[1 2]", "['a', __import__('os')]", "[01]"])
@@ -77,7 +78,7 @@ def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: 
     with pytest.raises(
         DomainbertError, match=r"a.csv:3: 'labels' is \"\[.*expected labels with ';' between them, or a"
     ):
-        read_multi_label(tmp_path / "a.csv")
+        read_multi_label(MultiLabel(), tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(
@@ -95,14 +96,14 @@ def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: 
 )
 def test_what_is_no_list_of_labels_is_named(tmp_path: Path, rows: Any, format: Any, problem: str) -> None:
     with pytest.raises(DomainbertError, match=problem):
-        read_multi_label(jsonl(tmp_path / "a.jsonl", rows), MultiLabelFormat(**format))
+        read_multi_label(MultiLabel(format=MultiLabelFormat(**format)), jsonl(tmp_path / "a.jsonl", rows))
 
 
 def test_zeros_and_ones_need_names(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     file.write_text("".join(json.dumps({"text": "a", "labels": one}) + "\n" for one in ([0, 1], [1, 0])))
     with pytest.raises(DomainbertError, match="'labels' holds a 0 and a 1 in every row; expected label_names"):
-        read_multi_label(file)
+        read_multi_label(MultiLabel(), file)
 
 
 def test_rare_labels_are_spread_over_folds(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import label_set
-from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tokenization.align import align_text, align_words, basic_words
@@ -93,20 +93,22 @@ def test_the_numbers_of_a_file_of_names_have_no_holes(tmp_path: Path) -> None:
 def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Path) -> None:
     rows = [{"text": "a", "label": 2}, {"text": "b", "label": 0}]
     path = write(tmp_path / "a.jsonl", rows)
-    file = read_classification(path)
-    assert [text.label for text in file.texts] == ["2", "0"] == label_set(file.texts)[::-1]
+    file = read_classification(Classification(), path)
+    assert [text.label for text in file.items] == ["2", "0"] == label_set(file.items)[::-1]
     assert file.describe().endswith("2 classes (0 1, 2 1); classes are numbers without names (set label_names)")
     names = ("down", "flat", "up")
-    named = read_classification(path, ClassificationFormat(label_names=names))
-    assert [text.label for text in named.texts] == ["up", "down"] and "without names" not in named.describe()
+    named = read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
+    assert [text.label for text in named.items] == ["up", "down"] and "without names" not in named.describe()
     (tmp_path / "a.csv").write_text("text,label\na,2\nb,down\n")
-    assert read_classification(tmp_path / "a.csv", ClassificationFormat(label_names=names)).texts == [
-        *named.texts[:0],
-        *(type(one)(one.text, one.label, one.line + 1) for one in named.texts),
+    assert read_classification(
+        Classification(format=ClassificationFormat(label_names=names)), tmp_path / "a.csv"
+    ).items == [
+        *named.items[:0],
+        *(type(one)(one.text, one.label, one.line + 1) for one in named.items),
     ]
     write(path, [{"text": "a", "label": 3}, {"text": "b", "label": "sideways"}])
     with pytest.raises(DomainbertError) as error:
-        read_classification(path, ClassificationFormat(label_names=names))
+        read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
     expected = "expected one of 'down', 'flat', 'up', or its number from 0"
     assert error.value.problems == [f"{path}:1: label 3; {expected}", f'{path}:2: label "sideways"; {expected}']
 
@@ -115,12 +117,12 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
     """Stars 1 to 3 as 0, 1, 2: CSV gave 1, 1, 2."""
     stars = ClassificationFormat(label_names=("1", "2", "3"))
     numbers = write(tmp_path / "a.jsonl", [{"text": "a", "label": number} for number in range(3)])
-    assert [text.label for text in read_classification(numbers, stars).texts] == ["1", "2", "3"]
+    assert [text.label for text in read_classification(Classification(format=stars), numbers).items] == ["1", "2", "3"]
     (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2\nd,3\n")
     strings = write(tmp_path / "b.jsonl", [{"text": "a", "label": str(number)} for number in range(4)])
     for path, first in ((tmp_path / "a.csv", 2), (strings, 1)):
         with pytest.raises(DomainbertError) as error:
-            read_classification(path, stars)
+            read_classification(Classification(format=stars), path)
         assert error.value.problems == [
             f'{path}:{first + number}: label "{number}" may be a name or a number from 0, because the names are '
             "'1', '2', '3'; expected names that are not numbers from 0, or no label_names if labels are names"
@@ -131,7 +133,9 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         (("0", "1", "2000"), ["0", "1", "2000"]),
         (("1999", "2001", "2000"), ["1999", "2001", "2000"]),
     ):
-        texts = read_classification(tmp_path / "a.csv", ClassificationFormat(label_names=names)).texts
+        texts = read_classification(
+            Classification(format=ClassificationFormat(label_names=names)), tmp_path / "a.csv"
+        ).items
         assert [text.label for text in texts] == found, "one of the readings only, or the same"
 
 
@@ -153,7 +157,7 @@ def test_a_file_of_names_with_odd_values_is_a_sentence(tmp_path: Path, names: st
     file, path = tmp_path / "names.json", write(tmp_path / "a.jsonl", [{"text": "a", "label": 0}])
     file.write_text(names)
     with pytest.raises(DomainbertError) as error:
-        read_classification(path, ClassificationFormat(label_names_file=file))
+        read_classification(Classification(format=ClassificationFormat(label_names_file=file)), path)
     assert str(error.value).startswith(f"{file}: {found}; expected ")
 
 

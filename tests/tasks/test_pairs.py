@@ -23,14 +23,14 @@ from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments
 from domainbert.stages.export import export
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.multi_label.files import read_multi_label
+from domainbert.tasks.multi_label.files import read as read_multi_label
 from domainbert.tasks.multi_label.task import MultiLabelTask
-from domainbert.tasks.regression.config import RegressionFormat
-from domainbert.tasks.regression.files import read_numbers
+from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.regression.files import read as read_numbers
 from domainbert.tasks.task import encode_file
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from tests.tasks.tiny_folders import FAMILIES, PAIRS, Folders, tiny_model
@@ -52,21 +52,23 @@ def pair_task(key: str = "text_pair") -> ClassificationTask:
 
 
 def test_files_of_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = read_classification(jsonl(tmp_path / "a.jsonl", PAIRED), FORMAT)
+    file = read_classification(Classification(format=FORMAT), jsonl(tmp_path / "a.jsonl", PAIRED))
     assert file.contents == [TextPair("a b", "c d e"), TextPair("é", "f")]
     assert (file.unit, file.items[0].label) == ("pairs of texts", "yes")
     assert file.describe().endswith("a.jsonl: 2 pairs of texts; JSONL; 2 classes (no 1, yes 1)")
     assert file.items[1].as_row == {"text": "é", "text_pair": "f"}
     (tmp_path / "b.csv").write_text('premise,hypothesis,topics\n"a, b",c,x;y\nd,e,\nf,g,y;x\n')
     format = MultiLabelFormat(text_key="premise", text_pair_key="hypothesis", label_key="topics")
-    several = read_multi_label(tmp_path / "b.csv", format)
+    several = read_multi_label(MultiLabel(format=format), tmp_path / "b.csv")
     assert [(one.content, one.labels) for one in several.items] == [
         (TextPair("a, b", "c"), ("x", "y")),
         (TextPair("d", "e"), ()),
         (TextPair("f", "g"), ("y", "x")),
     ]
     (tmp_path / "c.tsv").write_text("text\ttext_pair\tscore\na\tb\t2.5\nc\td\t-1e1\n")
-    numbers = read_numbers(tmp_path / "c.tsv", RegressionFormat(text_pair_key="text_pair", label_key="score"))
+    numbers = read_numbers(
+        Regression(format=RegressionFormat(text_pair_key="text_pair", label_key="score")), tmp_path / "c.tsv"
+    )
     assert [(one.content, one.number) for one in numbers.items] == [
         (TextPair("a", "b"), 2.5),
         (TextPair("c", "d"), -10),
@@ -91,7 +93,8 @@ def test_files_of_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_is_no_pair_is_named(tmp_path: Path, rows: list[Any], problem: str) -> None:
     with pytest.raises(DomainbertError, match=problem):
         read_classification(
-            jsonl(tmp_path / "a.jsonl", rows), ClassificationFormat(text_pair_key="text_pair", kind="jsonl")
+            Classification(format=ClassificationFormat(text_pair_key="text_pair", kind="jsonl")),
+            jsonl(tmp_path / "a.jsonl", rows),
         )
 
 
@@ -131,7 +134,7 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
     tmp_path: Path, tokenizer: DomainTokenizer
 ) -> None:
     rows = [*PAIRED, {"text": "a b c d", "text_pair": "e f g h", "label": "no"}]
-    file = read_classification(jsonl(tmp_path / "a.jsonl", rows), FORMAT)
+    file = read_classification(Classification(format=FORMAT), jsonl(tmp_path / "a.jsonl", rows))
     task = ClassificationTask.from_training_set(Classification(FORMAT), file)
     assert len(encode_file(task, file, tokenizer, 11)) == 3
     with pytest.raises(

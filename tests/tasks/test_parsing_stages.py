@@ -17,7 +17,7 @@ from domainbert.metrics.attachment import LENGTHS
 from domainbert.models.folder import load_model, open_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.parsing.config import Parsing
-from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.parsing.files import read as read_treebank
 from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.parsing.trees import is_tree
 from tests.tasks.treebank import write
@@ -28,7 +28,7 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trees of a grammar, some longer than a window, and their text."""
     folder = tmp_path_factory.mktemp("treebank")
     for number, (split, count) in enumerate({"train": 300, "validation": 60, "test": 60}.items()):
-        found = read_treebank(write(folder / f"{split}.conllu", count, seed=number, documents=5))
+        found = read_treebank(Parsing(), write(folder / f"{split}.conllu", count, seed=number, documents=5))
         texts = [json.dumps({"text": " ".join(item.words)}) for item in found.items]
         (folder / f"{split}.jsonl").write_text("\n".join(texts) + "\n")
     return folder
@@ -118,7 +118,7 @@ def share_of_arcs(words: list[tuple[list[str], list[str]]], stop: int) -> float:
 def the_predictions(treebank: Path, run: Path) -> None:
     rows = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
     predictor, exported = load_predictor(run / "trees", "32-true"), load_predictor(run / "onnx", "32-true")
-    items = read_treebank(treebank / "test.conllu").items
+    items = read_treebank(Parsing(), treebank / "test.conllu").items
     assert max(len(one.windows) for one in predictor.task.encode(items, predictor.tokenizer, 20)) > 1
     given = predictor.predict([item.words for item in items])
     for item, row, words in zip(items, rows, given, strict=True):
@@ -130,7 +130,7 @@ def the_predictions(treebank: Path, run: Path) -> None:
     ours = [tree.arcs for tree in predictor.predict_trees([item.words for item in items])]
     theirs = [tree.arcs for tree in exported.predict_trees([item.words for item in items])]
     assert ours == theirs and predictor.predict(["", []]) == [[], []]
-    scoring = TreeScoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"))
+    scoring = TreeScoring(Parsing(decode="greedy"), read_treebank(Parsing(), treebank / "test.conllu"))
     greedy = scoring.predict(predictor)
     assert predictor.task.decoding == "greedy" and [len(one.arcs) for one in greedy] == list(map(len, ours))
     scores = json.loads((run / "onnx/metrics.json").read_text())

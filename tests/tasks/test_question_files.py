@@ -14,7 +14,7 @@ from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.sets import read_set
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.question_answering.files import read_questions
+from domainbert.tasks.question_answering.files import read as read_questions
 from domainbert.tasks.question_answering.scoring import AnswerScoring
 
 CONTEXT = "In 1889 the Café Zürich opened in Zürich 🍰."
@@ -48,7 +48,7 @@ def test_squad_json_and_jsonl_hold_the_same(tmp_path: Path) -> None:
         for one in GOOD:
             answers = {key: [answer[key] for answer in one["answers"]] for key in ("text", "answer_start")}
             file.write(json.dumps({**one, "context": CONTEXT, "title": "t", "answers": answers}) + "\n")
-    files = [read_questions(tmp_path / name) for name in ("a.json", "b.json.gz", "c.jsonl")]
+    files = [read_questions(QuestionAnswering(), tmp_path / name) for name in ("a.json", "b.json.gz", "c.jsonl")]
     for file in files:
         assert [one.id for one in file.items] == ["a", "b", "c"] and file.has_unanswerable
         assert [one.texts for one in file.items] == [["1889", "In 1889"], ["Zürich 🍰"], []]
@@ -64,7 +64,7 @@ def test_squad_json_and_jsonl_hold_the_same(tmp_path: Path) -> None:
 def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
     row = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "answer_start": [3]}}
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n\n{json.dumps(row)}\n")
-    assert [one.id for one in read_questions(tmp_path / "a.jsonl").items] == ["1", "3"]
+    assert [one.id for one in read_questions(QuestionAnswering(), tmp_path / "a.jsonl").items] == ["1", "3"]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
 def test_what_is_wrong_with_squad_json_is_told_with_its_id(tmp_path: Path, qas: Any, problem: str) -> None:
     (tmp_path / "a.json").write_text(json.dumps(nested(qas)))
     with pytest.raises(DomainbertError, match=f"^{tmp_path}/a.json:1: {problem}"):
-        read_questions(tmp_path / "a.json")
+        read_questions(QuestionAnswering(), tmp_path / "a.json")
 
 
 def test_the_line_of_a_broken_question(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(nested([*GOOD, asked("d", [("1890", 3)])]), indent=1))
     with pytest.raises(DomainbertError, match=r"a\.json:42: question 'd': answer '1890' at character 3, where the"):
-        read_questions(tmp_path / "a.json")
+        read_questions(QuestionAnswering(), tmp_path / "a.json")
 
 
 ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "answer_start": [3]}}
@@ -120,7 +120,7 @@ def test_what_is_no_file_of_questions(tmp_path: Path, text: str | bytes, problem
     monkeypatch.chdir(tmp_path)
     Path("a").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DomainbertError, match=f"^{problem}"):
-        read_questions(Path("a"))
+        read_questions(QuestionAnswering(), Path("a"))
 
 
 def test_a_broken_archive_is_told(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_broken_archive_is_told(tmp_path: Path) -> None:
     packed[12:40] = b"\xff" * 28
     (tmp_path / "a.json.gz").write_bytes(packed)
     with pytest.raises(DomainbertError, match=r"a\.json\.gz: cannot be read .*; expected a whole \.gz file"):
-        read_questions(tmp_path / "a.json.gz")
+        read_questions(QuestionAnswering(), tmp_path / "a.json.gz")
 
 
 def test_a_test_set_of_several_files_has_each_id_once(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_folds_divide_no_context(tmp_path: Path) -> None:
     ]
     whole = {"data": [{"paragraphs": paragraphs[:2]}, {"paragraphs": paragraphs[2:]}]}
     (tmp_path / "a.json").write_text(json.dumps(whole))
-    items = read_questions(tmp_path / "a.json").items
+    items = read_questions(QuestionAnswering(), tmp_path / "a.json").items
     with open(tmp_path / "b.jsonl", "w") as file:
         for one in [*items[::2], *items[1::2]]:  # questions of a context stand apart
             row = {"id": one.id, "question": one.question, "context": one.context}
@@ -158,7 +158,7 @@ def test_folds_divide_no_context(tmp_path: Path) -> None:
             sides = []
             for text in (fold.train[0], fold.validation[0]):
                 (tmp_path / "part").write_text(text)
-                sides.append(read_questions(tmp_path / "part").items)
+                sides.append(read_questions(QuestionAnswering(), tmp_path / "part").items)
             train, validation = ({one.context for one in side} for side in sides)
             assert not train & validation and len(sides[0]) + len(sides[1]) == 15
             assert all(one.texts == ["1889"] for side in sides for one in side)

@@ -16,7 +16,7 @@ from domainbert.cli import main
 from domainbert.labelled.contents import TextPair
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.question_answering.files import read_questions
+from domainbert.tasks.question_answering.files import read as read_questions
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask
 from tests.metrics.test_answers import official_scores
 
@@ -61,7 +61,7 @@ def asked_of(runs: Any) -> Path:
 
 def test_it_goes_through_every_stage(runs: Any, asked_of: Path, tmp_path: Path, one_thread: None, capsys: Any) -> None:
     pytest.importorskip("onnxruntime")
-    test = read_questions(asked_of / "test.json")
+    test = read_questions(QuestionAnswering(), asked_of / "test.json")
     with open(tmp_path / "rows.jsonl", "w") as file:
         for one in test.items:
             file.write(json.dumps({"question": one.question, "context": one.context, "id": one.id}) + "\n")

@@ -30,7 +30,8 @@ from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.regression.config import Regression, RegressionFormat
-from domainbert.tasks.regression.files import NumberedText, read_numbers
+from domainbert.tasks.regression.files import NumberedText
+from domainbert.tasks.regression.files import read as read_numbers
 from domainbert.tasks.regression.task import OUTPUT, RegressionTask, squared_difference
 from domainbert.tuning.search import read_search
 from tests.tasks.tiny_folders import FAMILIES, TEXTS, Folders, tiny_model
@@ -47,12 +48,12 @@ def test_numbers_of_json_and_of_columns(tmp_path: Path) -> None:
     numbers = [3, -2.5, 1e-3, 0]
     rows = [{"text": f"é {number}", "label": number} for number in numbers]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    file = read_numbers(tmp_path / "a.jsonl")
+    file = read_numbers(Regression(), tmp_path / "a.jsonl")
     assert [item.number for item in file.items] == numbers
     assert file.describe().endswith("a.jsonl: 4 texts; JSONL; numbers from -2.5 to 3, mean 0.12525")
     assert all(item.labels == () for item in file.items)
     (tmp_path / "b.csv").write_text('text,grade\na,3\n"b, c", -2.5\nd,+.5e1\n')
-    found = read_numbers(tmp_path / "b.csv", RegressionFormat(label_key="grade"))
+    found = read_numbers(Regression(format=RegressionFormat(label_key="grade")), tmp_path / "b.csv")
     assert [(item.number, item.line) for item in found.items] == [(3, 2), (-2.5, 3), (5, 4)]
 
 
@@ -71,7 +72,7 @@ def test_numbers_of_json_and_of_columns(tmp_path: Path) -> None:
 def test_what_is_no_number_is_told_with_its_line(tmp_path: Path, value: str, found: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "label": 1}}\n{{"text": "b", "label": {value}}}\n')
     with pytest.raises(DomainbertError) as caught:
-        read_numbers(tmp_path / "a.jsonl")
+        read_numbers(Regression(), tmp_path / "a.jsonl")
     assert f"a.jsonl:2: 'label' is {found}" in str(caught.value)
 
 
@@ -79,7 +80,7 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path, value: str, fou
 def test_what_is_no_number_in_a_column(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.tsv").write_text(f"text\tlabel\na\t1\nb\t{column}\n")
     with pytest.raises(DomainbertError, match=r"a\.tsv:3: 'label' is \".*; expected a number"):
-        read_numbers(tmp_path / "a.tsv")
+        read_numbers(Regression(), tmp_path / "a.tsv")
 
 
 def test_numbers_that_hardly_differ_are_refused() -> None:

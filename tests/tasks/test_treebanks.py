@@ -17,7 +17,7 @@ from domainbert.metrics.summary import Resampling
 from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
-from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.parsing.files import read as read_treebank
 from domainbert.tasks.parsing.parser import Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.token_labels.config import TokenLabels
@@ -72,7 +72,7 @@ def test_a_parser_to_come_may_be_scored_without_subtypes(tmp_path: Path) -> None
 
 
 def test_words_heads_and_labels(tmp_path: Path) -> None:
-    found = read_treebank(file(tmp_path / "a.conllu"))
+    found = read_treebank(Parsing(), file(tmp_path / "a.conllu"))
     first, second = found.items
     assert first.words == ["de", "el", "banco", "10 000", "…"] and second.words == ["Sí"]
     assert first.heads == [3, 3, 0, 3, 3] and second.arcs == [(0, "root")]
@@ -83,7 +83,7 @@ def test_words_heads_and_labels(tmp_path: Path) -> None:
         "2 sentences in 1 documents, 6 words, and 1 multiword tokens, 1 empty nodes, which are dropped; "
         "CoNLL (10 columns); 5 labels (case 1, det 1, nummod:gov 1, punct 1, root 2)"
     )
-    universal = read_treebank(tmp_path / "a.conllu", ParsingFormat(subtypes=False))
+    universal = read_treebank(Parsing(format=ParsingFormat(subtypes=False)), tmp_path / "a.conllu")
     assert universal.items[0].labels[3] == "nummod"
 
 
@@ -92,7 +92,7 @@ def test_conll_x_windows_line_ends_and_gzip(tmp_path: Path) -> None:
     rows = "\r\n".join(f"{number}\t{word}\t_\t_" for number, word in enumerate(words, 1))
     with gzip.open(tmp_path / "a.conll.gz", "wb") as stream:
         stream.write(rows.encode())
-    found = read_treebank(tmp_path / "a.conll.gz")
+    found = read_treebank(Parsing(), tmp_path / "a.conll.gz")
     assert found.items[0].heads == [2, 0, 2] and found.items[0].punctuation == [False, False, True]
     assert found.unit == "sentences" and "in 1 documents" not in found.describe()
 
@@ -100,7 +100,7 @@ def test_conll_x_windows_line_ends_and_gzip(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tag", ["`", "``", "''", ":", ",", ".", "PU", "PUNCT", "SYM", "NOUN", "NN"])
 def test_punctuation_is_what_allennlp_leaves_out(tmp_path: Path, tag: str) -> None:
     rows = f"1\t.\t_\t{tag}\tx\t_\t0\troot\t_\t_\n"
-    (item,) = read_treebank(file(tmp_path / "a.conllu", rows)).items
+    (item,) = read_treebank(Parsing(), file(tmp_path / "a.conllu", rows)).items
     assert item.punctuation == [tag not in ("NOUN", "NN")]
 
 
@@ -143,7 +143,7 @@ GOOD = rows_of((0, "root"))
 )
 def test_what_is_no_tree_is_named(tmp_path: Path, rows: str, problem: str) -> None:
     with pytest.raises(DomainbertError, match=problem):
-        read_treebank(file(tmp_path / "a.conllu", rows))
+        read_treebank(Parsing(), file(tmp_path / "a.conllu", rows))
 
 
 def test_folds_keep_documents_and_comments_together(tmp_path: Path) -> None:
@@ -153,20 +153,20 @@ def test_folds_keep_documents_and_comments_together(tmp_path: Path) -> None:
     for fold in folds:
         assert (fold.train[0].count("# newdoc"), fold.validation[0].count("# newdoc")) == (4, 2)
         assert all(part + "\n\n" in whole for part in fold.validation[0].strip("\n").split("\n\n"))
-        read_treebank(file(tmp_path / "fold.conllu", fold.train[0]))
+        read_treebank(Parsing(), file(tmp_path / "fold.conllu", fold.train[0]))
     assert sorted("".join(fold.validation[0] for fold in folds)) == sorted(whole)
 
 
 def test_the_made_up_trees_are_trees(tmp_path: Path) -> None:
     draw = random.Random(0)
-    found = read_treebank(file(tmp_path / "a.conllu", conllu([sentence(draw) for _ in range(200)])))
+    found = read_treebank(Parsing(), file(tmp_path / "a.conllu", conllu([sentence(draw) for _ in range(200)])))
     assert len(found.items) == 200 and max(len(one.words) for one in found.items) > 15
 
 
 def test_labels_of_models_are_read_as_those_of_the_file(tmp_path: Path) -> None:
     """A parser with subtypes that is right in everything has a LAS of 1 without them."""
     path = file(tmp_path / "a.conllu")
-    whole = read_treebank(path)
+    whole = read_treebank(Parsing(), path)
     trees = [Tree(one.arcs, [1.0] * len(one.arcs)) for one in whole.items]
     predictor = SimpleNamespace(
         task=SimpleNamespace(decoding="mst"), labels=label_set(whole.items), predict_trees=lambda _: trees

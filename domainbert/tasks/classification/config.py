@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
+from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
+from domainbert.labelled.infer_columns import row_keys
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config_capabilities import FormatDetector
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
+from domainbert.tasks.recognition import DetectedTask
 from domainbert.tasks.text_config import TextTaskConfig
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,6 @@ class ClassificationDetector(FormatDetector["Classification"]):
 
     @override
     def detect(self, kind: type[Classification], sample: Sample) -> DetectedTask | None:
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import DetectedTask
-
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:
             return None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from domainbert.base.errors import Problems
-from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
+from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, describe_labels
 from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.row_values import parse_rows, raise_problems
 from domainbert.labelled.rows import iterate_labelled_rows, require_texts, text_fields, text_problems, with_location
 from domainbert.labelled.sets import Readable, path_of
-from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.classification.config import Classification
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,9 @@ class ClassFile(TextFile[LabelledText]):
     """Whether classes are numbers without names; the number becomes the name."""
 
     @property
-    def texts(self) -> Sequence[LabelledText]:
-        """Return the items."""
-        return self.items
-
-    @property
+    @override
     def summary(self) -> str:
-        """Return a line with the file format and the numbers of texts and of each class."""
-        counts = label_counts(self.items)
-        line = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
-        line += f"; {len(counts)} classes ({format_counts(counts)})"
-        return line + ("; classes are numbers without names (set label_names)" if self.nameless else "")
+        return f"{super().summary}; {describe_labels(self.items, 'classes', self.nameless)}"
 
     def units(self) -> list[Unit]:
         """Return the texts as units of stratified folds."""
@@ -55,12 +47,7 @@ class ClassFile(TextFile[LabelledText]):
 
 
 def read(config: Classification, file: Readable) -> ClassFile:
-    """Return the texts of a file, for `TaskConfig.read`."""
-    return read_classification(file, config.format)
-
-
-def read_classification(file: Readable, format: ClassificationFormat | None = None) -> ClassFile:
-    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one class each.
+    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one class each, for `TaskConfig.read`.
 
     Files in .gz and .zst are decompressed.
 
@@ -72,7 +59,7 @@ def read_classification(file: Readable, format: ClassificationFormat | None = No
             only in white space or invisible characters; a mix of numbers and names; a number or name that
             `label_names` does not have; text that may be a number or a name.
     """
-    format, problems, notes = format or ClassificationFormat(), Problems(str(file)), ReaderCounts()
+    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
     labels = LabelReader(format.label_key, names)
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
+from domainbert.labelled.infer_columns import row_keys
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config_capabilities import FormatDetector
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
+from domainbert.tasks.recognition import DetectedTask
 from domainbert.tasks.text_config import TextTaskConfig
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, as in `transformers`."""
@@ -45,9 +44,6 @@ class MultiLabelDetector(FormatDetector["MultiLabel"]):
 
     @override
     def detect(self, kind: type[MultiLabel], sample: Sample) -> DetectedTask | None:
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import DetectedTask
-
         keys = row_keys(sample)
         if keys is None:
             return None

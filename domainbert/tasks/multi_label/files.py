@@ -10,7 +10,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, format_counts, label_counts
+from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, describe_labels, label_counts
 from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
 from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_list, raise_problems, shown
 from domainbert.labelled.rows import (
@@ -48,11 +48,9 @@ class MultiLabelFile(TextFile[LabelledText]):
     @property
     def summary(self) -> str:
         """Return a line with the numbers of texts, of texts without labels, and of each label."""
-        counts = label_counts(self.items)
         unlabelled = sum(not text.labels for text in self.items)
         texts = f"{self.path}: {len(self.items):,} {self.unit}, {unlabelled:,} of them without labels"
-        nameless = "; labels are numbers without names (set label_names)" if self.nameless else ""
-        return f"{texts}; {FileKind(self.kind)}; {len(counts)} labels ({format_counts(counts)}){nameless}"
+        return f"{texts}; {FileKind(self.kind)}; {describe_labels(self.items, 'labels', self.nameless)}"
 
     def units(self) -> list[Unit]:
         """Return the texts as units of folds, stratified by the rarest label of each text."""
@@ -62,17 +60,12 @@ class MultiLabelFile(TextFile[LabelledText]):
 
 
 def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
-    """Return the texts of a file, for `TaskConfig.read`."""
-    return read_multi_label(file, config.format)
-
-
-def read_multi_label(file: Readable, format: MultiLabelFormat | None = None) -> MultiLabelFile:
-    """Return the texts of a file, with any number of labels each.
+    """Return the texts of a file, with any number of labels each, for `TaskConfig.read`.
 
     Raises:
-        DomainbertError: as `read_classification`; labels that are not a list; a duplicate label.
+        DomainbertError: as `read` of classification; labels that are not a list; a duplicate label.
     """
-    format, problems, notes = format or MultiLabelFormat(), Problems(str(file)), ReaderCounts()
+    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, RawItem]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.validation import check_fields
 from domainbert.encoders.config import Width
+from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.recognition import DetectedTask
 
 Decoding = Literal["mst", "greedy"]
 DECODING = "domainbert_decode"  # key of config.json
@@ -43,8 +41,6 @@ class ParsingDetector(FormatDetector["Parsing"]):
 
     @override
     def detect(self, kind: type[Parsing], sample: Sample) -> DetectedTask | None:
-        from domainbert.tasks.recognition import DetectedTask
-
         rows = [columns for columns in sample.words if columns[0].isdecimal()]
         # column 6 has the heads; see `parsing.files.HEAD`
         if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):

@@ -16,7 +16,7 @@ from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import SentenceFile, Unit, format_counts, label_counts, label_set
+from domainbert.labelled.items import SentenceFile, Unit, describe_labels, label_set
 from domainbert.labelled.label_names import is_visible
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
@@ -99,34 +99,31 @@ class Treebank(SentenceFile[Sentence]):
     @property
     def summary(self) -> str:
         """Return a line with sizes, skipped rows, and labels."""
-        labels, rows = label_counts(self.items), [row for sentence in self.items for row in sentence.rows]
+        rows = [row for sentence in self.items for row in sentence.rows]
         counts = {name: sum(bool(pattern.match(row)) for row in rows) for name, pattern in _SKIPPED.items()}
         skipped = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         return (
             f"{self.path}: {self.size_summary}"
             f"{f', and {skipped}, which are dropped' if skipped else ''}; {FileKind(self.kind, COLUMNS)}; "
-            f"{len(labels)} labels ({format_counts(labels)})"
+            f"{describe_labels(self.items, 'labels')}"
         )
 
 
 def read(config: Parsing, path: Path | Rows) -> Treebank:
-    """Return the sentences of a file, for `TaskConfig.read`."""
-    if isinstance(path, Rows):
-        raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
-    return read_treebank(path, config.format)
+    """Return the sentences of a treebank, for `TaskConfig.read`.
 
-
-def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
-    """Return the sentences of a treebank: blank lines between sentences, comments in lines that begin with `#`.
+    Blank lines separate sentences, and lines that begin with `#` are comments.
 
     Multiword tokens (`3-4`), whose parts are words, and empty nodes (`3.1`) are skipped.
 
     Raises:
-        DomainbertError: unreadable file; a line without ten columns, with a word number out of order, without form or
-            label, or with an invalid head; a sentence that is not a tree with one root; no sentence.
+        DomainbertError: rows in memory; unreadable file; a line without ten columns, with a word number out of order,
+            without form or label, or with an invalid head; a sentence that is not a tree with one root; no sentence.
     """
+    if isinstance(path, Rows):
+        raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
     check_regular(path)
-    format, problems = format or ParsingFormat(), Problems(str(path))
+    problems = Problems(str(path))
     blocks = list(_blocks(path))
     # number of document marks up to each sentence
     documents = list(accumulate(int(any(_NEW_DOCUMENT.match(text) for _, text in block)) for block in blocks))
@@ -138,7 +135,7 @@ def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
         for line, problem in block_problems:
             problems.add(f"{path}:{line}: {problem}")
         if words and not block_problems:
-            sentences.append(_build_sentence(block, words, format, documents[index] if marked else index))
+            sentences.append(_build_sentence(block, words, config.format, documents[index] if marked else index))
     problems.raise_if_any()
     if not sentences:
         raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")

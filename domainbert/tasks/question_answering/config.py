@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Range
 from domainbert.base.validation import check_fields
+from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.recognition import DetectedTask
 
 _NUM_SPECIAL = 3  # special tokens of a pair; some vocabularies have one more
 
@@ -42,8 +40,6 @@ class QuestionDetector(FormatDetector["QuestionAnswering"]):
 
     @override
     def detect(self, kind: type[QuestionAnswering], sample: Sample) -> DetectedTask | None:
-        from domainbert.tasks.recognition import DetectedTask
-
         data = sample.value.get("data") if isinstance(sample.value, dict) else None
         if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
             return DetectedTask(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)

@@ -32,7 +32,7 @@ from domainbert.labelled.row_values import (
 )
 from domainbert.labelled.sets import path_of
 from domainbert.tasks.output import json_line
-from domainbert.tasks.question_answering.config import QuestionAnswering, QuestionFormat
+from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.squad import read_squad
 
 Row = dict[str, Any]
@@ -146,11 +146,6 @@ def _squad_question(item: Question) -> Row:
 
 
 def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
-    """Return the questions of a file, for `TaskConfig.read`."""
-    return read_questions(path, config.format)
-
-
-def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> QuestionFile:
     """Return the questions of SQuAD's JSON (1.1 or 2.0), or of JSONL with the columns of SQuAD in `datasets`.
 
     In JSONL empty lists mean no answer; the id of a question without `id` is its line number.
@@ -160,7 +155,7 @@ def read_questions(path: Path | Rows, format: QuestionFormat | None = None) -> Q
             context or answer; an answer that is not at its offset in the context; in JSON a question without an answer
             and without `is_impossible`, or with both; a duplicate id.
     """
-    requested, problems = (format or QuestionFormat()).kind, Problems(str(path))
+    requested, problems = config.format.kind, Problems(str(path))
     rows: Iterable[tuple[int, Row]]
     if isinstance(path, Rows):
         kind: Literal["json", "jsonl", "rows"] = "rows"

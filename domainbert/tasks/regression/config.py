@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
+from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import RowFormat
+from domainbert.labelled.infer_columns import row_keys
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config_capabilities import FormatDetector
+from domainbert.tasks.recognition import DetectedTask
 from domainbert.tasks.text_config import TextTaskConfig
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
 
 PROBLEM_TYPE = "regression"
 """Value of `problem_type` in `config.json`, as in `transformers`."""
@@ -34,9 +33,6 @@ class RegressionDetector(FormatDetector["Regression"]):
 
     @override
     def detect(self, kind: type[Regression], sample: Sample) -> DetectedTask | None:
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import DetectedTask
-
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_quantities:
             return None

@@ -9,7 +9,6 @@ from typing import Any
 from typing_extensions import override
 
 from domainbert.base.errors import Problems, format_names
-from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.infer_columns import DECIMAL
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem
 from domainbert.labelled.plain_items import PlainItem
@@ -23,7 +22,7 @@ from domainbert.labelled.rows import (
     with_location,
 )
 from domainbert.labelled.sets import Readable, path_of
-from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.regression.config import Regression
 
 _MAX_NUMBER = 1e30  # the maximum of float32 is 3.4e38
 
@@ -49,17 +48,11 @@ class NumberFile(TextFile[NumberedText]):
     def summary(self) -> str:
         """Return a line with the file format, the number of texts, and the range of their numbers."""
         numbers = [item.number for item in self.items]
-        texts = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
-        return f"{texts}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
+        return f"{super().summary}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
 
 
 def read(config: Regression, file: Readable) -> NumberFile:
-    """Return the texts of a file, for `TaskConfig.read`."""
-    return read_numbers(file, config.format)
-
-
-def read_numbers(file: Readable, format: RegressionFormat | None = None) -> NumberFile:
-    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one number each.
+    """Return the texts of a file in JSONL, or CSV or TSV with a header, with one number each, for `TaskConfig.read`.
 
     Files in .gz and .zst are decompressed.
 
@@ -67,7 +60,7 @@ def read_numbers(file: Readable, format: RegressionFormat | None = None) -> Numb
         DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key or an empty text; a
             value that is not a number, not finite, or beyond 1e30.
     """
-    format, problems, notes = format or RegressionFormat(), Problems(str(file)), ReaderCounts()
+    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
+from domainbert.labelled.infer_columns import row_keys
 from domainbert.labelled.label_names import is_visible
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.config_capabilities import Distillation, FormatDetector
 from domainbert.tasks.null_label import NullLabelEvaluation
+from domainbert.tasks.recognition import DetectedTask
 from domainbert.tasks.relations.outputs import classes_of
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
 
 _MIN_MARKED = 0.95  # minimum share of texts with two entities; the strict reader reports the others
 
@@ -75,9 +74,6 @@ class RelationsDetector(FormatDetector["Relations"]):
 
     @override
     def detect(self, kind: type[Relations], sample: Sample) -> DetectedTask | None:
-        from domainbert.labelled.infer_columns import row_keys
-        from domainbert.tasks.recognition import DetectedTask
-
         keys = row_keys(sample)
         if keys is None or not keys.labels.may_be_classes:
             return None

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import Labelled, ReaderCounts, Unit, format_counts, label_counts, label_set
+from domainbert.labelled.items import Labelled, ReaderCounts, Unit, describe_labels, label_set
 from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import parse_rows, raise_problems
@@ -66,10 +66,8 @@ class RelationFile(Labelled[RelatedEntities]):
     @property
     def summary(self) -> str:
         """Return a line with the file format and the numbers of texts and of each relation."""
-        counts = label_counts(self.items)
-        texts = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
-        nameless = "; relations are numbers without names (set label_names)" if self.nameless else ""
-        return f"{texts} ({format_counts(counts)}){nameless}"
+        texts = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}"
+        return f"{texts}; {describe_labels(self.items, 'relations', self.nameless)}"
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
@@ -84,10 +82,10 @@ class RelationFile(Labelled[RelatedEntities]):
 
 
 def read(config: Relations, file: Readable) -> RelationFile:
-    """Return the texts of a file, for `TaskConfig.read`. Relations are names or numbers, as in `read_classification`.
+    """Return the texts of a file, for `TaskConfig.read`; relations are names or numbers, as in classification.
 
     Raises:
-        DomainbertError: invalid rows and labels as in `read_classification`, invalid entities as in `marked_text`.
+        DomainbertError: invalid rows and labels as in `read` of classification, invalid entities as in `marked_text`.
     """
     format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
