@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import IO
 
-from domainbert.base.hashes import hash_file
+from domainbert.base.files import hash_file
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.prepared_facts import FORMAT_VERSION, PREPARED_FILE
 from domainbert.stages.prepare import prepare

@@ -14,9 +14,8 @@ from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, suggest_name
 from domainbert.base.files import disk_full_message
 from domainbert.base.paths import check_utf8
-from domainbert.base.ranks import launched_by_domainbert, process_rank
+from domainbert.base.process import TRY_AGAIN, launched_by_domainbert, process_rank, record_signals
 from domainbert.base.redact import redact
-from domainbert.base.signals import TRY_AGAIN, record_signals
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
 

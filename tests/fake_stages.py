@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
-from domainbert.base.marks import SPEED_ONLY
-from domainbert.base.signals import raise_if_stopped
+from domainbert.base.fields import SPEED_ONLY
+from domainbert.base.process import raise_if_stopped
 from domainbert.stages.stage import stage
 
 CALLS: list[str] = []

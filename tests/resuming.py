@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from domainbert.base.signals import STOPPING
+from domainbert.base.process import STOPPING
 from domainbert.cli import main
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.training.module import TrainedModule

@@ -15,7 +15,7 @@ import yaml
 
 import domainbert
 from domainbert.base.errors import DomainbertError
-from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import Inputs
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.ner.config import Ner
 
@@ -102,12 +102,12 @@ def test_a_changed_file_is_read_again_and_large_files_are_forgotten(
             inputs.labelled(task, files[0])
     files[0].write_text("é B-y\n. O\n\n", encoding="utf-8")
     assert list(inputs.labels(task, files[0])) == ["y"]
-    monkeypatch.setattr("domainbert.stages.inputs._MAX_KEPT_BYTES", 30)  # two files
+    monkeypatch.setattr("domainbert.stages.stage._MAX_KEPT_BYTES", 30)  # two files
     again = inputs.labelled(task, files[0])
     assert inputs.labelled(task, files[2]) is read[2] and inputs.labelled(task, files[0]) is again
     assert inputs.labelled(task, files[1]) is not read[1]
     assert inputs.labelled(task, files[2]) is not read[2]
-    monkeypatch.setattr("domainbert.stages.inputs._MAX_KEPT_BYTES", 10)
+    monkeypatch.setattr("domainbert.stages.stage._MAX_KEPT_BYTES", 10)
     assert inputs.labelled(task, files[2]) is not inputs.labelled(task, files[2])
 
 

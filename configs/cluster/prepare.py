@@ -43,7 +43,7 @@ from datatrove.utils.word_tokenizers import WordTokenizer
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.hashes import hash_json
+from domainbert.base.files import hash_json
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document as CorpusDocument
 from domainbert.corpus.documents import read_documents

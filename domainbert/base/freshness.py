@@ -23,8 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json, write_json
-from domainbert.base.hashes import HASHES, RUN_FILES, RUN_FOLDERS, FileHashes, hash_file, hash_json, quick_look
+from domainbert.base.files import (
+    HASHES,
+    RUN_FILES,
+    RUN_FOLDERS,
+    FileHashes,
+    hash_file,
+    hash_json,
+    quick_look,
+    read_json,
+    write_json,
+)
 from domainbert.base.redact import redact
 
 INPUT_FILES = "input files"

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json
+from domainbert.base.files import HASHES, FileHashes, hash_json, quick_look, read_json
 from domainbert.base.freshness import INPUT_FILES, damaged_files, flatten, format_examples, is_unchanged
-from domainbert.base.hashes import HASHES, FileHashes, hash_json, quick_look
 
 MANIFEST = "manifest.json"
 _TYPES: dict[str, type] = {"stage": str, "key": str, "config": dict, "metrics": dict}  # of keys in a manifest

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from domainbert.base.signals import raise_if_stopped
+from domainbert.base.process import raise_if_stopped
 
 _TERMINAL_SECONDS = 0.2
 _LOG_SECONDS = 30.0

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.fields import Items, PositiveFraction, PositiveInt, Range, check_fields
 from domainbert.base.paths import check_hub_name
-from domainbert.base.ranges import Items, PositiveFraction, PositiveInt, Range
-from domainbert.base.validation import check_fields
 from domainbert.corpus.languages import Languages, LanguageShares
 from domainbert.corpus.sources import list_files
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import quick_look
+from domainbert.base.files import quick_look
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport

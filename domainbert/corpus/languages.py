@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Fraction
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Fraction, check_fields
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.files import hash_file, hash_json, quick_look
 from domainbert.base.freshness import Freshness
-from domainbert.base.hashes import hash_file, hash_json, quick_look
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.report import CorpusReport
 from domainbert.corpus.sources import CorpusFile, corpus_files, list_files

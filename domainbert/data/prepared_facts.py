@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.files import FileHashes, hash_file, hash_json
 from domainbert.base.freshness import damaged_files
-from domainbert.base.hashes import FileHashes, hash_file, hash_json
 
 PREPARED_FILE = "prepared.json"
 TOKENIZER_FOLDER = "tokenizer"

@@ -13,8 +13,7 @@ import pyarrow as pa
 from datasets import DatasetInfo, Features, List, Value
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import sync_files, write_json
-from domainbert.base.hashes import hash_json
+from domainbert.base.files import hash_json, sync_files, write_json
 from domainbert.corpus.documents import Document
 from domainbert.corpus.languages import Languages
 from domainbert.corpus.report import CorpusReport

@@ -16,12 +16,10 @@ from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import disk_full_message, folder_lock, report_full_disk
-from domainbert.base.hashes import hash_file
+from domainbert.base.fields import Range, check_fields
+from domainbert.base.files import disk_full_message, folder_lock, hash_file, report_full_disk
 from domainbert.base.paths import check_home_expanded, check_url, is_url
-from domainbert.base.ranges import Range
 from domainbert.base.redact import redact
-from domainbert.base.validation import check_fields
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRIES = 6  # per file: half a minute

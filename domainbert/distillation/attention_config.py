@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Items, Range
+from domainbert.base.fields import Items, Range
 from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, last_pair, uniform_pairs
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Items, Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Items, Range, check_fields
 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range
+from domainbert.base.fields import Range
 from domainbert.distillation.config import LossConfig, Sizes
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.base.files import folder_lock, report_full_disk
+from domainbert.base.files import folder_lock, hash_json, report_full_disk
 from domainbert.base.freshness import Freshness
-from domainbert.base.hashes import hash_json
 
 _RECORD = "soft_labels.json"
 _LOCKS = ".locked"

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.marks import renamed_from
-from domainbert.base.ranges import Items, Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Items, Range, check_fields, renamed_from
 from domainbert.encoders.config import EncoderConfig, Layers
 from domainbert.encoders.families import family_names
 

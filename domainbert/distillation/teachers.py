@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import HASHES, hash_json
+from domainbert.base.files import HASHES, hash_json
 from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Dropout, Length, PositiveFraction, Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self

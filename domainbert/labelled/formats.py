@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.marks import renamed_from
-from domainbert.base.ranges import Column
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Column, check_fields, renamed_from
 
 ENTITY_KEYS = ("entities", "spans", "ents")
 """Keys of entity lists: of domainbert, Prodigy and spaCy."""

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.marks import renamed_from
+from domainbert.base.fields import Items, renamed_from
 from domainbert.base.paths import DataPath, is_on_hub
-from domainbert.base.ranges import Items
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.dataset_rows import open_dataset
 from domainbert.labelled.items import Labelled, ReaderCounts, check_labels_known, check_unicode_forms, find_labels

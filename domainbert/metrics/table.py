@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from domainbert.base.scores import format_interval, format_score
+from domainbert.base.layout import format_interval, format_score
 from domainbert.metrics.summary import Summary
 
 _MAX_LABELS = 12  # of a printed confusion matrix

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.choices import import_sibling, sibling_class
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Fraction, Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Fraction, Range, check_fields
 
 if TYPE_CHECKING:
     from domainbert.encoders.config import EncoderConfig

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.hashes import hash_json
+from domainbert.base.files import hash_json
 from domainbert.base.manifests import recorded_facts
 from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.scores import format_interval, format_score
+from domainbert.base.layout import format_interval, format_score
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, System
 

@@ -15,7 +15,7 @@ from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStop
 from domainbert.base.files import disk_full_message, read_json, write_json
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
-from domainbert.base.ranks import launch_id
+from domainbert.base.process import launch_id
 from domainbert.training.checkpoint_files import holds_progress, is_finished_output, remove_checkpoints
 
 if TYPE_CHECKING:

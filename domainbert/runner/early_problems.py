@@ -18,7 +18,7 @@ from domainbert.settings.yaml_files import Node
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import StageArguments
-    from domainbert.stages.inputs import Inputs
+    from domainbert.stages.stage import Inputs
 
 _STARTS_WITH_LINE = re.compile(r"\S.*:\d+: ")
 

@@ -18,12 +18,18 @@ from typing import Any
 
 from domainbert.base.choices import allow_import_arguments, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
+from domainbert.base.fields import BY_INPUT
+from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness, format_examples
-from domainbert.base.hashes import FileHashes
 from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest, recorded_facts
-from domainbert.base.marks import BY_INPUT
-from domainbert.base.ranks import launch_id, launched_by_domainbert, launched_world_size
-from domainbert.base.signals import StopSignals, raise_if_stopped, record_signals
+from domainbert.base.process import (
+    StopSignals,
+    launch_id,
+    launched_by_domainbert,
+    launched_world_size,
+    raise_if_stopped,
+    record_signals,
+)
 from domainbert.runner.claim import (
     BEING_WRITTEN,
     CONFIG,
@@ -43,7 +49,7 @@ from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings
 from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, report_lost_rank
 
 _POLL_SECONDS = 0.2

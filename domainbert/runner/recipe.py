@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.hashes import FileHashes
+from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import Job, make_job, verified_state
@@ -36,7 +36,7 @@ from domainbert.settings.tree import (
     with_options,
 )
 from domainbert.settings.yaml_files import Node, load_yaml
-from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import Inputs
 
 _RECIPE_KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")

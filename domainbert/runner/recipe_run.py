@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, suggest_name
-from domainbert.base.files import read_json, report_full_disk, write_json
-from domainbert.base.hashes import FileHashes
+from domainbert.base.files import FileHashes, read_json, report_full_disk, write_json
 from domainbert.base.manifests import read_manifest
 from domainbert.base.progress import format_duration
 from domainbert.report.command import FILE, report_after_run

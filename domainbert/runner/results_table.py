@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.scores import format_interval, format_score
+from domainbert.base.layout import format_interval, format_score
 
 _DEFAULT_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests without a metric
 _HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranks import launched_world_size, process_rank
+from domainbert.base.process import launched_world_size, process_rank
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
 from domainbert.settings.command_line import ParsedArguments

@@ -11,12 +11,12 @@ from typing import Any
 
 from domainbert.base.choices import allow_import_arguments, choices_of, class_path, find_choice, is_choice
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
+from domainbert.base.fields import field_types
+from domainbert.base.files import HASHES
 from domainbert.base.freshness import output_names
-from domainbert.base.hashes import HASHES
 from domainbert.base.manifests import find_damaged_outputs
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
-from domainbert.base.ranks import process_rank
-from domainbert.base.validation import field_types
+from domainbert.base.process import process_rank
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
@@ -33,11 +33,10 @@ from domainbert.runner.stage_table import Stage
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.settings.help import add_fields, format_help
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.schema import defaults_of
+from domainbert.settings.schema import defaults_of, groups_in
 from domainbert.settings.tree import read_config
-from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
-from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import Inputs
 
 _MAX_EXAMPLES = 10_000
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, suggest_name
-from domainbert.base.marks import PARTS
+from domainbert.base.fields import PARTS
 from domainbert.settings.schema import fields_with_metadata, settings_class
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import StageArguments
-    from domainbert.stages.inputs import Inputs
+    from domainbert.stages.stage import Inputs
 
 STAGES = {
     "sample": "domainbert.stages.sample:sample",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
-from domainbert.base.ranks import local_rank
+from domainbert.base.process import local_rank
 from domainbert.data.examples import Example
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.choices import as_plain
+from domainbert.base.fields import ORDERED, SPEED_ONLY, renamed_fields
+from domainbert.base.files import HASHES, FileHashes, hash_json
 from domainbert.base.freshness import INPUT_FILES, Freshness, flatten, is_below
-from domainbert.base.hashes import HASHES, FileHashes, hash_json
-from domainbert.base.marks import ORDERED, SPEED_ONLY, renamed_fields
-from domainbert.base.ranks import launch_id, launched_world_size
+from domainbert.base.process import launch_id, launched_world_size
 from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY

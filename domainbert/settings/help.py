@@ -13,9 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from domainbert.base.choices import as_plain, is_choice
-from domainbert.base.validation import field_types
-from domainbert.settings.schema import defaults_of
-from domainbert.settings.type_names import describe, groups_in, is_group
+from domainbert.base.fields import field_types
+from domainbert.settings.schema import defaults_of, describe, groups_in, is_group
 
 _MISSING = dataclasses.MISSING
 

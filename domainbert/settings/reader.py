@@ -1,7 +1,7 @@
 """Reads the settings of a stage from YAML nodes and reports all problems together, with file, line and key.
 
 The settings dataclass, with the frozen dataclasses in its fields, is the schema. pydantic validates single values
-(base/validation.py); this module walks the tree, because messages need the file and line of each value.
+(base/fields.py); this module walks the tree, because messages need the file and line of each value.
 """
 
 from __future__ import annotations
@@ -18,23 +18,31 @@ from typing import Any, get_args, get_origin
 
 from domainbert.base.choices import as_plain, choices_of, find_choice, import_hint, is_choice, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.marks import STREAM, renamed_fields
-from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
-from domainbert.base.redact import redact
-from domainbert.base.validation import (
+from domainbert.base.fields import (
     LISTS,
     MAPPINGS,
+    STREAM,
     field_types,
     is_union,
     parse_plain,
+    renamed_fields,
     strip_ranges,
     type_mismatches,
 )
-from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
+from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
+from domainbert.base.redact import redact
+from domainbert.settings.schema import (
+    defaults_of,
+    describe,
+    fields_with_metadata,
+    is_group,
+    may_stand_alone,
+    pick_member,
+    settings_class,
+)
 from domainbert.settings.suggestions import suggest_key
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, expand_packaged_file, expand_shorthand, fold_arguments
-from domainbert.settings.type_names import describe, is_group, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node, parse_option
 
 _MAX_LIST_CHARACTERS = 80  # characters of a list in a message

@@ -14,10 +14,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, get_type_hints
+from functools import lru_cache, partial
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from domainbert.base.choices import default_of
+from domainbert.base.choices import choices_of, default_of, is_choice, named_files
+from domainbert.base.fields import LISTS, MAPPINGS, describe_type, is_union, strip_ranges
 
 
 def _settings_fields(cls: type) -> list[dataclasses.Field[Any]]:
@@ -37,7 +39,7 @@ def defaults_of(cls: type) -> dict[str, Any]:
 
 def fields_with_metadata(cls: type, mark: dict[str, bool]) -> list[str]:
     """Return the names of the settings with the metadata `mark`: `SPEED_ONLY`, `STREAM`, `PARTS`, `BY_INPUT` or
-    `ORDERED` of `base.marks`."""
+    `ORDERED` of `base.fields`."""
     return [item.name for item in _settings_fields(cls) if mark.keys() <= item.metadata.keys()]
 
 
@@ -55,3 +57,65 @@ def settings_class(stage: Callable[..., Any]) -> type:
         return stage
     cls: type = get_type_hints(stage, include_extras=True)["settings"]
     return cls
+
+
+def _describe_group(cls: Any) -> str:
+    """Describe a dataclass by its keys, and a choice by its classes."""
+    if is_choice(cls):
+        names = f"one of {', '.join(choices_of(cls))} (class_path and init_args, or a YAML file with them)"
+        return f"{names}, or {', '.join(named_files(cls))}" if named_files(cls) else names
+    if dataclasses.is_dataclass(cls):
+        shorthand = f", or {cls.shorthand} alone" if hasattr(cls, "shorthand") else ""
+        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(cls)) + shorthand
+    return str(getattr(cls, "__name__", cls))
+
+
+describe = partial(describe_type, describe_class=_describe_group)
+"""Return a description of a type in words, with its ranges and the names of its choices."""
+
+
+def is_group(hint: Any) -> bool:
+    """Return whether values of a type are mappings with fixed keys: it is a dataclass, or an abstract base of some."""
+    return is_choice(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
+
+
+def groups_in(hint: Any) -> list[type]:
+    """Return the groups (see `is_group`) in a type: the type itself, its items, or the members of a union; [] if it has
+    none."""
+    return [member for member in (strip_ranges(hint), *get_args(strip_ranges(hint))) if is_group(member)]
+
+
+def may_stand_alone(hint: Any) -> bool:
+    """Return whether an item of this type may be written without the list around it: a scalar, or a shorthand."""
+    return _is_single(hint) or is_choice(hint) or hasattr(hint, "shorthand")
+
+
+def pick_member(union: Any, value: Any) -> Any:
+    """Return the member of a union that matches a value (null, scalar, list or mapping); the union itself if several
+    members or none match.
+
+    A text is matched as a single value first, then as the name of a group or of its file, then as an item of a list.
+    """
+    if value is None:
+        return NoneType if NoneType in get_args(union) else union
+    members = [member for member in get_args(union) if member is not NoneType]
+    groups, lists = (
+        list(filter(is_group, members)),
+        [member for member in members if get_origin(strip_ranges(member)) in LISTS],
+    )
+    if isinstance(value, dict):
+        matches = groups + [member for member in members if get_origin(strip_ranges(member)) in MAPPINGS]
+    elif isinstance(value, list):
+        matches = lists + [group for group in groups if hasattr(group, "shorthand")]
+    else:
+        matches = list(filter(_is_single, members)) or (groups if isinstance(value, str) else [])
+        matches = matches or [item for item in lists if may_stand_alone(get_args(strip_ranges(item))[0])]
+    return matches[0] if len(matches) == 1 else union
+
+
+def _is_single(hint: Any) -> bool:
+    """Return whether values of a type are scalars: no lists and no mappings."""
+    hint = strip_ranges(hint)
+    if is_union(hint):
+        return all(map(_is_single, get_args(hint)))
+    return not is_group(hint) and get_origin(hint) not in (*LISTS, *MAPPINGS)

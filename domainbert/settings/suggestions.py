@@ -8,9 +8,9 @@ from typing import Any, get_origin
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import suggest_name
-from domainbert.base.validation import field_types, strip_ranges
+from domainbert.base.fields import field_types, strip_ranges
+from domainbert.settings.schema import groups_in
 from domainbert.settings.trainer_arguments import VALIDATED
-from domainbert.settings.type_names import groups_in
 
 TRANSFORMERS_SETTINGS = {
     "adam_beta1": ("optim.betas",),

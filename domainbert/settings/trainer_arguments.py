@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from domainbert.base.errors import suggest_name
-from domainbert.base.ranges import Count, Items, Range
-from domainbert.base.validation import describe, parse_plain
+from domainbert.base.fields import Count, Items, Range, describe_type, parse_plain
 from domainbert.settings.yaml_files import Node
 
 _LENGTH = "set the length of training with budget (pretrain) or max_epochs (finetune)"
@@ -123,5 +122,5 @@ def _problem(name: str, node: Node) -> str | None:
     try:
         parse_plain(value, hint)
     except ValueError:
-        return f"found {node.short_text()}; expected {describe(hint)}"
+        return f"found {node.short_text()}; expected {describe_type(hint)}"
     return None

@@ -13,7 +13,7 @@ from typing import get_origin
 
 from domainbert.base.choices import is_allowed, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.validation import field_types, strip_ranges
+from domainbert.base.fields import field_types, strip_ranges
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")

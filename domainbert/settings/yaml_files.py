@@ -1,12 +1,15 @@
 """YAML as a tree of nodes with the file and line of each value; safe for untrusted files.
 
-A duplicate key is an error. Numbers follow YAML 1.2 (`1e-4` is a number, `no` is a word).
+PyYAML's safe loader is limited to text, numbers, booleans and null of YAML 1.2 (`1e-4` is a number, `no` is a word) and
+to a maximum size, counted while the file is parsed and again while aliases are expanded. A duplicate key is an error.
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,22 @@ from typing import Any
 import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, SizeCounter
 
+MAX_BYTES = 500_000
+MAX_NODES = 20_000
+MAX_DEPTH = 100
+_LINE_SEPARATORS = frozenset("\r\x85\u2028\u2029")  # without the line feed
+_PREFIX = "tag:yaml.org,2002:"
+PLAIN_TAGS = frozenset(_PREFIX + kind for kind in ("map", "seq", "str", "int", "float", "bool", "null"))
+MERGE_TAG = _PREFIX + "merge"
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_SCALARS = {
+    "bool": re.compile("true|True|TRUE|false|False|FALSE"),
+    "int": re.compile("[-+]?[0-9][0-9_]*"),
+    "float": _FLOAT,
+}
 _MAX_SHORT_TEXT = 80  # characters of a value in a message
 _QUOTE_OR_TAG = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -241,3 +258,89 @@ class _Builder:
 
     def _where(self, node: yaml.Node) -> str:
         return self.name if self.folder is None else f"{self.name}:{node.start_mark.line + 1}"
+
+
+class LimitError(Exception):
+    """A file exceeds a size limit for configurations. `line` counts from 1; None if the whole file is meant."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class SizeCounter:
+    """Counts the values and levels of a file, and raises `LimitError` above the limits.
+
+    `when` ends the message on too many values.
+    """
+
+    def __init__(self, when: str = "") -> None:
+        self.when, self.nodes, self.depth = when, 0, 0
+
+    @contextmanager
+    def count(self, mark: yaml.Mark) -> Iterator[None]:
+        """Context manager for reading a value that begins at `mark`: count the value, and one more level until the
+        block ends."""
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        if self.nodes > MAX_NODES:
+            raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
+        if self.depth > MAX_DEPTH:
+            raise LimitError(f"more than {MAX_DEPTH} levels; expected plain nested values", mark.line + 1)
+        yield
+        self.depth -= 1
+
+
+class Loader(yaml.SafeLoader):
+    """Parses YAML text to PyYAML nodes, and raises `LimitError` above the size limits."""
+
+    yaml_implicit_resolvers = copy.copy(yaml.SafeLoader.yaml_implicit_resolvers)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.size = SizeCounter()
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
+        with self.size.count(self.peek_event().start_mark):
+            return super().compose_node(parent, index)
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes YAML that `Loader` reads back unchanged."""
+
+    yaml_implicit_resolvers = copy.copy(yaml.SafeDumper.yaml_implicit_resolvers)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write every value in full, without aliases."""
+        return True
+
+
+def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
+    """Use the rules of YAML 1.2 for scalars instead of PyYAML's rules of YAML 1.1, in which `1e-4` is text, `no` false,
+    `12:30` 750, `2024-01-02` a date and `=` an error."""
+    dropped = {_PREFIX + tag for tag in ("bool", "int", "float", "timestamp", "value")}
+    resolvers = {
+        first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]
+        for first, entries in target.yaml_implicit_resolvers.items()
+    }
+    target.yaml_implicit_resolvers = resolvers
+    for tag, pattern in _SCALARS.items():
+        full_pattern = re.compile(f"^(?:{pattern.pattern})$")
+        target.add_implicit_resolver(_PREFIX + tag, full_pattern, list("tTfF" if tag == "bool" else "-+.0123456789"))
+
+
+_use_yaml_1_2_scalars(Loader)
+_use_yaml_1_2_scalars(Dumper)
+
+
+def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+    """Represent text; line separators other than a line feed need double quotes, which escape them."""
+    return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _LINE_SEPARATORS & set(text) else None)
+
+
+def _construct_int(loader: Loader, node: yaml.ScalarNode) -> int:
+    return int(str(loader.construct_scalar(node)).replace("_", ""))
+
+
+Dumper.add_representer(str, _represent_text)
+Loader.add_constructor(_PREFIX + "int", _construct_int)

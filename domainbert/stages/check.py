@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from domainbert.base.errors import DomainbertError, suggest_name
-from domainbert.base.marks import renamed_from
+from domainbert.base.fields import Finite, Length, PositiveInt, renamed_from
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
 from domainbert.labelled.sets import LabelledSet
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from domainbert.base.marks import TRAINED_MODEL
+from domainbert.base.fields import TRAINED_MODEL, Count, Items, Seed
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Count, Items, Seed
 from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.warnings import distillation_warnings, print_warnings
 from domainbert.training.config import CorpusTraining
 

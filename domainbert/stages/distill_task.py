@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.marks import TRAINED_MODEL
+from domainbert.base.fields import TRAINED_MODEL, BatchSize, Count, Items, Length, PositiveInt
 from domainbert.base.paths import ModelPath, check_home_expanded
-from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, check_one_vocabulary
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 
 if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText

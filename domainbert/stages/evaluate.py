@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.fields import ORDERED, Range, Seed
 from domainbert.base.files import write_json
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.base.marks import ORDERED
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
-from domainbert.base.ranges import Range, Seed
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
 from domainbert.settings.schema import defaults_of
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import confusion_lines, cost_lines
     from domainbert.stages.evaluated_cards import write_cards
-    from domainbert.stages.weak_teachers import weak_teachers
+    from domainbert.stages.warnings import weak_teachers
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)

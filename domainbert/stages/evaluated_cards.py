@@ -8,8 +8,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
+from domainbert.base.layout import format_interval, format_score
 from domainbert.base.paths import resolve_path
-from domainbert.base.scores import format_interval, format_score
 from domainbert.metrics.headline import Headline
 from domainbert.metrics.table import raw_text_line
 from domainbert.models.card import CARD, Result, add_results, escape_cell, join_card, split_card

@@ -9,15 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.fields import TRAINED_MODEL
 from domainbert.base.files import write_json, write_text
-from domainbert.base.marks import TRAINED_MODEL
+from domainbert.base.layout import format_interval, format_score
 from domainbert.base.paths import ModelPath, model_name
-from domainbert.base.scores import format_interval, format_score
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
 from domainbert.models.card import card_head, model_card, read_head
 from domainbert.stages.evaluate import read_test_set
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.config import TaskConfig, config_from_fields, folder_name, task_kind
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import Count, Length
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.stages.inputs import Inputs
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:

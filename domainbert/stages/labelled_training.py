@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, divergence_error
+from domainbert.base.fields import PARTS, SPEED_ONLY, BatchSize, Dropout, Epochs, PositiveInt, Seeds
 from domainbert.base.files import write_json
 from domainbert.base.freshness import Freshness, record_outputs
-from domainbert.base.marks import PARTS, SPEED_ONLY
-from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seeds
-from domainbert.base.ranks import process_rank
+from domainbert.base.process import process_rank
 from domainbert.labelled.sets import LabelledSet, files_of, path_of
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card

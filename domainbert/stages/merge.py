@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from domainbert.base.errors import Problems
+from domainbert.base.fields import Items, PositiveInt, check_fields
 from domainbert.base.paths import check_url
-from domainbert.base.ranges import Items, PositiveInt
-from domainbert.base.validation import check_fields
 from domainbert.stages.stage import stage
 
 

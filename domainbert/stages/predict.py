@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
-from domainbert.base.marks import MODEL, STREAM
+from domainbert.base.fields import MODEL, STREAM, Column
 from domainbert.base.paths import ModelPath, stream_kind
-from domainbert.base.ranges import Column
 from domainbert.corpus.file_kind import TextFormat
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:

@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from domainbert.base.marks import BY_INPUT, SPEED_ONLY, TOKENIZER
+from domainbert.base.fields import BY_INPUT, SPEED_ONLY, TOKENIZER, Items, Length, Workers, check_fields
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Items, Length, Workers
-from domainbert.base.validation import check_fields
 from domainbert.corpus.config import CorpusConfig
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 
 
 @dataclass(frozen=True, kw_only=True)

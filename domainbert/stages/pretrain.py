@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, check_one_given
-from domainbert.base.marks import SPEED_ONLY, TRAINED_MODEL
+from domainbert.base.fields import SPEED_ONLY, TRAINED_MODEL, Count, Items, Seed
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Count, Items, Seed
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.warnings import print_warnings
 from domainbert.training.config import CorpusTraining
 

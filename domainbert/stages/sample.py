@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.fields import PositiveInt, Seed
 from domainbert.base.progress import Progress
-from domainbert.base.ranges import PositiveInt, Seed
 from domainbert.samples.datasets import SPLITS, Abstract, LabelledText, SampleData, entity_strings, unseen_strings
 from domainbert.samples.files import README, write_conll, write_jsonl, write_text
 from domainbert.samples.writer import natural_text

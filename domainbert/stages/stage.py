@@ -1,19 +1,34 @@
-"""Stage functions. A call from Python validates its arguments like a YAML mapping."""
+"""Stage functions, and their inputs: model folders, tokenizers and labelled files, each opened and validated once.
+
+A call from Python validates its arguments like a YAML mapping. Imports no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.fields import field_types
+from domainbert.base.files import quick_look
 from domainbert.base.freshness import Freshness
-from domainbert.base.validation import field_types
+from domainbert.base.paths import resolve_path
+from domainbert.labelled.items import FoundLabel, Labelled, find_labels
+from domainbert.labelled.sets import LabelledSet, Single, paths_of, read_file, read_set
 from domainbert.settings.schema import defaults_of, settings_class
-from domainbert.stages.inputs import Inputs
+
+if TYPE_CHECKING:
+    from domainbert.models.folder import ModelFolder
+    from domainbert.tasks.config import TaskConfig
+    from domainbert.tokenization.load import DomainTokenizer
+
 
 Result = TypeVar("Result")
 
@@ -79,3 +94,117 @@ def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     if not isinstance(settings, expected):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")
     return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(expected)}}
+
+
+_MAX_KEPT_BYTES = 16_000_000  # bytes of labelled files; CoNLL items take 45 times as much memory
+
+
+class Inputs:
+    """Open the inputs of stages; open an input again only if its files have changed.
+
+    The checks before the first stage and the stages themselves share one object, so that a stage reuses the inputs
+    that its check has validated. An input that cannot be opened raises the same `DomainbertError` at each request.
+    """
+
+    def __init__(self) -> None:
+        self.facts: Callable[[], Freshness] = partial(Freshness, {})
+        """Return all facts that decide the output of the stage: its settings and the contents of its inputs."""
+        self._opened: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}  # key: (file stamps, input or its error)
+
+    def with_facts(self, facts: Callable[[], Freshness]) -> Inputs:
+        """Return the same inputs with the facts of a stage, which are computed on demand."""
+        inputs = copy.copy(self)
+        inputs.facts = facts
+        return inputs
+
+    def model(self, path: Path) -> ModelFolder:
+        """Return a model folder, see `open_model`; its tokenizer is also read once."""
+        from domainbert.models.folder import open_model
+
+        resolved = resolve_path(path)
+        folder = resolved.parent if resolved.suffix == ".onnx" else resolved
+        return self._open_once(("model", str(path)), [folder], lambda: open_model(path))
+
+    def tokenizer(self, path: Path) -> DomainTokenizer:
+        """Return the tokenizer of a folder, see `load_tokenizer`."""
+        from domainbert.tokenization.load import load_tokenizer
+
+        return self._open_once(("tokenizer", str(path)), [path], lambda: load_tokenizer(path))
+
+    def labelled(self, task: TaskConfig, labelled_set: LabelledSet) -> Labelled[Any]:
+        """Return the items of a labelled set (a file or a list of files), see `read_set`.
+
+        Up to 16 MB of files are kept in memory; beyond that, the least recently used are dropped and read again.
+        """
+        return read_set(task, labelled_set, self._read_file)
+
+    def labels(self, task: TaskConfig, file: Single) -> Mapping[str, FoundLabel]:
+        """Return the labels in a labelled file, see `find_labels`."""
+        key = ("labels", *_reading_key(task, file))
+        return self._open_once(key, _files_of(task, file), lambda: find_labels(self._read_file(task, file).items))
+
+    def forget_items(self) -> None:
+        """Free the memory of labelled files, but keep their labels."""
+        for key in [key for key in self._opened if key[0] == "labelled"]:
+            del self._opened[key]
+
+    def _read_file(self, task: TaskConfig, file: Single) -> Labelled[Any]:
+        def read() -> Labelled[Any]:
+            with _without_gc():
+                return read_file(task, file)
+
+        key = ("labelled", *_reading_key(task, file))
+        labelled: Labelled[Any] = self._open_once(key, _files_of(task, file), read)
+        self._opened[key] = self._opened.pop(key)  # the most recently used comes last
+        self._limit_memory()
+        return labelled
+
+    def _open_once(self, key: tuple[Any, ...], paths: list[Path], open_input: Callable[[], Any]) -> Any:
+        """Return the result of `open_input`, or raise its error; reuse it while the files in `paths` are unchanged."""
+        stamps = [stamp for path in paths for stamp in _file_stamps(path)]
+        opened = self._opened.get(key)
+        if opened is None or opened[0] != stamps:
+            try:
+                result = open_input()
+            except DomainbertError as error:
+                result = error
+            opened = self._opened[key] = (stamps, result)
+        if isinstance(opened[1], DomainbertError):
+            raise opened[1].with_traceback(None)
+        return opened[1]
+
+    def _limit_memory(self) -> None:
+        """Drop the least recently used labelled files beyond `_MAX_KEPT_BYTES`."""
+        total = 0
+        for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:
+            total += sum(size for _, size, *_ in self._opened[key][0])
+            if total > _MAX_KEPT_BYTES:
+                del self._opened[key]
+
+
+def _reading_key(task: TaskConfig, file: Single) -> tuple[Any, ...]:
+    return type(task), repr(task.reading), repr(file)
+
+
+def _files_of(task: TaskConfig, file: Single) -> list[Path]:
+    names = getattr(task.reading, "label_names_file", None)
+    return [*paths_of(file), *([Path(names)] if names else [])]
+
+
+def _file_stamps(path: Path) -> list[Any]:
+    """Return names, sizes and times of a file, or of the files in a folder, its seeds and the splits of a data set."""
+    entries = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
+    files = sorted(set(entries))
+    return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Suspend garbage collection, which takes longer than the reading itself when it creates millions of lists."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, check_one_given
+from domainbert.base.fields import TOKENIZER, Range, Seed
 from domainbert.base.files import write_json
-from domainbert.base.marks import TOKENIZER
 from domainbert.base.paths import ModelPath, model_name
-from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
 from domainbert.models.card import card_head, model_card, read_head
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.vocab import count_words
 
 if TYPE_CHECKING:

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from domainbert.base.fields import TOKENIZER, Length, PositiveInt, Range, SampleBytes
 from domainbert.base.files import write_json
-from domainbert.base.marks import TOKENIZER
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
-from domainbert.stages.inputs import Inputs
-from domainbert.stages.stage import stage
+from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.warnings import print_warnings
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.kinds.wordpiece.config import WordPiece

@@ -1,9 +1,13 @@
-"""Print warnings of stages, and warn of a distillation whose loss did not decrease."""
+"""Warnings of stages: print them, and warn of a distillation without progress and of weak teachers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from domainbert.metrics.headline import Headline
+from domainbert.models.folder import read_seeds
 from domainbert.pretraining.config import CORPUS_ADVICE
 
 
@@ -22,3 +26,39 @@ def distillation_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
     if len(history) < 2 or last < first:
         return []
     return [f"the validation loss has not fallen: {first:.4f} at first, {last:.4f} at last; {CORPUS_ADVICE}"]
+
+
+def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, Any]], headline: Headline) -> list[str]:
+    """Return a warning for each larger model that is not better on validation than a model of a student's size.
+
+    A model taught by a weak teacher scores below the same model without a teacher (docs/results.md, "Training length").
+    Validation scores are compared because a choice must not depend on the test set.
+
+    Args:
+        models: names of the evaluated systems and their folders.
+        costs: for each system `parameters`, and `teachers`, the names of the models that it was distilled from.
+        headline: metric by which the seeds were chosen.
+
+    Returns:
+        A warning for each larger system and each system of a student's size that scores at least as high; [] if no
+        evaluated system was distilled.
+    """
+    scores = dict(_validation_scores(models, headline))
+    sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
+    without_teacher = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
+    return [
+        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[baseline]:.4f} of "
+        f"{baseline}, a model of the student's size without a teacher; train the teacher for more steps"
+        for teacher, parameters in without_teacher.items()
+        for baseline, size in without_teacher.items()
+        if size in sizes and parameters > size and headline.best([scores[baseline], scores[teacher]]) == 0
+    ]
+
+
+def _validation_scores(models: Mapping[str, Path], headline: Headline) -> Iterator[tuple[str, float]]:
+    """Yield the name and the mean validation score over seeds of each system that has seeds."""
+    for name, folder in models.items():
+        if (folder / "seeds.json").is_file():
+            by_seed = read_seeds(folder).get(f"validation_{headline.key}", {})
+            if by_seed:
+                yield name, sum(by_seed.values()) / len(by_seed)

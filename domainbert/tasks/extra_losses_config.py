@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from domainbert.base.ranges import Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Range, check_fields
 
 Positive = Annotated[float, Range(0, 1e6, exclude_low=True)]
 

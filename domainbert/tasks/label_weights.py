@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.base.ranges import Range
+from domainbert.base.fields import Range
 
 LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, exclude_low=True)]]
 """Weights from the label counts of the training set, or by label name."""

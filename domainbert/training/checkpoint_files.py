@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import FileHashes, hash_file
 from domainbert.base.freshness import damaged_files, format_examples
-from domainbert.base.hashes import FileHashes, hash_file
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
 FOLDER = "checkpoints"

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
-from domainbert.base.signals import StopSignals
+from domainbert.base.process import StopSignals
 from domainbert.training.checkpoint_files import (
     FOLDER,
     Checkpoint,

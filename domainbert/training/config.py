@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems, needs_package
-from domainbert.base.marks import SPEED_ONLY
-from domainbert.base.paths import is_installed
-from domainbert.base.ranges import (
+from domainbert.base.fields import (
+    SPEED_ONLY,
     BatchSize,
     Count,
     Dropout,
@@ -23,8 +22,9 @@ from domainbert.base.ranges import (
     PositiveInt,
     Range,
     Workers,
+    check_fields,
 )
-from domainbert.base.validation import check_fields
+from domainbert.base.paths import is_installed
 from domainbert.data.remote_files import CacheConfig
 from domainbert.models.card_config import CardConfig
 

@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.signals import ignore_stop_signals
+from domainbert.base.process import ignore_stop_signals
 from domainbert.data.types import SPARE, Batch, Share
 from domainbert.encoders.attention import segment_boundaries
 from domainbert.training.lightning_internals import batches_of_epoch

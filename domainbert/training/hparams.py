@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 from domainbert.base.choices import choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
-from domainbert.base.marks import renamed_fields
-from domainbert.base.validation import LISTS, field_types, is_union, strip_ranges
+from domainbert.base.fields import LISTS, field_types, is_union, renamed_fields, strip_ranges
 
 
 def from_plain(hint: Any, value: Any) -> Any:

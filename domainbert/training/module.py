@@ -23,7 +23,7 @@ from torch.optim import AdamW, Optimizer
 from domainbert.base.choices import as_plain
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranks import process_rank
+from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.training.config import OptimConfig, ScheduleConfig

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.base.ranks import LAUNCH, launch_id, launched_externally, launched_world_size
+from domainbert.base.process import LAUNCH, launch_id, launched_externally, launched_world_size
 
 _WATCH_SECONDS = 1.0  # between two checks of the parent process
 _MEETING_SECONDS = 1800.0  # as long as torch waits for the other processes of a group

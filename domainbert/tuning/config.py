@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, suggest_name
-from domainbert.base.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed
+from domainbert.base.fields import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed, check_fields
 from domainbert.base.redact import redact
-from domainbert.base.validation import check_fields
 
 Direction = Literal["maximize", "minimize"]
 COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "latency_1", "latency_32")

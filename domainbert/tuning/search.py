@@ -10,7 +10,7 @@ from typing import Any
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.base.hashes import FileHashes
+from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import LOSS, Headline

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.processors import num_cores
+from domainbert.base.process import num_cores
 from domainbert.tuning.config import STORAGE_URL_VARIABLE
 
 THREADS = "OMP_NUM_THREADS"

@@ -14,7 +14,7 @@ from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import at_key, merge
 from domainbert.settings.yaml_files import Node, to_node
-from domainbert.stages.inputs import Inputs
+from domainbert.stages.stage import Inputs
 from domainbert.tuning.config import Parameter, Values
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from domainbert.base.errors import DomainbertError, TrainingStopped, suggest_name
 from domainbert.base.files import folder_lock
+from domainbert.base.process import StopSignals
 from domainbert.base.redact import redact
-from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
 from domainbert.training.checkpoint_files import remove_checkpoints
 from domainbert.tuning import slots, trials

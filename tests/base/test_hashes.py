@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import FileHashes, hash_file, hash_json
+from domainbert.base.files import FileHashes, hash_file, hash_json
 from domainbert.base.paths import resolve_path
 
 
@@ -87,7 +87,7 @@ def test_cache_is_used_until_the_file_changes(tmp_path: Path, monkeypatch: pytes
     first = hashes.hash_path(file)
     hashes.save()
     with monkeypatch.context() as patch:
-        patch.setattr("domainbert.base.hashes.hash_file", lambda path: "read again")
+        patch.setattr("domainbert.base.files.hash_file", lambda path: "read again")
         assert FileHashes(cache).hash_path(file) == first
         assert FileHashes(cache, trust_cache=False).hash_path(file) == "read again"
         os.utime(file, ns=(0, 1))

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import Range
-from domainbert.base.validation import check_fields, field_types, parse_plain, strip_ranges, type_mismatches
+from domainbert.base.fields import Range, check_fields, field_types, parse_plain, strip_ranges, type_mismatches
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from domainbert.base.ranks import (
+from domainbert.base.process import (
     LAUNCH,
     launch_id,
     launched_by_domainbert,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import FileHashes, hash_file
 from domainbert.base.freshness import format_examples, record_outputs, write_record
-from domainbert.base.hashes import FileHashes, hash_file
 from domainbert.base.manifests import MANIFEST, check_outputs_unchanged, find_damaged_outputs, read_manifest
 
 FACTS = {"stage": "make", "key": "k", "made_from": {"stage": "make"}, "config": {}, "metrics": {"f1": 0.5}}
@@ -64,7 +64,7 @@ def test_only_another_content_is_damage(folder: Path, tmp_path: Path) -> None:
 def test_a_quick_look_clears_what_only_hashing_finds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that forgets a bit changes no time."""
     changed = {"data.bin": "0" * 64}
-    monkeypatch.setattr("domainbert.base.hashes.hash_file", lambda path: changed.get(path.name) or hash_file(path))
+    monkeypatch.setattr("domainbert.base.files.hash_file", lambda path: changed.get(path.name) or hash_file(path))
     assert found(folder) == []
     assert found(folder, thorough=True) == ["data.bin has changed"]
 

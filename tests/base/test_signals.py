@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from domainbert.base.errors import TrainingStopped
-from domainbert.base.signals import StopSignals, raise_if_stopped, record_signals
+from domainbert.base.process import StopSignals, raise_if_stopped, record_signals
 
 
 def test_a_signal_that_no_step_was_left_for_stops_before_the_next_stage() -> None:
@@ -44,7 +44,7 @@ def test_a_training_obeys_at_the_end_of_its_step() -> None:
 
 def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_requeues() -> None:
     code = (
-        "import os, signal, time; from domainbert.base import signals; signals._MAX_SECONDS = 0.5\n"
+        "import os, signal, time; from domainbert.base import process; signals._MAX_SECONDS = 0.5\n"
         "with signals.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 75

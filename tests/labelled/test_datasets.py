@@ -13,7 +13,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.hashes import FileHashes
+from domainbert.base.files import FileHashes
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import NerFormat, TaggedFormat

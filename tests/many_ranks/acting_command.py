@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from domainbert.base.ranks import process_rank
+from domainbert.base.process import process_rank
 from domainbert.cli import main
 
 _HOOKS = {"training": "training_step", "validation": "validation_step"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.base.ranks import (
+from domainbert.base.process import (
     launch_id,
     launched_by_domainbert,
     launched_externally,

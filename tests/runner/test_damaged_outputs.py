@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from domainbert.base.hashes import hash_file
+from domainbert.base.files import hash_file
 from domainbert.cli import main
 
 RECIPE = """\
@@ -112,7 +112,7 @@ def test_verify_hashes_what_a_quick_look_clears(
     """A disk that forgets a bit changes no time."""
     file = Path("runs/make/words.txt").resolve()
     monkeypatch.setattr(
-        "domainbert.base.hashes.hash_file", lambda path: "0" * 64 if path.resolve() == file else hash_file(path)
+        "domainbert.base.files.hash_file", lambda path: "0" * 64 if path.resolve() == file else hash_file(path)
     )
     assert main(["run", "recipe.yaml"]) == 0
     assert main(["run", "recipe.yaml", "--verify"]) == 2
@@ -125,7 +125,7 @@ def test_verify_hashes_inputs_again(capsys: pytest.CaptureFixture[str], monkeypa
     Path("source.txt").write_text("x")
     Path("recipe.yaml").write_text("out: other\nstages:\n  use: {source: source.txt}\n")
     assert main(["run", "recipe.yaml"]) == 0
-    monkeypatch.setattr("domainbert.base.hashes.hash_file", lambda path: "0" * 64)
+    monkeypatch.setattr("domainbert.base.files.hash_file", lambda path: "0" * 64)
     capsys.readouterr()
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
     assert main(["run", "recipe.yaml", "--dry-run", "--verify"]) == 0

@@ -27,7 +27,7 @@ from domainbert.runner.first_recipe.corpus import corpus_facts
 from domainbert.runner.first_recipe.machine import Machine
 from domainbert.runner.first_recipe.splits import find_splits
 from domainbert.runner.first_recipe.writing import in_yaml
-from domainbert.settings.yaml_loader import Loader
+from domainbert.settings.yaml_files import Loader
 from domainbert.tasks.ner.files import read_ner
 from tests.samples.task_data import write_task_data
 

@@ -12,8 +12,8 @@ import pytest
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import Problems
+from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
-from domainbert.base.hashes import FileHashes
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings

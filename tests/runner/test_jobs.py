@@ -11,8 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from domainbert.base.files import write_text
-from domainbert.base.hashes import hash_file
+from domainbert.base.files import hash_file, write_text
 from domainbert.cli import main
 from domainbert.runner import jobs
 from domainbert.runner.claim import is_running

@@ -191,7 +191,7 @@ def test_what_is_damaged_is_told_and_nothing_is_hashed(
     Path("runs/unsealed/manifest.json").unlink()
     Path("runs/broken/manifest.json").write_text('{"stage": "ma')
     Path("runs/nonsense/manifest.json").write_text('{"stage": "make", "key": 7, "seal": {}}')
-    monkeypatch.setattr("domainbert.base.hashes.hash_file", None)
+    monkeypatch.setattr("domainbert.base.files.hash_file", None)
     found = listed(capsys=capsys)
     assert [(run["path"], run["state"]) for run in found["runs"]] == [
         ("runs/broken", "damaged"),

@@ -19,8 +19,8 @@ import pytest
 
 from domainbert.base import freshness
 from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.files import hash_file, hash_json
 from domainbert.base.freshness import write_record
-from domainbert.base.hashes import hash_file, hash_json
 from domainbert.cli import main
 from domainbert.runner.claim import read_status
 from domainbert.runner.recipe import read_recipe

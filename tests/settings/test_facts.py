@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import Problems
+from domainbert.base.fields import SPEED_ONLY
+from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
-from domainbert.base.hashes import FileHashes
-from domainbert.base.marks import SPEED_ONLY
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import read_settings

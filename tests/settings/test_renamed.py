@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import Problems
-from domainbert.base.marks import renamed_from
+from domainbert.base.fields import renamed_from
 from domainbert.cli import main
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.labelled.formats import RowFormat

@@ -12,9 +12,7 @@ import pytest
 
 import domainbert.stages
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.marks import PARTS, SPEED_ONLY, STREAM
-from domainbert.base.ranges import PositiveInt, Seeds
-from domainbert.base.validation import field_types
+from domainbert.base.fields import PARTS, SPEED_ONLY, STREAM, PositiveInt, Seeds, field_types
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.distillation.config import LossConfig
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets

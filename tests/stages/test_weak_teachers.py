@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.metrics.headline import Headline
-from domainbert.stages.weak_teachers import weak_teachers
+from domainbert.stages.warnings import weak_teachers
 from domainbert.tasks.ner.config import Ner
 
 SIZES = {"student": 23, "teacher": 110, "alone": 23, "other": 40}

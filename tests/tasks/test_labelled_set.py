@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
-from domainbert.base.hashes import FileHashes
 from domainbert.labelled.entities import read_conll
 from domainbert.labelled.row_values import is_unicode
 from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import hash_file
+from domainbert.base.files import hash_file
 from domainbert.training import checkpoint_files as module
 from domainbert.training.checkpoint_files import (
     FINISHED,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from domainbert.base.ranges import Dropout
+from domainbert.base.fields import Dropout
 from domainbert.encoders.config import (
     Activation,
     Architectures,

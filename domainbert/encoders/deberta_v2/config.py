@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import override
 
-from domainbert.base.ranges import Dropout, PositiveFraction, Range
+from domainbert.base.fields import Dropout, PositiveFraction, Range
 from domainbert.encoders.config import Heads, Layers, PostNormConfig, Width, require, standard_classes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from domainbert.base.ranges import Dropout, Length
+from domainbert.base.fields import Dropout, Length
 from domainbert.encoders.config import Activation, Deviation, EncoderConfig, Heads, Layers, Width, standard_classes
 
 _QA_DROPOUT = 0.1  # default of transformers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from domainbert.base.ranges import Dropout
+from domainbert.base.fields import Dropout
 from domainbert.encoders.config import Architectures, Heads, PostNormConfig, Sizes, Width, standard_classes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from domainbert.base.ranges import Dropout, Length, Range
+from domainbert.base.fields import Dropout, Length, Range
 from domainbert.encoders.config import (
     Activation,
     Deviation,

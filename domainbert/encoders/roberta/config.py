@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from domainbert.base.ranges import Dropout, Length
+from domainbert.base.fields import Dropout, Length
 from domainbert.encoders.config import PostNormConfig, require, standard_classes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from domainbert.base.processors import num_cores
+from domainbert.base.process import num_cores
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # memory limit of a container
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Dropout, Range
+from domainbert.base.fields import Dropout, Range
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.infer_columns import row_keys

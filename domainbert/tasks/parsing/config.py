@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import check_fields
 from domainbert.encoders.config import Width
 from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline

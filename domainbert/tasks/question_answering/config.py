@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Range, check_fields
 from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Fraction, PositiveFraction, Range
-from domainbert.base.validation import check_fields
+from domainbert.base.fields import Fraction, PositiveFraction, Range, check_fields
 from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
 

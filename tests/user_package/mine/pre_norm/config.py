@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from domainbert.base.ranges import Dropout, Length
+from domainbert.base.fields import Dropout, Length
 from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, standard_classes
 
 
