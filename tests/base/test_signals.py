@@ -44,7 +44,7 @@ def test_a_training_obeys_at_the_end_of_its_step() -> None:
 
 def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_requeues() -> None:
     code = (
-        "import os, signal, time; from domainbert.base import process; signals._MAX_SECONDS = 0.5\n"
-        "with signals.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
+        "import os, signal, time; from domainbert.base import process; process._MAX_SECONDS = 0.5\n"
+        "with process.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 75
