@@ -100,7 +100,9 @@ Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes in addition to t
 def as_scalar(value: Any) -> Any:
     """Convert a NumPy or torch scalar to a number and a path to text, for settings given in Python; return other values
     unchanged."""
-    return str(value) if isinstance(value, Path) else value.item() if hasattr(value, "item") else value
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
 
 
 SPEED_ONLY = {"speed_only": True}
@@ -193,7 +195,7 @@ def _item_mismatches(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
         entries, item_hints = value.items(), item_hints[1:]  # without the type of the keys
     else:
         return
-    for (key, item), item_hint in zip(entries, cycle(item_hints), strict=False):
+    for (key, item), item_hint in zip(entries, cycle(item_hints), strict=False):  # a list repeats its only item type
         yield from ((f"[{key}]{index}", *rest) for index, *rest in type_mismatches(item, item_hint))
 
 

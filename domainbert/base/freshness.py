@@ -158,12 +158,11 @@ def _difference(name: str, before: Any, after: Any) -> str:
 
 def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
     """Return "NAME: changed A; new B; dropped C; kept D"; an item is changed if only its hash differs."""
-    old, now = (dict.fromkeys(map(str, items)) for items in (before, after))
-    if old.keys() == now.keys():
+    old, now = list(dict.fromkeys(map(str, before))), list(dict.fromkeys(map(str, after)))
+    if set(old) == set(now):
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"
-    new, dropped = (
-        [_without_digest(item) for item in items if item not in other] for items, other in ((now, old), (old, now))
-    )
+    new = [_without_digest(item) for item in now if item not in old]
+    dropped = [_without_digest(item) for item in old if item not in now]
     groups = {
         "changed": [item for item in new if item in dropped],
         "new": [item for item in new if item not in dropped],

@@ -52,11 +52,13 @@ def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], type
     name, equals, inline_value = word.removeprefix("--").partition("=")
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
     num_values = "optional" if name.endswith(".help") else flags.get(name)
-    no_value_follows = not equals and (not remaining or remaining[0].startswith("--"))
     if num_values == "none" and equals:
         raise DomainbertError(f"--{name}: found '{inline_value}'; expected no value")
-    has_no_value = num_values == "none" or (num_values == "optional" and no_value_follows)
-    value = None if has_no_value else inline_value if equals else _pop_value(word, remaining)
+    value: str | None = inline_value
+    if not equals:
+        no_value_follows = not remaining or remaining[0].startswith("--")
+        has_no_value = num_values == "none" or (num_values == "optional" and no_value_follows)
+        value = None if has_no_value else _pop_value(word, remaining)
     if name.endswith(".help"):
         typed.help_of = (name.removesuffix(".help"), value)
     elif num_values is not None:

@@ -273,21 +273,23 @@ class _Reader:
 
     def read_list(self, node: Node, hint: Any, key: str) -> Any:
         """Read a list item by item; a single value may stand for a list of one item."""
-        is_list, hints = isinstance(node.value, list), get_args(strip_ranges(hint))
-        if not is_list and not (may_stand_alone(hints[0]) and isinstance(node.value, (str, int, float))):
+        list_type, item_hints = get_origin(strip_ranges(hint)), get_args(strip_ranges(hint))
+        if isinstance(node.value, list):
+            nodes, keys = node.value, [f"{key}[{index}]" for index in range(len(node.value))]
+        elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
+            nodes, keys = [node], [key]
+        else:
             return self.wrong_type(node, hint, key)
-        nodes = node.value if is_list else [node]
-        has_fixed_length = get_origin(strip_ranges(hint)) is tuple and hints[-1] is not Ellipsis
-        keys = [f"{key}[{index}]" for index in range(len(nodes))] if is_list else [key]
-        hints = hints if has_fixed_length else (hints[0],) * len(nodes)
-        items = [self.read_value(*item) for item in zip(nodes, hints, keys, strict=False)]
+        has_fixed_length = list_type is tuple and item_hints[-1] is not Ellipsis
+        if not has_fixed_length:
+            item_hints = (item_hints[0],) * len(nodes)
+        items = [self.read_value(*item) for item in zip(nodes, item_hints, keys, strict=False)]
         if any(item is WRONG for item in items):
             return WRONG
-        if len(nodes) != len(hints) or type_mismatches(items, hint):
-            return self.add_problem(
-                node, key, f"found {str(node.plain())[:_MAX_LIST_CHARACTERS]}; expected {describe(hint)}"
-            )
-        return tuple(items) if get_origin(strip_ranges(hint)) is tuple else items
+        if len(nodes) != len(item_hints) or type_mismatches(items, hint):
+            found = str(node.plain())[:_MAX_LIST_CHARACTERS]
+            return self.add_problem(node, key, f"found {found}; expected {describe(hint)}")
+        return tuple(items) if list_type is tuple else items
 
     def read_mapping(self, node: Node, hint: Any, key: str) -> Any:
         """Read a mapping with free keys; the keys of `trainer` are the arguments of `lightning.Trainer`."""
@@ -337,14 +339,16 @@ class _Reader:
 
 
 def _parse(node: Node, hint: Any) -> Any:
-    """Convert the value of a node to a type, or return `WRONG`. A text may be a number (from `${lr}`), `1e5` an
-    integer, and an option that looks like a number a text."""
-    plain = node.plain()
-    readings = [plain, *([] if node.text is None else [node.text])]
-    readings += [parse_option(plain, "").plain()] if isinstance(plain, str) else []
+    """Convert the value of a node to a type, or return `WRONG`."""
+    readings = [node.plain()]
+    if node.text is not None:
+        readings.append(node.text)  # an option that looks like a number may be text
+    if isinstance(node.value, str):
+        readings.append(parse_option(node.value, "").plain())  # a number from `${lr}` is text after substitution
     for reading in readings:
-        integral = isinstance(reading, float) and reading.is_integer()
-        for candidate in (reading, int(reading)) if integral else (reading,):
+        with suppress(ValueError, TypeError):
+            return parse_plain(reading, hint)
+        if isinstance(reading, float) and reading.is_integer():  # 1e5 for an integer
             with suppress(ValueError, TypeError):
-                return parse_plain(candidate, hint)
+                return parse_plain(int(reading), hint)
     return WRONG

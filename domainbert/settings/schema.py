@@ -99,17 +99,17 @@ def pick_member(union: Any, value: Any) -> Any:
     if value is None:
         return NoneType if NoneType in get_args(union) else union
     members = [member for member in get_args(union) if member is not NoneType]
-    groups, lists = (
-        list(filter(is_group, members)),
-        [member for member in members if get_origin(strip_ranges(member)) in LISTS],
-    )
+    groups = [member for member in members if is_group(member)]
+    lists = [member for member in members if get_origin(strip_ranges(member)) in LISTS]
     if isinstance(value, dict):
         matches = groups + [member for member in members if get_origin(strip_ranges(member)) in MAPPINGS]
     elif isinstance(value, list):
         matches = lists + [group for group in groups if hasattr(group, "shorthand")]
     else:
-        matches = list(filter(_is_single, members)) or (groups if isinstance(value, str) else [])
-        matches = matches or [item for item in lists if may_stand_alone(get_args(strip_ranges(item))[0])]
+        matches = [member for member in members if _is_single(member)]
+        if not matches and isinstance(value, str):
+            matches = groups
+        matches = matches or [member for member in lists if may_stand_alone(get_args(strip_ranges(member))[0])]
     return matches[0] if len(matches) == 1 else union
 
 

@@ -124,17 +124,17 @@ def expand_packaged_file(node: Node, base: type) -> Node:
 def expand_shorthand(node: Node, cls: type) -> Node:
     """Turn a single text or list into a mapping with this value at the key that `cls.shorthand` names, or return the
     value alone if the key cannot have it; return other nodes unchanged."""
+    single, other_keys = node, dict[str, Node]()
+    if isinstance(node.value, dict):  # perhaps {class_path: <shorthand>, init_args: <keys merged into it>}
+        keys = fold_arguments(node).value
+        if "class_path" not in keys or not keys["class_path"].is_single:
+            return node
+        single, other_keys = keys["class_path"], keys["init_args"].value if "init_args" in keys else {}
     name = getattr(cls, "shorthand", None)
-    keys = fold_arguments(node).value if isinstance(node.value, dict) else {}
-    single = keys.get("class_path") if isinstance(node.value, dict) else node
-    if single is None or not (single.is_single or single is node):
-        return node
     takes_list = name is not None and get_origin(strip_ranges(field_types(cls)[name])) is list
-    types: tuple[type, ...] = () if name is None else (str, list) if takes_list else (str,)
-    if not isinstance(single.value, types):
+    if name is None or not isinstance(single.value, (str, list) if takes_list else str):
         return single
     value = [single] if takes_list and isinstance(single.value, str) else single.value
-    other_keys = keys["init_args"].value if "init_args" in keys else {}
     return replace(node, value={name: replace(single, value=value, text=None), **other_keys}, text=None)
 
 
