@@ -11,19 +11,103 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+from typing_extensions import override
 
 from domainbert.base.choices import choices_of, concrete_subclasses, import_sibling
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
+
+AnyConfig = TypeVar("AnyConfig", bound="TaskConfig")
 
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
 
+NULL_LABEL_KEY = "domainbert_nothing"
+"""Key of `config.json`: the null label, the negative class such as `O` or `no_relation`; null if there is none."""
+
 _BUILT_IN = f"{__name__.partition('.')[0]}."
+
+
+class FormatDetector(ABC, Generic[AnyConfig]):
+    """Recognition of labelled files for `init`, and of model folders without a task name."""
+
+    whole_texts: ClassVar[bool] = False
+    """Whether a text must fit in one window; `init` then chooses long windows."""
+
+    many_targets: ClassVar[bool] = False
+    """Whether a text has a target for each word; `init` then chooses a higher learning rate."""
+
+    @abstractmethod
+    def detect(self, kind: type[AnyConfig], sample: Sample) -> DetectedTask | None:
+        """Return the task with the columns of a labelled file, or None if the file does not match `kind`.
+
+        Raise `DomainbertError` if the file matches only with an option, which the message names.
+        """
+
+    def with_repair(self, config: AnyConfig) -> AnyConfig | None:
+        """Return the configuration with one more repair of files enabled; None if no repair is left."""
+        return None
+
+    def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """Whether a model folder without a task name fits this task, by its head and `config.json` fields."""
+        return False
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Limits of `distill-task`."""
+
+    has_logits: bool = True
+    """Whether each output has one logit per label, which `LogitMSE` and `cache` require."""
+
+    shares_vocabulary: bool = False
+    """Whether student and teachers must have the same vocabulary."""
+
+    unlabelled_unsupported: str | None = None
+    """Reason why a student cannot train on unlabelled text; None if it can."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Settings that the scores of a test set depend on."""
+
+    training_settings: tuple[str, ...] = ()
+    """Settings that must be equal in training and in `evaluate`."""
+
+    saved_settings: tuple[str, ...] = ()
+    """Settings that `evaluate` reads from the model folder; it accepts the defaults or equal values."""
+
+    scoring_settings: tuple[str, ...] = ("slice_keys",)
+    """Settings of `reading` that an evaluation may change, as they only decide how a file is scored."""
+
+    uses_training_set: bool = False
+    """Whether scores distinguish items seen in the training set from unseen items."""
+
+    def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings in a model's `config.json` that test scores depend on."""
+        return {}
+
+
+class NullLabelEvaluation(Evaluation):
+    """Evaluation of a task with a null label, which its only training setting names."""
+
+    @override
+    def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        (setting,) = self.training_settings
+        return {setting: read_null_label(fields)} if NULL_LABEL_KEY in fields else {}
+
+
+def read_null_label(fields: Mapping[str, Any]) -> str | None:
+    """Return the null label of training; None if there was none or the folder does not record it."""
+    null_label = fields.get(NULL_LABEL_KEY)
+    if null_label is not None and not isinstance(null_label, str):
+        raise DomainbertError(f"{NULL_LABEL_KEY}: found {null_label!r:.100}; expected the name of a label")
+    return null_label
 
 
 @dataclass(frozen=True)
@@ -46,7 +130,7 @@ class TaskConfig(ABC):
     format_detector: ClassVar[FormatDetector[Any] | None] = None
     distillation: ClassVar[Distillation] = Distillation()
     evaluation: ClassVar[Evaluation] = Evaluation()
-    """Optional parts, see `config_capabilities`."""
+    """Optional parts of a task."""
 
     @property
     @abstractmethod
@@ -112,6 +196,23 @@ class TaskConfig(ABC):
         return self.read_labels(outputs)
 
 
+@dataclass(frozen=True)
+class DetectedTask:
+    """A task that matches a file."""
+
+    task: TaskConfig
+    """The task with the keys and columns of the file."""
+
+    reason: str
+    """Property of the file that matches the task, for the terminal."""
+
+    specificity: int = 1
+    """Rank among matching tasks; the task with the highest value is selected."""
+
+    others: tuple[str, ...] = ()
+    """Class names of other tasks that match."""
+
+
 def folder_name(kind: type) -> str:
     """Return the name of the folder that defines a task class; raise `DomainbertError` if it is in no package."""
     name = kind.__module__.rpartition(".")[0].rpartition(".")[2]
@@ -128,8 +229,10 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
     Raise `DomainbertError` if the task has no such format.
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
-    if format not in writers and find_spec(f"{_tasks_by_name()[task].__module__.rpartition('.')[0]}.writers"):
-        writers |= import_sibling(_tasks_by_name()[task], "writers", "task").WRITERS
+    if format not in writers:
+        config_class = _tasks_by_name()[task]
+        if find_spec(f"{config_class.__module__.rpartition('.')[0]}.writers"):
+            writers |= import_sibling(config_class, "writers", "task").WRITERS
     if format not in writers:
         raise DomainbertError(
             f"output_format: found {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}"
@@ -171,7 +274,10 @@ def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> Tas
 
 
 def _tasks_by_name() -> dict[str, type[TaskConfig]]:
-    """Return the `TaskConfig` classes by name, built-in tasks last; raise `DomainbertError` if two have one name."""
+    """Return the `TaskConfig` classes by name, built-in tasks last.
+
+    Raise `DomainbertError` if two modules define a task with the same name.
+    """
     choices_of(TaskConfig)  # imports the built-in tasks
     tasks: dict[str, type[TaskConfig]] = {}
     for task in sorted(concrete_subclasses(TaskConfig), key=lambda task: task.__module__.startswith(_BUILT_IN)):

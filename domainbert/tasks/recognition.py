@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from domainbert.base.choices import choices_of, concrete_subclasses, find_choice
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.labelled.file_sample import Sample
-from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config import DetectedTask, TaskConfig
 
 _SHOWN_LENGTH = 40  # characters of a value in messages
-
-
-@dataclass(frozen=True)
-class DetectedTask:
-    """A task that matches a file."""
-
-    task: TaskConfig
-    """The task with the keys and columns of the file."""
-
-    reason: str
-    """Property of the file that matches the task, for the terminal."""
-
-    specificity: int = 1
-    """Rank among matching tasks; the task with the highest value is selected."""
-
-    others: tuple[str, ...] = ()
-    """Class names of other tasks that match."""
 
 
 def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:

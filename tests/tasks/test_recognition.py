@@ -11,7 +11,8 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.file_sample import read_sample
 from domainbert.labelled.sets import LabelledFile, Single
-from domainbert.tasks.recognition import DetectedTask, detect_task
+from domainbert.tasks.config import DetectedTask
+from domainbert.tasks.recognition import detect_task
 from tests.samples.task_data import write_task_data
 
 CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]

@@ -16,9 +16,8 @@ from domainbert.labelled.items import Labelled, check_labels_known, find_labels
 from domainbert.labelled.sets import Single, read_file
 from domainbert.runner.first_recipe.division import divide
 from domainbert.runner.first_recipe.splits import Splits, find_splits
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import FormatDetector
-from domainbert.tasks.recognition import DetectedTask, detect_task
+from domainbert.tasks.config import DetectedTask, FormatDetector, TaskConfig
+from domainbert.tasks.recognition import detect_task
 
 _MAX_MEASURED_TEXTS = 20_000  # texts
 

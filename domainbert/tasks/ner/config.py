@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, format_names
+from domainbert.labelled.file_sample import Sample, tagged_sample
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
+from domainbert.labelled.tag_schemes import entity_types, is_without_types
 from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Evaluation, FormatDetector
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.config import DetectedTask, Evaluation, FormatDetector, TaskConfig
 
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
 
@@ -30,10 +27,6 @@ class NerDetector(FormatDetector["Ner"]):
 
     @override
     def detect(self, kind: type[Ner], sample: Sample) -> DetectedTask | None:
-        from domainbert.labelled.file_sample import tagged_sample
-        from domainbert.labelled.tag_schemes import is_without_types
-        from domainbert.tasks.recognition import DetectedTask
-
         if (tagged := tagged_sample(sample)) is not None:
             typed = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
             if not typed and not is_without_types(tagged.tags):
@@ -101,8 +94,6 @@ class Ner(TaskConfig):
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the entity types of a model's tags."""
-        from domainbert.labelled.tag_schemes import entity_types
-
         return tuple(entity_types(outputs))
 
 

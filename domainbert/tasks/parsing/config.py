@@ -13,9 +13,7 @@ from domainbert.base.fields import check_fields
 from domainbert.encoders.config import Width
 from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
-from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.config import DetectedTask, Distillation, Evaluation, FormatDetector, TaskConfig
 
 Decoding = Literal["mst", "greedy"]
 DECODING = "domainbert_decode"  # key of config.json

@@ -12,9 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Range, check_fields
 from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Distillation, Evaluation, FormatDetector
-from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.config import DetectedTask, Distillation, Evaluation, FormatDetector, TaskConfig
 
 _NUM_SPECIAL = 3  # special tokens of a pair; some vocabularies have one more
 

@@ -15,10 +15,7 @@ from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.infer_columns import row_keys
 from domainbert.labelled.label_names import is_visible
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import Distillation, FormatDetector
-from domainbert.tasks.null_label import NullLabelEvaluation
-from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.config import DetectedTask, Distillation, FormatDetector, NullLabelEvaluation, TaskConfig
 from domainbert.tasks.relations.outputs import classes_of
 
 _MIN_MARKED = 0.95  # minimum share of texts with two entities; the strict reader reports the others

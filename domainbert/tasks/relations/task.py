@@ -26,7 +26,7 @@ from domainbert.tasks.capabilities import (
     OutputComparison,
     TrainingHooks,
 )
-from domainbert.tasks.null_label import null_label_field, read_null_label
+from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
@@ -191,7 +191,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return `config.json` entries: markers, null label, and `problem_type` if `transformers` has such a head."""
-        facts = {**self.reading.model_config_fields(), **null_label_field(self.null_label)}
+        facts = {**self.reading.model_config_fields(), NULL_LABEL_KEY: self.null_label}
         return facts if self.at_markers else {"problem_type": "single_label_classification", **facts}
 
     @override

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.file_sample import Sample, tagged_sample
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.config_capabilities import FormatDetector
-from domainbert.tasks.null_label import NullLabelEvaluation
-
-if TYPE_CHECKING:
-    from domainbert.labelled.file_sample import Sample
-    from domainbert.tasks.recognition import DetectedTask
+from domainbert.tasks.config import DetectedTask, FormatDetector, NullLabelEvaluation, TaskConfig
 
 _MAX_LABELS = 200
 _DEFAULT_OUTSIDE = "O"
@@ -31,9 +26,6 @@ class TokenLabelsDetector(FormatDetector["TokenLabels"]):
 
     @override
     def detect(self, kind: type[TokenLabels], sample: Sample) -> DetectedTask | None:
-        from domainbert.labelled.file_sample import tagged_sample
-        from domainbert.tasks.recognition import DetectedTask
-
         tagged = tagged_sample(sample)
         labels = set(tagged.tags) if tagged else set()
         if tagged is None or not 2 <= len(labels) <= _MAX_LABELS or 2 * len(labels) > len(tagged.tags):

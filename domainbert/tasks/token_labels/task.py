@@ -26,9 +26,9 @@ from domainbert.metrics.confusion import Pair
 from domainbert.metrics.null_class import without_null_class
 from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
 from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
+from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
 from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
-from domainbert.tasks.null_label import null_label_field, read_null_label
 from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.tagged_scoring import TaggedScoring
@@ -205,7 +205,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `config.json` entry with the null label, which test scores depend on."""
-        return null_label_field(self.null_label)
+        return {NULL_LABEL_KEY: self.null_label}
 
     @override
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
