@@ -83,6 +83,7 @@ def test_names_stay_when_other_lines_come_and_go(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
+@pytest.mark.slow  # a minute; `make mutants` runs before a release
 def test_every_module_of_the_table_has_mutants_and_its_tests_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 200 in all, each of them Python, and each another module than the original."""
     mutations, table = load("mutations", monkeypatch), load("table", monkeypatch).TESTS
