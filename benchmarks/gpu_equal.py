@@ -18,11 +18,11 @@ from pretraining import named_encoder
 from side_by_side import write_result
 from torch import Tensor
 
-from domainbert.encoders.attention import attend, choose_kernel, drop, segment_boundaries
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.layers import attend, choose_kernel, segment_boundaries
+from domainbert.encoders.packed import Packed, drop
 
 _MAY_DIFFER = {"fp32": 1e-4, "bf16": 0.05, "compiled": 0.05}  # as a share of the largest value
 _VOCAB_SIZE, _LENGTH = 1000, 256

@@ -10,62 +10,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # step between the states of SplitMix64: 2^64 divided by the golden ratio
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""Step between the states of SplitMix64: 2^64 divided by the golden ratio."""
+MIXING_ROUNDS = tuple(
+    (np.uint64(shift), np.uint64(factor))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+)
+"""Rounds of SplitMix64's mixing: a number is XORed with itself shifted to the right, then multiplied by a factor."""
 _FEISTEL_ROUNDS = 6
-_BLOCK_LENGTH = 1 << 13  # numbers; 64 KiB
 UInts = NDArray[np.uint64]
 
 
-def _mix(value: UInts) -> UInts:
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
-
-
-def _mix_in_place(values: UInts) -> None:
-    """Replace `values` by `_mix(values)` block by block: a block stays in the processor's cache, which takes a third of
-    the time."""
-    shifted = np.empty(min(len(values), _BLOCK_LENGTH), dtype=np.uint64)
-    for start in range(0, len(values), _BLOCK_LENGTH):
-        block = values[start : start + _BLOCK_LENGTH]
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            block ^= np.right_shift(block, np.uint64(shift), out=shifted[: len(block)])
-            if factor > 1:
-                block *= np.uint64(factor)
-
-
-def advance_states(states: UInts, counts: NDArray[np.integer]) -> UInts:
-    """Return the states of generators (see `draw_numbers`) after generator i has drawn `counts[i]` numbers."""
-    with np.errstate(over="ignore"):
-        return states + counts.astype(np.uint64) * _GOLDEN
-
-
-def draw_numbers(states: UInts, counts: NDArray[np.integer]) -> UInts:
-    """Return the next `counts[i]` random numbers of each generator i, concatenated: (sum of `counts`,).
-
-    `states[i]` is the state of generator i. Number n of the generator with state s is `_mix(s + (n + 1) * golden)`:
-    SplitMix64 as published, and equal to `random_bits(n)` if s is the golden number.
-    """
-    numbers = np.empty(int(counts.sum()), dtype=np.uint64)
-    longest = int(counts.max(initial=0))
-    with np.errstate(over="ignore"):
-        steps = np.arange(1, longest + 1, dtype=np.uint64) * _GOLDEN
-        if len(numbers) == longest * len(counts):
-            np.add(states[:, None], steps, out=numbers.reshape(len(counts), longest))
-        else:
-            for state, count, stop in zip(states, counts.tolist(), np.cumsum(counts).tolist(), strict=True):
-                np.add(steps[:count], state, out=numbers[stop - count : stop])
-        _mix_in_place(numbers)
-    return numbers
+def _mix(values: UInts) -> UInts:
+    for shift, factor in MIXING_ROUNDS:
+        values = (values ^ (values >> shift)) * factor
+    return values
 
 
 def random_bits(*counters: NDArray[np.integer] | int) -> UInts:
     """Return 64 random bits for each combination of counters; the counters broadcast against each other."""
     with np.errstate(over="ignore"):
-        state = np.asarray(_GOLDEN)
+        state = np.asarray(GOLDEN)
         for counter in counters:
             unsigned = np.asarray(counter).astype(np.uint64)
-            state = _mix(state + (unsigned + np.uint64(1)) * _GOLDEN)
+            state = _mix(state + (unsigned + np.uint64(1)) * GOLDEN)
         return state
 
 

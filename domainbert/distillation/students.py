@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model, config_class
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.post_norm import Embeddings
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:

@@ -1,15 +1,30 @@
-"""Packed rows: the input of every encoder."""
+"""Packed rows, the input of every encoder, and dropout of their texts.
+
+On a CPU dropout draws random numbers for each text separately. Dropout of a text is therefore independent of its row
+and batch: micro-batches, ranks and packing change the speed, but not the result. A GPU draws for a whole tensor at
+once, because drawing for each text would dominate the time.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from domainbert.base.counter_random import GOLDEN, MIXING_ROUNDS, UInts
+from domainbert.encoders.torch_internals import without_compiler
+
 _MULTIPLE = 64  # of positions that the head reads, see `pad_positions`
+_LANES = 4  # 16-bit numbers in a 64-bit number
+_BLOCK_LENGTH = 1 << 13  # numbers; 64 KiB
 
 
 class Packed(NamedTuple):
@@ -72,3 +87,192 @@ def text_ids(segment_ids: Tensor) -> Tensor:
     """
     rows, length = segment_ids.shape
     return segment_ids + torch.arange(rows, device=segment_ids.device).unsqueeze(-1) * (length + 1)
+
+
+def drop(values: Tensor, rate: float, *, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
+    """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
+
+    On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text=False` is for values that belong to no text,
+    such as distance embeddings, and have the same shape in all micro-batches; `positions` (N,) are the positions of
+    values (N, W) in the flattened tokens.
+    """
+    if not rate or values.device.type != "cpu":
+        return functional.dropout(values, rate)
+    return _drop_on_cpu(values, rate, by_text, positions)
+
+
+@without_compiler  # compiled code is slower here, and the compiler cannot trace the random numbers
+def _drop_on_cpu(values: Tensor, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
+    mask, scale = _keep_mask(values.shape, rate, by_text, positions), 1 / (1 - rate)
+    if values.dtype.itemsize == mask.dtype.itemsize:
+        # The factors are built from their bits, because a conversion would be slow.
+        return values * mask.mul_(_bits_of_float(scale, values.dtype)).view(values.dtype)
+    return values * mask.to(values.dtype).mul_(scale)
+
+
+@functools.cache
+def _bits_of_float(value: float, dtype: torch.dtype) -> int:
+    """Return the bits of `value` as a 16-bit floating-point number of type `dtype`, read as an int16."""
+    return int(torch.tensor(value, dtype=dtype).view(torch.int16))
+
+
+def _keep_mask(shape: torch.Size, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
+    """Return 1 for each element that dropout keeps and 0 for each that it drops, as int16.
+
+    A random int16 is an element to drop if it is among the lowest `rate` * 65536 of the 65536 values.
+    """
+    num_dropped = min(round(rate * 2**16), 2**16 - 1)
+    if not num_dropped:
+        return torch.ones(shape, dtype=torch.int16)
+    last_dropped = num_dropped - 1 - 2**15  # int16 values start at -2**15
+    # clamping instead of a comparison, because booleans are slow to convert
+    return random_int16(shape, by_text, positions).clamp_(last_dropped, last_dropped + 1).sub_(last_dropped)
+
+
+class TextDraws:
+    """Random numbers for the texts in the rows of a micro-batch.
+
+    Args:
+        segment_ids: (B, S), 0 for padding, on the CPU.
+        positions: (N,) flattened positions that the head reads.
+        seeds: one seed for each text, row by row.
+    """
+
+    def __init__(self, segment_ids: Tensor, positions: Tensor, seeds: UInts) -> None:
+        batch, length = segment_ids.shape
+        self.shape, self.positions = (batch, length), positions
+        self._segment_ids, self._text_seeds = segment_ids, seeds
+
+    @functools.cached_property
+    def _segment_starts(self) -> NDArray[np.int64]:
+        """Index of the first token of each segment, padding included; computed only if there is dropout."""
+        return segment_starts(self._segment_ids).numpy()
+
+    @functools.cached_property
+    def _segment_sizes(self) -> NDArray[np.int64]:
+        return np.diff(self._segment_starts, append=self._segment_ids.numel())
+
+    @functools.cached_property
+    def _is_text(self) -> NDArray[np.bool_]:
+        return self._segment_ids.flatten().numpy()[self._segment_starts] > 0
+
+    @functools.cached_property
+    def _segment_states(self) -> UInts:
+        """State of the random generator of each segment, from the seed of its text; padding has the seed 0."""
+        if self._is_text.sum() != len(self._text_seeds):
+            raise ValueError(f"{len(self._text_seeds)} seeds for {self._is_text.sum()} texts")
+        seeds = np.zeros(len(self._segment_starts), dtype=np.uint64)
+        seeds[self._is_text] = self._text_seeds
+        return continue_bits(GOLDEN, seeds)
+
+    def bits(self, shape: torch.Size, positions: Tensor | None = None) -> NDArray[np.int16]:
+        """Return random bits for a tensor of this shape; the last dimension is padded to a multiple of 4.
+
+        Supported shapes are (B, S, W) of hidden states; (N, W) of hidden states at flattened `positions` (N,), with the
+        same bits as in (B, S, W); and (B, heads, S, S) of attention probabilities, with 0 between different texts.
+        `positions` are by default the ones that the head reads, with or without `pad_positions`. Other shapes raise
+        `ValueError`.
+        """
+        # All micro-batches make the same calls after the same seed, so this number depends only on the call. It comes
+        # from torch's generator because activation checkpointing restores the state of that generator.
+        call_number = int(torch.empty((), dtype=torch.int64).random_())
+        states = continue_bits(self._segment_states, call_number)
+        padded = *shape[:-1], -(-shape[-1] // _LANES) * _LANES
+        words = padded[-1] // _LANES
+        positions = self.positions if positions is None else positions
+        if len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):
+            token_positions = pad_positions(positions)[: shape[0]].numpy()
+            texts = np.searchsorted(self._segment_starts, token_positions, side="right") - 1
+            starts = advance_states(states[texts], (token_positions - self._segment_starts[texts]) * words)
+            return draw_numbers(starts, np.full(len(token_positions), words)).view(np.int16).reshape(padded)
+        if len(shape) == 3 and shape[:2] == self.shape:
+            return draw_numbers(states, self._segment_sizes * words).view(np.int16).reshape(padded)
+        if len(shape) == 4 and (shape[0], shape[2], shape[3]) == (*self.shape, self.shape[1]):
+            return self._attention_bits(states[self._is_text], shape[1])
+        raise ValueError(f"found shape {tuple(shape)}; expected {self.shape} tokens or {len(positions)} positions")
+
+    def _attention_bits(self, states: UInts, heads: int) -> NDArray[np.int16]:
+        """Return random bits (B, heads, S, S), from a generator state per text; 0 between different texts."""
+        batch, length = self.shape
+        sizes = self._segment_sizes[self._is_text]
+        widths = -(-sizes // _LANES) * _LANES
+        counts = heads * sizes * widths
+        text_bits = draw_numbers(states, counts // _LANES).view(np.int16)
+        if len(sizes) == batch and (sizes == length).all():
+            return text_bits.reshape(batch, heads, length, widths[0])  # each row is one text
+        bits = np.zeros((batch, heads, length, -(-length // _LANES) * _LANES), dtype=np.int16)
+        text_stops = np.cumsum(counts)
+        text_starts = self._segment_starts[self._is_text]
+        for start, size, width, stop, count in zip(text_starts, sizes, widths, text_stops, counts, strict=True):
+            row, column = divmod(int(start), length)
+            text = slice(column, column + size)
+            bits[row, :, text, text] = text_bits[stop - count : stop].reshape(heads, size, width)[..., :size]
+        return bits
+
+
+_draws: weakref.ref[TextDraws] | None = None
+
+
+def draw_by_text(draws: TextDraws | None) -> None:
+    """Set the random numbers for dropout on the CPU, used while `draws` is referenced elsewhere; None unsets them."""
+    global _draws
+    _draws = None if draws is None else weakref.ref(draws)
+
+
+def random_int16(shape: torch.Size, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
+    """Return random bits as int16: from the `TextDraws` set by `draw_by_text`, or else from torch's generator.
+
+    `by_text=False` always uses torch's generator, whose numbers are equal in all micro-batches if the shapes are equal.
+    """
+    draws = _draws() if by_text and _draws is not None else None
+    if draws is not None:
+        return torch.from_numpy(draws.bits(shape, positions))[..., : shape[-1]]
+    count = math.prod(shape)
+    words = torch.empty(-(-count // _LANES), dtype=torch.int64).random_(-(2**63), None)
+    return words.view(torch.int16)[:count].view(shape)
+
+
+def continue_bits(bits: UInts, *counters: UInts | int) -> UInts:
+    """Return `random_bits(*first, *counters)` for `bits = random_bits(*first)`, as an array of one dimension.
+
+    With `bits = GOLDEN` the result is `random_bits(*counters)`.
+    """
+    for counter in counters:
+        bits = advance_states(bits, np.atleast_1d(counter).astype(np.uint64) + np.uint64(1))
+        _mix_in_place(bits)
+    return bits
+
+
+def advance_states(states: UInts, counts: NDArray[np.integer]) -> UInts:
+    """Return the states of generators (see `draw_numbers`) after generator i has drawn `counts[i]` numbers."""
+    return states + counts.astype(np.uint64) * GOLDEN
+
+
+def draw_numbers(states: UInts, counts: NDArray[np.integer]) -> UInts:
+    """Return the next `counts[i]` random numbers of each generator i, concatenated: (sum of `counts`,).
+
+    `states[i]` is the state of generator i. Number n of the generator with state s is `s + (n + 1) * GOLDEN`, mixed:
+    SplitMix64 as published, and equal to `random_bits(n)` if s is `GOLDEN`.
+    """
+    numbers = np.empty(int(counts.sum()), dtype=np.uint64)
+    longest = int(counts.max(initial=0))
+    steps = np.arange(1, longest + 1, dtype=np.uint64) * GOLDEN
+    if len(numbers) == longest * len(counts):  # all counts are equal
+        np.add(states[:, None], steps, out=numbers.reshape(len(counts), longest))
+    else:
+        for state, count, stop in zip(states, counts.tolist(), np.cumsum(counts).tolist(), strict=True):
+            np.add(steps[:count], state, out=numbers[stop - count : stop])
+    _mix_in_place(numbers)
+    return numbers
+
+
+def _mix_in_place(values: UInts) -> None:
+    """Mix each number as SplitMix64 does, block by block: a block stays in the processor's cache, which takes a third
+    of the time."""
+    shifted = np.empty(min(len(values), _BLOCK_LENGTH), dtype=np.uint64)
+    for start in range(0, len(values), _BLOCK_LENGTH):
+        block = values[start : start + _BLOCK_LENGTH]
+        for shift, factor in MIXING_ROUNDS:
+            block ^= np.right_shift(block, shift, out=shifted[: len(block)])
+            if factor > 1:
+                block *= factor

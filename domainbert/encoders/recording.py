@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from domainbert.encoders.attention import segment_mask
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.layers import Attention
+from domainbert.encoders.layers import Attention, segment_mask
 from domainbert.encoders.packed import Packed
 
 

@@ -1,4 +1,4 @@
-"""Private operators of torch.
+"""Private operators and decorators of torch.
 
 Checked with the source of torch 2.13, and run on a GPU with torch 2.11. Check them again for other versions.
 """
@@ -7,6 +7,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+without_compiler = torch._disable_dynamo
+"""As `torch.compiler.disable`: the compiler skips the function. The decorator imports the compiler only when the
+function is called, because that takes a second."""
+
+
+def has_flash(index: int | None) -> bool:
+    """Return whether torch has flash attention and GPU number `index` supports it."""
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
+
+
+# As `torch.compiler.assume_constant_result`, which imports the compiler: it does not trace the function.
+has_flash._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def flash_attention(

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import ignore_stop_signals
 from domainbert.data.types import SPARE, Batch, Share
-from domainbert.encoders.attention import segment_boundaries
+from domainbert.encoders.layers import segment_boundaries
 from domainbert.training.lightning_internals import batches_of_epoch
 from domainbert.training.module import TrainedModule
 

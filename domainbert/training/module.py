@@ -25,7 +25,7 @@ from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.text_dropout import TextDraws, draw_by_text
+from domainbert.encoders.packed import TextDraws, continue_bits, draw_by_text
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
 from domainbert.training.lightning_internals import log_step
@@ -76,6 +76,7 @@ class TrainedModule(lightning.LightningModule):
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
         self._parts: list[Mapping[str, Tensor]] = []  # terms of these losses, by name
+        self._dropout_bits = random_bits(seed, _DROPOUT)
         self._draws: TextDraws | None = None
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
@@ -184,12 +185,12 @@ class TrainedModule(lightning.LightningModule):
         the global batch has no effect. On a GPU it is a function of seed, step, micro-batch and process."""
         on_cpu = batch["input_ids"].device.type == "cpu"
         place = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
-        seed = int(random_bits(self.seed, _DROPOUT, batch["step"], *place))
+        seed = continue_bits(self._dropout_bits, batch["step"], *place).item()
         torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         if not on_cpu:
             torch.cuda.manual_seed(seed)
         if on_cpu:
-            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy())
+            seeds = continue_bits(self._dropout_bits, batch["texts"].numpy())
             self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
         draw_by_text(self._draws)
 

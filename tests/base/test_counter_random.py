@@ -4,14 +4,7 @@ import itertools
 
 import numpy as np
 
-from domainbert.base.counter_random import (
-    advance_states,
-    draw_numbers,
-    permutation,
-    permute_indices,
-    random_bits,
-    uniform,
-)
+from domainbert.base.counter_random import permutation, permute_indices, random_bits, uniform
 
 
 def test_golden_values():
@@ -70,16 +63,3 @@ def test_permutation():
 def test_permuted_places_stay_the_same_in_every_version():
     assert permute_indices(np.arange(10), 10, 7).tolist() == [7, 9, 4, 3, 0, 8, 2, 1, 6, 5]
     assert permute_indices(np.arange(5), 1_000, 3, 1).tolist() == [152, 429, 316, 91, 977]
-
-
-def test_generators_one_after_the_other():
-    """As their numbers one by one; the skipped numbers are the first."""
-    states = random_bits(np.arange(4), 7)
-    counts = np.array([5, 0, 1, 3])
-    found = np.split(draw_numbers(states, counts), np.cumsum(counts)[:-1])
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    assert draw_numbers(np.array([golden]), np.array([6])).tolist() == random_bits(np.arange(6)).tolist()
-    for state, count, one in zip(states, counts, found, strict=True):
-        alone = [draw_numbers(advance_states(np.array([state]), np.array([n])), np.array([1]))[0] for n in range(count)]
-        assert one.tolist() == alone
-    assert len(set(np.concatenate(found).tolist())) == 9

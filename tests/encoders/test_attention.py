@@ -5,17 +5,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.encoders import attention
-from domainbert.encoders.attention import (
+from domainbert.encoders import layers
+from domainbert.encoders.layers import (
+    Dropout,
     Segments,
+    SelfAttention,
     attend,
     choose_kernel,
-    drop,
     segment_boundaries,
     segment_mask,
 )
-from domainbert.encoders.layers import Dropout, SelfAttention
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, drop
 from domainbert.encoders.windows import block_mask
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])
@@ -169,8 +169,8 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None):
 )
 def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
     """Outputs and gradients, those of the bias too, of each kernel."""
-    monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
-    monkeypatch.setattr(attention, "flash_attention", by_the_definition)
+    monkeypatch.setattr(layers, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
+    monkeypatch.setattr(layers, "flash_attention", by_the_definition)
     inputs = [head.requires_grad_() for head in random_heads()]
     bias = None if biased is None else torch.randn(*biased, 8, 8, generator=torch.Generator().manual_seed(1))
     inputs += [] if bias is None else [bias.requires_grad_()]
@@ -228,8 +228,8 @@ def text_by_text(monkeypatch):
         seen.append(boundaries)
         return by_the_definition(query, key, value, boundaries, *rest)
 
-    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
-    monkeypatch.setattr(attention, "flash_attention", kernel)
+    monkeypatch.setattr(layers, "_has_flash", lambda device: True)
+    monkeypatch.setattr(layers, "flash_attention", kernel)
     return seen
 
 
@@ -262,7 +262,7 @@ def test_text_by_text_is_attention_with_the_mask(segment_ids, seed):
     heads = [torch.randn(batch, 2, length, 4, generator=generator, requires_grad=True) for _ in range(3)]
     boundaries = segment_boundaries(segment_ids)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "flash_attention", by_the_definition)
+        patch.setattr(layers, "flash_attention", by_the_definition)
         found = attend(*heads, Segments(None, boundaries))
     wanted = attend(*heads, Segments(segment_mask(segment_ids)))
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
@@ -306,7 +306,7 @@ def test_which_kernel_a_batch_takes(monkeypatch):
         return [part is not None for part in choose_kernel(tokens, *arguments, **facts)]
 
     assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
-    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
+    monkeypatch.setattr(layers, "_has_flash", lambda device: True)
     assert chosen(boundaries, 64, 0.0) == chosen(boundaries, 8, 0.0) == chosen(boundaries, 256, 0.0) == by_boundaries
     assert chosen(boundaries, 64, 0.1) == by_boundaries and chosen(None, 64, 0.0) == by_mask
     assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
@@ -330,8 +330,8 @@ def test_what_a_gpu_needs_for_it(monkeypatch, dtype, capability, built, wanted):
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: built)
-    assert attention._has_flash(torch.device("cuda", 0)) == wanted
-    assert not attention._has_flash(torch.device("cpu"))
+    assert layers._has_flash(torch.device("cuda", 0)) == wanted
+    assert not layers._has_flash(torch.device("cpu"))
 
 
 def test_the_kernel_takes_what_it_is_called_with():

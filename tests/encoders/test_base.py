@@ -6,13 +6,12 @@ import torch
 from torch import nn
 
 from domainbert.distillation.module import frozen_parameters
-from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead, TokenHead
-from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention
+from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention, choose_kernel
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 from domainbert.training.config import OptimConfig

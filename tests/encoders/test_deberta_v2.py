@@ -14,17 +14,15 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 
 from domainbert.base.choices import named_files
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.attention import Segments, attend, segment_mask
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.deberta_v2 import layers
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.deberta_v2.layers import bucket, distance_scores, neighbours
 from domainbert.encoders.families import build_model, family, name_map
-from domainbert.encoders.layers import Dropout
+from domainbert.encoders.layers import Dropout, Segments, attend, segment_mask
 from domainbert.encoders.names import to_hugging_face
-from domainbert.encoders.packed import Packed
-from domainbert.encoders.text_dropout import TextDraws, draw_by_text
+from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend

@@ -24,9 +24,8 @@ from domainbert.encoders.families import (
     name_map,
 )
 from domainbert.encoders.names import to_hugging_face
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
 from domainbert.encoders.recording import record
-from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 
 
 def test_every_family_has_what_the_protocol_asks_for():

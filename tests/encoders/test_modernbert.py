@@ -21,9 +21,8 @@ from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.heads import EncoderWithHead, pool_texts
 from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
 from domainbert.encoders.recording import record
-from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.models.folder import load_model, open_model
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from domainbert.encoders.attention import drop
-from domainbert.encoders.text_dropout import TextDraws, draw_by_text, random_int16
+from domainbert.base.counter_random import GOLDEN, random_bits
+from domainbert.encoders.packed import (
+    TextDraws,
+    advance_states,
+    continue_bits,
+    draw_by_text,
+    draw_numbers,
+    drop,
+    random_int16,
+)
 
 HEADS, WIDTH, RATE = 3, 10, 0.3
 
@@ -92,3 +101,24 @@ def test_it_ends_with_who_asked_for_it():
     assert random_int16(torch.Size([2, 4, 8])).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="1 seeds for 2 texts"):
         TextDraws(layout([[2, 2]], 4), torch.tensor([0]), [1]).bits(torch.Size([1, 4, 8]))
+
+
+def test_generators_one_after_the_other():
+    """As their numbers one by one; the skipped numbers are the first."""
+    states = random_bits(np.arange(4), 7)
+    counts = np.array([5, 0, 1, 3])
+    found = np.split(draw_numbers(states, counts), np.cumsum(counts)[:-1])
+    assert draw_numbers(np.array([GOLDEN]), np.array([6])).tolist() == random_bits(np.arange(6)).tolist()
+    for state, count, one in zip(states, counts, found, strict=True):
+        alone = [draw_numbers(advance_states(np.array([state]), np.array([n])), np.array([1]))[0] for n in range(count)]
+        assert one.tolist() == alone
+    assert len(set(np.concatenate(found).tolist())) == 9
+
+
+def test_further_counters_of_random_bits():
+    counters = np.array([0, 5, 2**63 + 5], dtype=np.uint64)
+    bits = random_bits(7, counters)
+    assert continue_bits(random_bits(7), counters).tolist() == bits.tolist()
+    assert continue_bits(bits, 2**63 - 1, 3).tolist() == random_bits(7, counters, 2**63 - 1, 3).tolist()
+    assert continue_bits(GOLDEN, 4).tolist() == [random_bits(4)]
+    assert bits.tolist() == random_bits(7, counters).tolist()  # not changed in place

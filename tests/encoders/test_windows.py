@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.encoders.attention import Segments, attend, choose_kernel, segment_mask
+from domainbert.encoders.layers import Segments, attend, choose_kernel, segment_mask
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.windows import attend_in_blocks, block_mask, blocks_are_faster
 

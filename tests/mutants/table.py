@@ -81,14 +81,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_finetune.py",),
     ),
-    "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
     "encoders/windows.py": (("tests/encoders/test_windows.py", "tests/encoders/test_modernbert.py"), ()),
     "encoders/modernbert/config.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_families.py"), ()),
     "encoders/modernbert/layers.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_parity.py"), ()),
     "encoders/modernbert/model.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_parity.py"), ()),
-    "encoders/base.py": (("tests/encoders/test_base.py", "tests/encoders/test_families.py"), ("tests/encoders",)),
-    "encoders/post_norm.py": (
-        ("tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),
+    "encoders/base.py": (
+        ("tests/encoders/test_base.py", "tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),
         ("tests/encoders",),
     ),
     "encoders/albert/config.py": (("tests/encoders/test_albert.py", "tests/encoders/test_families.py"), ()),
@@ -101,15 +99,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "encoders/heads.py": (("tests/encoders/test_heads.py", "tests/encoders/test_parity.py"), ("tests/encoders",)),
     "encoders/layers.py": (
-        ("tests/encoders/test_heads.py", "tests/encoders/test_parity.py", "tests/training/test_dropout.py"),
+        ("tests/encoders/test_attention.py", "tests/encoders/test_heads.py", "tests/encoders/test_parity.py"),
         ("tests/encoders",),
     ),
     "encoders/recording.py": (("tests/encoders/test_recording.py", "tests/distillation"), ()),
-    "encoders/text_dropout.py": (
+    "encoders/packed.py": (
         ("tests/encoders/test_text_dropout.py", "tests/training/test_dropout.py"),
         ("tests/stages/test_finetune.py",),
     ),
-    "encoders/uncompiled.py": (("tests/encoders/test_attention.py", "tests/encoders/test_families.py"), ()),
     "tasks/label_weights.py": (("tests/tasks/test_class_weights.py",), ()),
     "tasks/slices.py": (("tests/tasks/test_slices.py",), ("tests/stages/test_crooked_data.py",)),
     "tasks/classification/task.py": (

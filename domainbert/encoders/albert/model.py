@@ -9,12 +9,11 @@ from torch import nn
 from typing_extensions import override
 
 from domainbert.encoders.albert.config import AlbertConfig
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, with_weight_and_bias
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
 _LAYER = {
     "attention.query_key_value": ("attention.query", "attention.key", "attention.value"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
 _MASKED_LM = {
     "head.dense": "cls.predictions.transform.dense",

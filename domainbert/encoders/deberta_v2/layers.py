@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from domainbert.encoders.attention import Segments, drop
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
-from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer
-from domainbert.encoders.packed import Packed, select
+from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer, Segments
+from domainbert.encoders.packed import Packed, drop, select
 
 _BLOCK = 128  # states per product with distance embeddings; the products take a tenth of a layer's time at 512 tokens
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from domainbert.encoders.attention import choose_kernel
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.deberta_v2.layers import (
@@ -21,10 +20,9 @@ from domainbert.encoders.deberta_v2.layers import (
 )
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.layers import FeedForward, PostNormLayer, initialise
+from domainbert.encoders.layers import FeedForward, PostNormLayer, choose_kernel, initialise
 from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
 _LAYER = {
     "attention.query_key_value": tuple(f"attention.self.{name}_proj" for name in ("query", "key", "value")),

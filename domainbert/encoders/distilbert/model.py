@@ -5,12 +5,11 @@ from __future__ import annotations
 from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
 _LAYER = {
     "attention.query_key_value": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),

@@ -7,13 +7,12 @@ from typing import Any
 from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, with_weight_and_bias
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
 _HEADS = {
     "masked_lm": {"head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm"},

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.attention import Segments
-from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout
+from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, Segments
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.packed import select
 

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import MaskedLMHead, SequenceHead, TokenHead
-from domainbert.encoders.layers import ACTIVATIONS, Dropout
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, choose_kernel
 from domainbert.encoders.modernbert.config import LOCAL, ModernBertConfig
 from domainbert.encoders.modernbert.layers import Context, PreNormLayer, layer_norm, rotation
 from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias

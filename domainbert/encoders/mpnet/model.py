@@ -10,16 +10,14 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.attention import Segments, choose_kernel
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.layers import initialise
+from domainbert.encoders.layers import Segments, choose_kernel, initialise
 from domainbert.encoders.mpnet.config import NUM_BUCKETS, PAD_ID, MPNetConfig
 from domainbert.encoders.names import NameMap
 from domainbert.encoders.packed import Packed
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
 _LAYER = {
     "attention.query_key_value": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 from domainbert.encoders.roberta.config import RobertaConfig
 
 _HEADS = {

@@ -45,16 +45,15 @@ class Calls(lightning.Callback):
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize(("dropout", "num_files", "num_boundaries"), [(0.0, 18, 10), (0.1, 19, 37)])
-def test_files_and_folder_boundaries_of_a_labelled_batch(tiny, monkeypatch, dropout, num_files, num_boundaries):
-    """A boundary lies between two consecutive calls in different folders. On a CPU each dropout asks
-    base/counter_random.py for its random numbers, which is more than half of the boundaries."""
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_files_and_folder_boundaries_of_a_labelled_batch(tiny, monkeypatch, dropout):
+    """A boundary lies between two consecutive calls in different folders."""
     calls = Calls(monkeypatch)
     before = sys.getprofile()
     trainer(callbacks=[calls], max_steps=STEP + 1).fit(tiny.module(dropout=dropout), tiny.data())
     sys.setprofile(before)
     folders = [str(Path(file).parent) for file in calls.files]
     boundaries, files = sum(one != other for one, other in pairwise(folders)), sorted(set(calls.files))
-    assert boundaries <= num_boundaries
-    assert len(files) <= num_files, files
+    assert boundaries <= 9
+    assert len(files) <= 14, files
     assert {"data/batches.py", "encoders/heads.py", "tasks/finetuning.py"} <= set(files)

@@ -2,12 +2,11 @@
 
 from torch import Tensor, nn
 
-from domainbert.encoders.attention import Segments
+from domainbert.encoders.base import Embeddings, StackedEncoder
 from domainbert.encoders.config import Sizes, VocabularyFacts
 from domainbert.encoders.family import NativeFamily
-from domainbert.encoders.layers import Dropout, FeedForward, SelfAttention
+from domainbert.encoders.layers import Dropout, FeedForward, Segments, SelfAttention
 from domainbert.encoders.packed import Packed, select
-from domainbert.encoders.post_norm import Embeddings, StackedEncoder
 from mine.pre_norm.config import PreNormConfig
 
 
