@@ -27,8 +27,7 @@ from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs
 from domainbert.encoders.config import EncoderConfig, max_length_problem
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.models.card import card_head, model_card
-from domainbert.models.card_config import CardConfig
+from domainbert.models.card import CardConfig, card_head, model_card
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.models.saving import save_model
 from domainbert.models.tensors import predicts_entries

@@ -17,7 +17,6 @@ from domainbert.encoders.config import Sizes, frozen_layers_problem
 from domainbert.encoders.layers import (
     Attention,
     Dropout,
-    FeedForward,
     PostNormLayer,
     SelfAttention,
     choose_kernel,
@@ -172,12 +171,47 @@ class Encoder(nn.Module, ABC):
         return self.finish(hidden, tokens)
 
 
-class Embeddings(nn.Module):
+class TokenEmbeddings(nn.Module):
+    """Base of the embeddings of a `StackedEncoder`: word embeddings, optionally positions and token types, and a norm.
+
+    Attributes:
+        first_position: row of the position table for the first token of a text.
+    """
+
+    word: nn.Embedding
+    position: nn.Embedding | None
+    token_type: nn.Embedding | None
+    norm: nn.LayerNorm
+    first_position: int = 0
+
+    def add_types(self, summed: Tensor, tokens: Packed) -> Tensor:
+        """Add token-type embeddings if there are any: (B, S, E) -> (B, S, E); by default every token has type 0."""
+        if self.token_type is None:
+            return summed
+        types = tokens.token_type_ids
+        return summed + (self.token_type.weight[0] if types is None else self.token_type(types))
+
+    def parts(self) -> dict[str, nn.Module]:
+        """Return the modules by name, without modules that are None."""
+        modules = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
+        return {name: module for name, module in modules.items() if module is not None}
+
+    def zero_padding(self, pad_id: int) -> None:
+        """Set the rows of the padding to 0, as transformers does, in the table of positions too if it has one."""
+        with torch.no_grad():
+            self.word.weight[pad_id].zero_()
+            if self.position is not None and self.first_position:
+                self.position.weight[self.first_position - 1].zero_()
+
+
+class Embeddings(TokenEmbeddings):
     """Sum of word, position and token-type embeddings, normalised; no types if `num_types` is 0.
 
     `first_position` is the row of the position table for the first token of a text. `factor_width` is the width of
     factorised embeddings, which a linear layer projects to the hidden states (Lan et al. 2020, ALBERT, section 3.1).
     """
+
+    position: nn.Embedding
 
     def __init__(
         self,
@@ -199,40 +233,34 @@ class Embeddings(nn.Module):
         self.project = None if factor_width is None else nn.Linear(width, sizes.hidden_size)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """Return the input of the first layer: (B, S) -> (B, S, H); without token types every token has type 0."""
-        types = tokens.token_type_ids
+        """Return the input of the first layer: (B, S) -> (B, S, H)."""
         positions = tokens.position_ids + self.first_position if self.first_position else tokens.position_ids
         summed = self.word(tokens.input_ids) + self.position(positions)
-        if self.token_type is not None:
-            summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
-        embedded = self.dropout(self.norm(summed))
+        embedded = self.dropout(self.norm(self.add_types(summed, tokens)))
         # in the precision of its input; under autocast the sums of the layers would otherwise have 16 bits
         return embedded if self.project is None else self.project(embedded).to(embedded.dtype)
-
-    def parts(self) -> dict[str, nn.Module]:
-        """Return the modules by name, without modules that are None."""
-        modules = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
-        return {name: module for name, module in modules.items() if module is not None}
-
-    def zero_padding(self, pad_id: int) -> None:
-        """Set the rows of the padding to 0, as transformers does, in the table of positions too if it has one."""
-        with torch.no_grad():
-            self.word.weight[pad_id].zero_()
-            if self.first_position:
-                self.position.weight[self.first_position - 1].zero_()
 
 
 class StackedEncoder(Encoder):
     """Embeddings and a stack of layers; it ignores token types if `num_token_types` is 0.
 
-    Each layer has one `layers.Attention` and is called as described in `Encoder.blocks`.
+    Each layer has one `layers.Attention` and is called as described in `Encoder.blocks`. `shared` are modules that all
+    layers use; they become attributes of the encoder.
     """
 
     def __init__(
-        self, embeddings: Embeddings, layers: Iterable[nn.Module], sizes: Sizes, pad_id: int, num_token_types: int = 0
+        self,
+        embeddings: TokenEmbeddings,
+        layers: Iterable[nn.Module],
+        sizes: Sizes,
+        pad_id: int,
+        num_token_types: int = 0,
+        **shared: nn.Module,
     ) -> None:
         super().__init__()
         self.embeddings = embeddings
+        for name, module in shared.items():
+            self.add_module(name, module)
         self.layers = nn.ModuleList(layers)
         self.hidden_size, self.num_heads = sizes.hidden_size, sizes.num_heads
         self.num_token_types = num_token_types
@@ -267,15 +295,6 @@ class PostNormEncoder(StackedEncoder):
     """Embeddings and a stack of post-norm layers; it ignores token types if `num_token_types` is 0."""
 
     def __init__(self, embeddings: Embeddings, sizes: Sizes, pad_id: int, num_token_types: int = 0) -> None:
-        layers = [_layer(sizes) for _ in range(sizes.num_layers)]
+        arguments = sizes.hidden_size, sizes.num_heads, sizes.attention_dropout
+        layers = [PostNormLayer(SelfAttention(*arguments), sizes) for _ in range(sizes.num_layers)]
         super().__init__(embeddings, layers, sizes, pad_id, num_token_types)
-
-
-def _layer(sizes: Sizes) -> PostNormLayer:
-    return PostNormLayer(
-        SelfAttention(sizes.hidden_size, sizes.num_heads, sizes.attention_dropout),
-        FeedForward(sizes.hidden_size, sizes.intermediate_size, sizes.activation),
-        sizes.hidden_size,
-        sizes.layer_norm_eps,
-        sizes.dropout,
-    )

@@ -1,14 +1,14 @@
-"""Base class of the configurations of all encoder families. Free of torch, so that checks of a recipe are fast."""
+"""Configurations of encoders and heads. Free of torch, so that checks of a recipe are fast."""
 
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from typing_extensions import override
 
@@ -25,13 +25,24 @@ Deviation = Annotated[float, Range(0, 100)]
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 Architectures = Mapping[str | None, tuple[str, ...]]
+Pooling = Literal["cls", "mean", "max"]
 
 _NOT_ENCODER = {  # keys of config.json on head, labels and files, which are written again when a model is saved
     *("architectures", "id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
     *("dtype", "torch_dtype", "quantization_config", "vocab_size", "model_type"),
     *("_name_or_path", "auto_map", "transformers_version"),
 }
-_OWN_PREFIX = "domainbert_"  # of keys that `head_config` reads
+_PREFIX = "domainbert_"  # of keys of config.json that only domainbert reads
+
+
+_BIAFFINE_SIZES = ("arc_size", "label_size")
+_HEAD_OPTIONS = {"sequence": ("pooling",), "biaffine": _BIAFFINE_SIZES}  # fields of `HeadConfig` by kind of head
+
+
+class _RequiredName(str):
+    """A class attribute that concrete subclasses must override: Python counts it as an abstract method."""
+
+    __isabstractmethod__ = True
 
 
 class VocabularyFacts(NamedTuple):
@@ -80,7 +91,7 @@ class EncoderConfig(ABC):
 
     entry_point_group = "domainbert.families"  # where installed packages register families
 
-    model_type: ClassVar[str]
+    model_type: ClassVar[str] = _RequiredName()
     """`model_type` of `config.json`; also the name of the family's folder, with _ for - (see `families`)."""
 
     architectures: ClassVar[Architectures]
@@ -121,9 +132,10 @@ class EncoderConfig(ABC):
         return field if hasattr(self, field) else size
 
     @property
-    @abstractmethod
     def max_length(self) -> int:
         """Longest sequence that the encoder supports, special tokens included."""
+        positions: int = getattr(self, self.size_fields.get("max_length", "max_position_embeddings"))
+        return positions - self.position_offset
 
     @property
     def sizes(self) -> Sizes:
@@ -188,6 +200,13 @@ class EncoderConfig(ABC):
         return types
 
     @property
+    def head_dropout(self) -> float:
+        """Dropout in a task's head: `classifier_dropout` in families with this field, unless it is None; otherwise the
+        dropout on hidden states."""
+        rate: float | None = getattr(self, "classifier_dropout", None)
+        return self.sizes.dropout if rate is None else rate
+
+    @property
     def pad_token_id(self) -> int:
         """Id of the padding in the `config.json` that was read; otherwise the default of transformers."""
         pad_id = self.extra_fields.get("pad_token_id")
@@ -214,14 +233,14 @@ class EncoderConfig(ABC):
         names = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: fields[name] for name in names & fields.keys()})
         ignored = names | _NOT_ENCODER
-        extra = {k: v for k, v in fields.items() if k not in ignored and not k.startswith(_OWN_PREFIX)}
+        extra = {k: v for k, v in fields.items() if k not in ignored and not k.startswith(_PREFIX)}
         object.__setattr__(config, "extra_fields", extra)
         return config
 
 
 @dataclass(frozen=True)
 class PostNormConfig(EncoderConfig):
-    """Base of BERT, ALBERT, ELECTRA, RoBERTa and DeBERTa; the defaults are BERT-base. Families add `max_length`."""
+    """Base of BERT, ALBERT, ELECTRA, RoBERTa, MPNet and DeBERTa; the defaults are BERT-base."""
 
     hidden_size: Width = 768
     """Width of the hidden states."""
@@ -263,6 +282,68 @@ class PostNormConfig(EncoderConfig):
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
         return super().from_json(fields)
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Configuration of a head, from which `build_model` builds it; `config.json` stores the options that are set.
+
+    >>> HeadConfig("sequence", pooling="max").to_json()
+    {'domainbert_pooling': 'max'}
+    """
+
+    kind: str
+    """One of `encoders.families.head_kinds`."""
+
+    pooling: Pooling | None = None
+    """Input of a sequence head: the state of [CLS], or the mean or maximum over all tokens. None takes the value of
+    the model folder, otherwise the default of the family: [CLS], or `classifier_pooling` of ModernBERT. `transformers`
+    does not read this key."""
+
+    arc_size: int | None = None
+    """Width of the projections for arcs, of a biaffine head."""
+
+    label_size: int | None = None
+    """Width of the projections for labels, of a biaffine head."""
+
+    @classmethod
+    def of(cls, head: HeadConfig | str) -> HeadConfig:
+        """Return `head`, or for a kind of head its default configuration."""
+        return cls(head) if isinstance(head, str) else head
+
+    @classmethod
+    def from_json(cls, kind: str, values: Mapping[str, Any]) -> HeadConfig:
+        """Return the configuration of a head in a `config.json`; keys of other kinds of head are ignored.
+
+        Raises:
+            DomainbertError: a value is invalid, or a size of a biaffine head is missing.
+        """
+        head = cls(kind, **{name: values.get(_PREFIX + name) for name in _HEAD_OPTIONS.get(kind, ())})
+        if head.pooling not in (None, *get_args(Pooling)):
+            expected = " or ".join(get_args(Pooling))
+            raise DomainbertError(f"{_PREFIX}pooling: found {head.pooling!r:.80}; expected {expected}")
+        for name in _BIAFFINE_SIZES:
+            size = getattr(head, name)
+            if name in _HEAD_OPTIONS.get(kind, ()) and (type(size) is not int or size < 1):
+                raise DomainbertError(f"{_PREFIX}{name}: found {size!r:.80}; expected a positive number")
+        return head
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of `config.json` that `from_json` reads."""
+        values = {name: getattr(self, name) for name in _HEAD_OPTIONS.get(self.kind, ())}
+        return {_PREFIX + name: value for name, value in values.items() if value is not None}
+
+    def completed(self, other: HeadConfig | None) -> HeadConfig:
+        """Return a copy with options that are None taken from `other`, if it is a head of the same kind."""
+        if other is None or other.kind != self.kind:
+            return self
+        names = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is None]
+        return dataclasses.replace(self, **{name: getattr(other, name) for name in names})
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of a biaffine head that are set, by name; {} for other kinds."""
+        return {name: getattr(self, name) for name in _BIAFFINE_SIZES if getattr(self, name) is not None}
 
 
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:

@@ -41,8 +41,7 @@ class Family(ABC, Generic[C]):
         layer: modules of a layer to Hugging Face names.
         heads: modules of each kind of head to Hugging Face names, `masked_lm` included.
         shared_head_prefixes: prefixes of tensors outside the base model that all kinds of head share; a new head starts
-        with
-            their values from the old head.
+            with their values from the old head.
         output_bias: bias of a masked-LM head.
         output_copies: output weights of a masked-LM head, which are the word embeddings, and a copy of its bias if
             there is one.
@@ -62,9 +61,9 @@ class Family(ABC, Generic[C]):
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
         """Return a newly initialised encoder."""
 
-    @abstractmethod
     def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
-        """Return a newly initialised head of one of the kinds in `config.architectures`."""
+        """Return a newly initialised head of one of the kinds in `config.architectures`, by default as in BERT."""
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.head_dropout)
 
     def names(self, config: C, kind: str | None) -> NameMap:
         """Return the Hugging Face names by parameter, for the encoder with a head of this kind (None: no head).
@@ -117,10 +116,6 @@ class NativeFamily(Family[C]):
     @override
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
         return self.encoder_class(config, vocabulary)
-
-    @override
-    def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
-        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.sizes.dropout)
 
     @override
     def names(self, config: C, kind: str | None) -> NameMap:

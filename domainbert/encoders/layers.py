@@ -1,4 +1,5 @@
-"""Layers shared by the encoder families. Their arguments are numbers and modules, never a configuration.
+"""Layers shared by the encoder families. Their arguments are numbers, modules and `Sizes`, not the configuration of a
+family.
 
 `choose_kernel` and `attend` select the attention kernel; no other module does:
 
@@ -29,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from domainbert.encoders.config import Sizes
 from domainbert.encoders.packed import Packed, drop, segment_starts, select
 from domainbert.encoders.torch_internals import flash_attention, has_flash
 from domainbert.encoders.windows import attend_in_blocks, block_mask, blocks_are_faster
@@ -113,20 +115,13 @@ class FeedForward(nn.Module):
 class PostNormLayer(nn.Module):
     """A transformer layer that normalises after each residual connection, as BERT does."""
 
-    def __init__(
-        self,
-        attention: nn.Module,
-        feed_forward: nn.Module,
-        hidden_size: int,
-        layer_norm_eps: float,
-        dropout_rate: float,
-    ) -> None:
+    def __init__(self, attention: nn.Module, sizes: Sizes) -> None:
         super().__init__()
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.feed_forward = feed_forward
-        self.feed_forward_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = Dropout(dropout_rate)
+        self.attention_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.feed_forward = FeedForward(sizes.hidden_size, sizes.intermediate_size, sizes.activation)
+        self.feed_forward_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.dropout = Dropout(sizes.dropout)
 
     def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""

@@ -14,8 +14,7 @@ from domainbert.base.files import read_json
 from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import resolve_path
 from domainbert.encoders import families
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
-from domainbert.encoders.head_config import HeadConfig
+from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts, require
 from domainbert.models.weight_files import find_weights, missing_weights_problem
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 

@@ -14,8 +14,7 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.encoders.head_config import HeadConfig
+from domainbert.encoders.config import EncoderConfig, HeadConfig, check_length
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR

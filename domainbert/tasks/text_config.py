@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.encoders.head_config import Pooling
+from domainbert.encoders.config import Pooling
 from domainbert.labelled.formats import RowFormat
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import TaskConfig

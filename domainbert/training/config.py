@@ -26,7 +26,7 @@ from domainbert.base.fields import (
 )
 from domainbert.base.paths import is_installed
 from domainbert.data.remote_files import CacheConfig
-from domainbert.models.card_config import CardConfig
+from domainbert.models.card import CardConfig
 
 Beta = Annotated[float, Range(0, 1, exclude_high=True)]
 

@@ -11,7 +11,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead, TokenHead
-from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention, choose_kernel
+from domainbert.encoders.layers import PostNormLayer, SelfAttention, choose_kernel
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 from domainbert.training.config import OptimConfig
@@ -30,7 +30,8 @@ class Shared(Encoder):
         super().__init__()
         self.words, self.project = nn.Embedding(10, 4), nn.Linear(4, 8)
         self.groups = nn.ModuleList(
-            PostNormLayer(SelfAttention(8, 2, 0.0), FeedForward(8, 16, "gelu"), 8, 1e-5, 0.0) for _ in range(2)
+            PostNormLayer(SelfAttention(8, 2, 0.0), BertConfig(8, 2, 2, 16, hidden_dropout_prob=0.0).sizes)
+            for _ in range(2)
         )
         self.norm = nn.LayerNorm(8)
 

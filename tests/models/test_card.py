@@ -9,6 +9,7 @@ import yaml
 
 from domainbert.base.errors import DomainbertError
 from domainbert.models.card import (
+    CardConfig,
     Result,
     add_results,
     card_head,
@@ -18,7 +19,6 @@ from domainbert.models.card import (
     read_head,
     split_card,
 )
-from domainbert.models.card_config import CardConfig
 
 HOSTILE = "a\n---\nlicense: mit\n\"'|</td><script>alert(1)</script>`*[x](http://evil) &amp; é\u2028\t{{7*7}} %YAML"
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.config import HeadConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
-from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.models.saving import save_model

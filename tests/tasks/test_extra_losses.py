@@ -17,9 +17,8 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import entry_ids
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORE_INDEX, Share
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.config import HeadConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
-from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries

@@ -79,11 +79,6 @@ class AlbertConfig(PostNormConfig):
         require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
 
     @property
-    def max_length(self) -> int:
-        """Number of absolute positions."""
-        return self.max_position_embeddings
-
-    @property
     @override
     def word_width(self) -> int:
         return self.embedding_size

@@ -19,8 +19,3 @@ class BertConfig(PostNormConfig):
 
     model_type = "bert"
     architectures: ClassVar[Architectures] = {**standard_classes("Bert"), "pretraining": ("BertForPreTraining",)}
-
-    @property
-    def max_length(self) -> int:
-        """Number of absolute positions."""
-        return self.max_position_embeddings - self.position_offset

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from torch import nn
 from typing_extensions import override
 
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
-from domainbert.encoders.heads import build_head
 
 _MASKED_LM = {
     "head.dense": "cls.predictions.transform.dense",
@@ -41,10 +39,6 @@ class BertFamily(Family[BertConfig]):
         types = config.type_vocab_size
         embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, types, config.sizes)
         return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
-
-    @override
-    def head(self, kind: str, config: BertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
-        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.hidden_dropout_prob)
 
 
 FAMILY = BertFamily()

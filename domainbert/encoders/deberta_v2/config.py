@@ -172,11 +172,6 @@ class DebertaV2Config(PostNormConfig):
         return super().narrowed(share).replaced(embedding_size=self.word_width)
 
     @property
-    def max_length(self) -> int:
-        """Number of absolute positions."""
-        return self.max_position_embeddings
-
-    @property
     def terms(self) -> tuple[str, ...]:
         """Terms of relative attention, `c2p` before `p2c`."""
         terms = (self.pos_att_type or "").split("|")
@@ -196,8 +191,3 @@ class DebertaV2Config(PostNormConfig):
     @override
     def word_width(self) -> int:
         return self.embedding_size or self.hidden_size
-
-    @property
-    def head_dropout(self) -> float:
-        """Dropout after the pooler of a sequence head."""
-        return self.hidden_dropout_prob if self.cls_dropout is None else self.cls_dropout

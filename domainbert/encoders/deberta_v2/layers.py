@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from domainbert.encoders.base import TokenEmbeddings
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
-from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer, Segments
+from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, PostNormLayer, Segments
 from domainbert.encoders.packed import Packed, drop, select
 
 _BLOCK = 128  # states per product with distance embeddings; the products take a tenth of a layer's time at 512 tokens
@@ -30,29 +31,23 @@ class Context(NamedTuple):
     not used."""
 
 
-class WordEmbeddings(nn.Module):
+class WordEmbeddings(TokenEmbeddings):
     """Sum of word and optional token-type embeddings, projected to the hidden size and normalised."""
 
     def __init__(self, vocab_size: int, width: int, num_types: int, sizes: Sizes) -> None:
         super().__init__()
         self.word = nn.Embedding(vocab_size, width)
-        self.token_type = nn.Embedding(num_types, width) if num_types else None
+        self.position, self.token_type = None, nn.Embedding(num_types, width) if num_types else None
         has_full_width = width == sizes.hidden_size
         self.project = nn.Identity() if has_full_width else nn.Linear(width, sizes.hidden_size, bias=False)
         self.norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
         self.dropout = Dropout(sizes.dropout)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """Return the input of the first layer: (B, S) -> (B, S, H); without token types every token has type 0."""
-        summed, types = self.word(tokens.input_ids), tokens.token_type_ids
-        if self.token_type is not None:
-            summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
-        return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
-
-    def parts(self) -> dict[str, nn.Module]:
-        """Return the modules by name, without modules that are None."""
-        modules = {"word": self.word, "token_type": self.token_type, "norm": self.norm}
-        return {name: module for name, module in modules.items() if module is not None}
+        """Return the input of the first layer: (B, S) -> (B, S, H)."""
+        summed = self.add_types(self.word(tokens.input_ids), tokens)
+        # in the precision of the embeddings; under autocast the sums of the layers would otherwise have 16 bits
+        return self.dropout(self.norm(self.project(summed).to(summed.dtype)))
 
 
 class DistanceEmbeddings(nn.Module):
@@ -183,19 +178,10 @@ def _align_rows(products: Tensor) -> Tensor:
 class ConvolvedLayer(PostNormLayer):
     """A layer with a parallel convolution (Microsoft's `ConvLayer`), which does not cross the borders of texts."""
 
-    def __init__(
-        self,
-        attention: nn.Module,
-        feed_forward: FeedForward,
-        hidden_size: int,
-        layer_norm_eps: float,
-        dropout_rate: float,
-        kernel_size: int,
-        activation: str,
-    ) -> None:
-        super().__init__(attention, feed_forward, hidden_size, layer_norm_eps, dropout_rate)
-        self.conv = nn.Conv1d(hidden_size, hidden_size, kernel_size)
-        self.conv_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+    def __init__(self, attention: nn.Module, sizes: Sizes, kernel_size: int, activation: str) -> None:
+        super().__init__(attention, sizes)
+        self.conv = nn.Conv1d(sizes.hidden_size, sizes.hidden_size, kernel_size)
+        self.conv_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
         self.conv_activation = torch.tanh if activation == "tanh" else ACTIVATIONS[activation]
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:

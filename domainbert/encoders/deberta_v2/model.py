@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
+from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder, StackedEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.deberta_v2.layers import (
@@ -20,7 +19,7 @@ from domainbert.encoders.deberta_v2.layers import (
 )
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.layers import FeedForward, PostNormLayer, choose_kernel, initialise
+from domainbert.encoders.layers import PostNormLayer, choose_kernel
 from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 
@@ -45,40 +44,21 @@ _HEADS = {
 _MICROSOFT, _TRANSFORMERS = "lm_predictions.lm_head.", "cls.predictions."
 
 
-class DebertaEncoder(Encoder):
+class DebertaEncoder(StackedEncoder):
     """Embeddings and a stack of post-norm layers with relative attention (He et al. 2021, DeBERTa, section 3)."""
 
+    distances: DistanceEmbeddings
+
     def __init__(self, config: DebertaV2Config, vocabulary: VocabularyFacts) -> None:
-        super().__init__()
-        sizes = config.sizes
-        self.hidden_size, self.num_heads = sizes.hidden_size, sizes.num_heads
-        self.attention_dropout, self.num_token_types = sizes.attention_dropout, config.type_vocab_size
+        super().__init__(
+            _embeddings(config, vocabulary),
+            (_layer(config, index) for index in range(config.num_hidden_layers)),
+            config.sizes,
+            vocabulary.pad_id,
+            config.type_vocab_size,
+            distances=DistanceEmbeddings(config),
+        )
         self.num_terms = len(config.terms)
-        self.embeddings = _embeddings(config, vocabulary)
-        self.distances = DistanceEmbeddings(config)
-        self.layers = nn.ModuleList(_layer(config, index) for index in range(sizes.num_layers))
-        initialise(self, sizes.initializer_range)
-        with torch.no_grad():
-            self.embeddings.word.weight[vocabulary.pad_id].zero_()
-
-    @property
-    @override
-    def input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.word
-
-    @override
-    def embed(self, tokens: Packed) -> Tensor:
-        embedded: Tensor = self.embeddings(tokens)
-        return embedded
-
-    @override
-    def embedding_parts(self) -> Mapping[str, nn.Module]:
-        """Return the parts of the embeddings by name; distance embeddings belong to the layers."""
-        return self.embeddings.parts()
-
-    @override
-    def embedding_modules(self) -> Sequence[nn.Module]:
-        return [self.embeddings]
 
     @override
     def context(self, tokens: Packed) -> Context:
@@ -86,10 +66,6 @@ class DebertaEncoder(Encoder):
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
-
-    @override
-    def blocks(self) -> Sequence[nn.Module]:
-        return list(self.layers)
 
     @override
     def attention_flops(self, length: int) -> float:
@@ -110,17 +86,10 @@ def _embeddings(config: DebertaV2Config, vocabulary: VocabularyFacts) -> Embeddi
 
 
 def _layer(config: DebertaV2Config, index: int) -> PostNormLayer:
-    sizes = config.sizes
-    parts = (
-        DisentangledSelfAttention(config),
-        FeedForward(sizes.hidden_size, sizes.intermediate_size, sizes.activation),
-        sizes.hidden_size,
-        sizes.layer_norm_eps,
-        sizes.dropout,
-    )
+    attention = DisentangledSelfAttention(config)
     if config.conv_kernel_size and index == 0:
-        return ConvolvedLayer(*parts, config.conv_kernel_size, config.conv_act)
-    return PostNormLayer(*parts)
+        return ConvolvedLayer(attention, config.sizes, config.conv_kernel_size, config.conv_act)
+    return PostNormLayer(attention, config.sizes)
 
 
 class DebertaV2Family(Family[DebertaV2Config]):
@@ -147,10 +116,16 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def head(self, kind: str, config: DebertaV2Config, encoder: Encoder, num_labels: int) -> nn.Module:
-        rate = config.head_dropout if kind == "sequence" else config.hidden_dropout_prob
-        pooler, before = config.pooler_hidden_act, config.pooler_dropout
-        sizes = config.sizes
-        return build_head(kind, encoder, sizes, num_labels, dropout=rate, pooler=pooler, pooler_dropout=before)
+        rate = config.cls_dropout if kind == "sequence" else None
+        return build_head(
+            kind,
+            encoder,
+            config.sizes,
+            num_labels,
+            dropout=config.hidden_dropout_prob if rate is None else rate,
+            pooler=config.pooler_hidden_act,
+            pooler_dropout=config.pooler_dropout,
+        )
 
     @override
     def names(self, config: DebertaV2Config, kind: str | None) -> NameMap:

@@ -71,8 +71,3 @@ class DistilBertConfig(EncoderConfig):
         """Return the fields of `config.json`, without `qa_dropout` if it is the default."""
         fields = super().to_json()
         return {name: value for name, value in fields.items() if (name, value) != ("qa_dropout", _QA_DROPOUT)}
-
-    @property
-    def max_length(self) -> int:
-        """Number of absolute positions."""
-        return self.max_position_embeddings

@@ -54,11 +54,6 @@ class ElectraConfig(PostNormConfig):
         return super().narrowed(share).replaced(embedding_size=self.embedding_size)
 
     @property
-    def max_length(self) -> int:
-        """Number of absolute positions."""
-        return self.max_position_embeddings
-
-    @property
     @override
     def word_width(self) -> int:
         return self.embedding_size
@@ -67,8 +62,3 @@ class ElectraConfig(PostNormConfig):
     def factor_width(self) -> int | None:
         """Width of the embeddings; None if it equals the hidden size."""
         return None if self.embedding_size == self.hidden_size else self.embedding_size
-
-    @property
-    def head_dropout(self) -> float:
-        """Dropout in a task's head."""
-        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

@@ -138,11 +138,6 @@ class ModernBertConfig(EncoderConfig):
         )
 
     @property
-    @override
-    def max_length(self) -> int:
-        return self.max_position_embeddings
-
-    @property
     def layer_types(self) -> list[str]:
         """Type of each layer, `GLOBAL` or `LOCAL`."""
         return _layer_types(self.num_hidden_layers, self.global_attn_every_n_layers)

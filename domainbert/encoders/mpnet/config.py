@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from domainbert.base.fields import Dropout, Length, PositiveFraction
-from domainbert.encoders.config import (
-    Activation,
-    Deviation,
-    EncoderConfig,
-    Heads,
-    Layers,
-    Width,
-    require,
-    standard_classes,
-)
+from domainbert.base.fields import Length
+from domainbert.encoders.config import PostNormConfig, require, standard_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,7 +22,7 @@ NUM_BUCKETS = 32
 
 
 @dataclass(frozen=True)
-class MPNetConfig(EncoderConfig):
+class MPNetConfig(PostNormConfig):
     """An MPNet encoder (Song et al. 2020): BERT without token types, with a relative position bias in attention.
 
     The defaults come from transformers; mpnet-base has 514 positions and an epsilon of 1e-5 (`encoder: mpnet-base`).
@@ -45,35 +36,10 @@ class MPNetConfig(EncoderConfig):
     architectures = standard_classes("MPNet")
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": PAD_ID, "bos_token_id": 0, "eos_token_id": 2}
 
-    hidden_size: Width = 768
-    """Width of the hidden states."""
-
-    num_hidden_layers: Layers = 12
-    """Number of transformer layers."""
-
-    num_attention_heads: Heads = 12
-    """Heads per layer; must divide `hidden_size`."""
-
-    intermediate_size: Width = 3072
-    """Width of the feed-forward layers."""
-
-    hidden_act: Activation = "gelu"
-    """Activation of the feed-forward layers."""
-
-    hidden_dropout_prob: Dropout = 0.1
-    """Dropout on hidden states."""
-
-    attention_probs_dropout_prob: Dropout = 0.1
-    """Dropout on attention probabilities."""
-
     max_position_embeddings: Length = 512
     """Rows of the position table: the longest sequence plus 2."""
 
-    initializer_range: Deviation = 0.02
-    """Standard deviation of the initial weights."""
-
-    layer_norm_eps: PositiveFraction = 1e-12
-    """Added to the variance in layer normalisation."""
+    type_vocab_size: ClassVar[int] = 0  # type: ignore[misc]  # a class variable, so no field: there are no token types
 
     def __post_init__(self) -> None:
         """Check that the values are consistent."""
@@ -99,8 +65,3 @@ class MPNetConfig(EncoderConfig):
     def position_offset(self) -> int:
         """Row after the padding's row."""
         return PAD_ID + 1
-
-    @property
-    def max_length(self) -> int:
-        """Number of absolute positions."""
-        return self.max_position_embeddings - self.position_offset

@@ -94,7 +94,7 @@ class MPNetFamily(Family[MPNetConfig]):
     @override
     def head(self, kind: str, config: MPNetConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         """Return a newly initialised head; the masked-LM head always uses the exact GELU."""
-        rate = config.hidden_dropout_prob
+        rate = config.head_dropout
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
     @override

@@ -61,11 +61,6 @@ class RobertaConfig(PostNormConfig):
         return super().from_json(fields)
 
     @property
-    def max_length(self) -> int:
-        """Number of positions after the padding's."""
-        return self.max_position_embeddings - self.position_offset
-
-    @property
     def position_offset(self) -> int:
         """Row after the padding's row; 2 for a new configuration, because padding then has id 1."""
         return self.pad_token_id + 1
@@ -74,8 +69,3 @@ class RobertaConfig(PostNormConfig):
     def num_token_types(self) -> int:
         """Always 0: all tokens use the first row of the table, as in RoBERTa's pretraining."""
         return 0
-
-    @property
-    def head_dropout(self) -> float:
-        """Dropout in a task's head."""
-        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

@@ -16,8 +16,8 @@ from domainbert.data.examples import Example, Ints, Window, window_bounds
 from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORE_INDEX
 from domainbert.encoders.biaffine import Biaffine
+from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.crf import WordGrid
-from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
