@@ -29,6 +29,7 @@ class Shared(Encoder):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.project = nn.Embedding(10, 4), nn.Linear(4, 8)
+        sizes = BertConfig(8, 2, 2, 16, hidden_dropout_prob=0.0).sizes
         self.groups = nn.ModuleList(
             PostNormLayer(SelfAttention(8, 2, 0.0), BertConfig(8, 2, 2, 16, hidden_dropout_prob=0.0).sizes)
             for _ in range(2)
