@@ -30,10 +30,7 @@ class Shared(Encoder):
         super().__init__()
         self.words, self.project = nn.Embedding(10, 4), nn.Linear(4, 8)
         sizes = BertConfig(8, 2, 2, 16, hidden_dropout_prob=0.0).sizes
-        self.groups = nn.ModuleList(
-            PostNormLayer(SelfAttention(8, 2, 0.0), sizes)
-            for _ in range(2)
-        )
+        self.groups = nn.ModuleList(PostNormLayer(SelfAttention(8, 2, 0.0), sizes) for _ in range(2))
         self.norm = nn.LayerNorm(8)
 
     @property
