@@ -7,14 +7,14 @@ they are equal to the scores of AllenNLP and SciBERT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.metrics.bootstrap import SummedStatistic
-from domainbert.metrics.counts import FloatArray, IntArray
+from domainbert.metrics.counts import FloatArray, IntArray, count_slices
 
 Arc = tuple[int, str]
 """Head of a word (from 1; 0 is the root) and label."""
@@ -42,7 +42,7 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
 
 
 def _ratio_of(row: int, column: int) -> SummedStatistic:
-    """Return the score that divides a column of the row by its first column; 0 if the latter is 0."""
+    """Return the score that divides `column` of `row` by the first column, the number of all; 0 if there are none."""
 
     def share(counts: NDArray[Any]) -> FloatArray:
         correct, total = counts[..., row, column], counts[..., row, 0]
@@ -70,7 +70,8 @@ def attachment_scores(counts: IntArray) -> dict[str, float]:
 def count_by_label(gold: Trees, predicted: Trees, labels: Sequence[str]) -> IntArray:
     """Return the counts of arcs by label: (labels, 3) of tp, fp, fn; head and label must be correct."""
     label_ids = {label: number for number, label in enumerate(labels)}
-    return _count_by_slice(gold, predicted, len(labels), lambda _, arc: label_ids[arc[1]], lambda arc: arc)
+    gold_arcs, arcs = (set(_number_arcs(trees)) for trees in (gold, predicted))
+    return count_slices(gold_arcs, arcs, len(labels), lambda arc: label_ids[arc[3]])
 
 
 def count_by_length(gold: Trees, predicted: Trees) -> IntArray:
@@ -78,28 +79,18 @@ def count_by_length(gold: Trees, predicted: Trees) -> IntArray:
 
     Labels are ignored. Slices sum to the whole, because a correct arc has the same length in gold and prediction.
     """
-    return _count_by_slice(gold, predicted, len(LENGTHS), _length_slice, lambda arc: arc[0])
+    gold_arcs, arcs = ({arc[:3] for arc in _number_arcs(trees)} for trees in (gold, predicted))
+    return count_slices(gold_arcs, arcs, len(LENGTHS), _length_slice)
 
 
-def _length_slice(word: int, arc: Arc) -> int:
-    return int(np.searchsorted(_MAX_DISTANCES, abs(word - arc[0]))) if arc[0] else 0
+def _length_slice(arc: tuple[int, int, int]) -> int:
+    """Return the index in `LENGTHS` of an arc (sentence, word, head)."""
+    _, word, head = arc
+    return int(np.searchsorted(_MAX_DISTANCES, abs(word - head))) if head else 0
 
 
-def _count_by_slice(
-    gold: Trees,
-    predicted: Trees,
-    num_slices: int,
-    slice_index: Callable[[int, Arc], int],
-    compared_part: Callable[[Arc], Any],
-) -> IntArray:
-    """Return counts (slices, 3) of tp, fp, fn; an arc is correct if its `compared_part` is equal in gold and
-    prediction."""
-    counts = np.zeros((num_slices, 3), dtype=np.int64)
-    for gold_arcs, arcs in zip(gold, predicted, strict=True):
-        for word, (gold_arc, arc) in enumerate(zip(gold_arcs, arcs, strict=True), 1):
-            if compared_part(gold_arc) == compared_part(arc):
-                counts[slice_index(word, gold_arc), 0] += 1
-            else:
-                counts[slice_index(word, arc), 1] += 1
-                counts[slice_index(word, gold_arc), 2] += 1
-    return counts
+def _number_arcs(trees: Trees) -> Iterator[tuple[int, int, int, str]]:
+    """Yield (sentence from 0, word from 1, head, label) of all arcs."""
+    for sentence, tree in enumerate(trees):
+        for word, (head, label) in enumerate(tree, 1):
+            yield sentence, word, head, label

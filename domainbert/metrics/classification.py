@@ -1,17 +1,22 @@
-"""Counts and validation scores of texts with one class, or with any number of labels.
+"""Counts and scores of items with one class, with or without a null class, or with any number of labels.
 
 Macro F1 is the mean over the labels that occur in gold or prediction: a label of the training set that does not occur
 would only lower the mean.
+
+A null class is `O` for words, or "no relation" for pairs of entities. It is excluded from macro F1 (SciBERT's score for
+EBM-NLP: Beltagy et al. 2019, arXiv:1903.10676, section 3.2) and micro F1 (TACRED: Zhang et al. 2017, section 5), and
+included in the accuracy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from domainbert.metrics.bootstrap import SummedStatistic
 from domainbert.metrics.counts import (
     IntArray,
     accuracy,
@@ -70,6 +75,29 @@ def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
         "weighted_f1": float(weighted_f1(counts)),
         "per_class": scores_by_name(labels, counts),
     }
+
+
+def without_null_class(counts: NDArray[Any], classes: Sequence[str], null_class: str | None) -> NDArray[Any]:
+    """Return counts (..., classes, 3) without the null class, and with the sum over all classes as a last row.
+
+    In the last row, every item is one true positive, or one false positive and one false negative. `null_class` is None
+    if there is no null class.
+    """
+    other_classes = [number for number, name in enumerate(classes) if name != null_class]
+    return np.concatenate([counts[..., other_classes, :], counts.sum(axis=-2, keepdims=True)], axis=-2)
+
+
+NULL_CLASS_STATISTICS: Mapping[str, SummedStatistic] = {
+    "macro_f1": lambda counts: macro_f1(counts[..., :-1, :]),
+    "micro_f1": lambda counts: micro_f1(counts[..., :-1, :]),
+    "accuracy": lambda counts: recall(counts[..., -1, :]),
+}
+"""Functions from counts of `without_null_class` to scores, by name. Without a null class, micro F1 is the accuracy."""
+
+
+def scores_without_null(counts: NDArray[Any]) -> dict[str, Any]:
+    """Return the validation scores of counts of `without_null_class` (rows, 3)."""
+    return {name: statistic(counts) for name, statistic in NULL_CLASS_STATISTICS.items()}
 
 
 def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:

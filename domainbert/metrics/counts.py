@@ -6,7 +6,7 @@ Counts are first summed over sentences, batches and documents; F1 is never avera
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,6 +91,13 @@ def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str,
         name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
         for name, row in zip(names, counts, strict=True)
     }
+
+
+def count_slices(gold: Set[Any], predicted: Set[Any], num_slices: int, slice_of: Callable[[Any], int]) -> IntArray:
+    """Return counts (slices, 3) of tp, fp, fn of two sets of items, grouped by the slice index of each item."""
+    outcomes = gold & predicted, predicted - gold, gold - predicted
+    counts = [np.bincount([slice_of(item) for item in items], minlength=num_slices) for items in outcomes]
+    return np.stack(counts, axis=-1)
 
 
 def f1_of_sets(gold: Sequence[Set[Any]], predicted: Sequence[Set[Any]]) -> float:

@@ -15,12 +15,12 @@ sum to the whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores, scores_by_name
+from domainbert.metrics.counts import IntArray, Scores, count_slices, macro_f1, scores, scores_by_name
 
 Span = tuple[int, int, str]
 SentenceSpans = Sequence[Sequence[Span]]
@@ -189,18 +189,29 @@ def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]
 
 def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
     """Return the counts of strict matches by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
-    return _count_slices(
-        gold, predicted, len(LENGTHS), lambda _, span: int(np.searchsorted(_MAX_WORDS, span[1] - span[0]))
-    )
+
+    def length_slice(entity: tuple[int, Span]) -> int:
+        start, end, _ = entity[1]
+        return int(np.searchsorted(_MAX_WORDS, end - start))
+
+    return count_slices(_entity_set(gold), _entity_set(predicted), len(LENGTHS), length_slice)
 
 
 def count_by_novelty(
     gold: SentenceSpans, predicted: SentenceSpans, words: Sequence[Sequence[str]], seen: Set[Surface]
 ) -> IntArray:
     """Return the counts of strict matches by occurrence in the training set: (2, 3) of tp, fp, fn, see `NOVELTY`."""
-    return _count_slices(
-        gold, predicted, len(NOVELTY), lambda sentence, span: int(surface(words[sentence], span) not in seen)
-    )
+
+    def novelty_slice(entity: tuple[int, Span]) -> int:
+        sentence, span = entity
+        return int(surface(words[sentence], span) not in seen)
+
+    return count_slices(_entity_set(gold), _entity_set(predicted), len(NOVELTY), novelty_slice)
+
+
+def _entity_set(spans: SentenceSpans) -> set[tuple[int, Span]]:
+    """Return all entities, each with the index of its sentence."""
+    return {(sentence, span) for sentence, sentence_spans in enumerate(spans) for span in sentence_spans}
 
 
 def surface(words: Sequence[str], span: Span) -> Surface:
@@ -214,15 +225,3 @@ def _error_kind(gold: Span, predicted: Span) -> str:
     if gold[2] == predicted[2]:
         return "correct" if same_boundary else "boundary"
     return "type" if same_boundary else "boundary and type"
-
-
-def _count_slices(
-    gold: SentenceSpans, predicted: SentenceSpans, num_slices: int, slice_index: Callable[[int, Span], int]
-) -> IntArray:
-    """Return counts (slices, 3) of tp, fp, fn; `slice_index` maps (index of the sentence, span) to a slice."""
-    counts = np.zeros((num_slices, 3), dtype=np.int64)
-    for sentence, (a, b) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
-        for outcome, spans in enumerate((a & b, b - a, a - b)):  # tp, fp, fn
-            for span in spans:
-                counts[slice_index(sentence, span), outcome] += 1
-    return counts

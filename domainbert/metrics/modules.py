@@ -1,11 +1,11 @@
 """Scores of all kinds of labels as `torchmetrics.Metric`, which accumulate over batches and ranks until `reset`.
 
-`update` takes predictions, then gold. `compute` returns scalars by name, for `log_dict`.
+`update` takes predictions, then gold. `compute` returns scalar tensors by name, for `log_dict`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,19 +26,76 @@ from domainbert.metrics.classification import (
     count_class_ids,
     count_thresholds,
     f1_by_threshold,
+    scores_without_null,
+    without_null_class,
 )
 from domainbert.metrics.classification import threshold_scores as best_threshold_scores
-from domainbert.metrics.counts import IntArray, scores_by_name
+from domainbert.metrics.counts import FloatArray, IntArray, scores_by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
-from domainbert.metrics.null_class import scores_without_null, without_null_class
 from domainbert.metrics.regression import regression_scores
-from domainbert.metrics.validation import StoredRows, SummedCounts, as_tensors
 
 Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
 """Tags of each sentence (IOB1, IOB2, BIOES or BILOU), or its spans (start, end, type), `end` exclusive."""
 
 Classes = Sequence[str] | ArrayLike | Tensor
 """Names or ids (indices) of classes."""
+
+
+class SummedCounts(Metric):
+    """Base class of metrics that sum counts over batches and ranks.
+
+    `scores` maps the summed counts, of shape `shape`, to scores by name.
+    """
+
+    counts: Tensor
+
+    def __init__(self, scores: Callable[[IntArray], Mapping[str, Any]], *shape: int) -> None:
+        super().__init__()
+        self.scores = scores
+        self.add_state("counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def add(self, counts: IntArray) -> None:
+        """Add counts of shape `shape`."""
+        self.counts += torch.from_numpy(counts).to(self.counts.device)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the scores since the last reset."""
+        return _as_tensors(self.scores(self.counts.cpu().numpy()))
+
+
+class StoredRows(Metric):
+    """Base class of metrics that store a row of numbers per item, as scores at the best threshold need all items.
+
+    `scores` maps the rows (items, `width`) of all ranks to scores by name.
+    """
+
+    numbers: list[Tensor]
+
+    def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]], width: int) -> None:
+        super().__init__()
+        self.scores, self.width = scores, width
+        self.add_state("numbers", [], dist_reduce_fx="cat")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the rows: float64, also for the empty tensor of a rank without items."""
+        return torch.float64
+
+    def add(self, rows: FloatArray) -> None:
+        """Add rows (N, `width`); they are stored flat, like the empty tensor of a rank without items."""
+        self.numbers.append(torch.from_numpy(rows.ravel()).to(self.device))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the scores since the last reset."""
+        return _as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
+
+
+class RowScores(StoredRows):
+    """Scores of rows of numbers (N, `width`), which the caller computes for each batch."""
+
+    def update(self, rows: FloatArray) -> None:
+        """Add the rows of a batch."""
+        self.add(rows)
 
 
 class EntityF1(Metric):
@@ -104,7 +161,7 @@ class EntityF1(Metric):
         if self.per_type:
             for name, row in scores_by_name(types, counts).items():
                 scores |= {f"{key}/{name}": value for key, value in row.items() if key != "support"}
-        return as_tensors(scores)
+        return _as_tensors(scores)
 
     def totals(self) -> tuple[list[str], IntArray, IntArray]:
         """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
@@ -296,3 +353,8 @@ def _as_numpy(values: Any) -> NDArray[Any]:
         values = values.detach().cpu()
         return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()  # NumPy has no bfloat16
     return np.asarray(values)
+
+
+def _as_tensors(scores: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return scores as scalar tensors in double precision, by name."""
+    return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, resample_parts, score_once
+from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, score_once
 from domainbert.metrics.counts import FloatArray, IntArray
 
 MIN_UNITS = 30
@@ -54,78 +54,46 @@ NO_SLICES = Slices()
 """No part: only the whole test set is scored."""
 
 
-@dataclass(frozen=True)
-class SliceDraws:
-    """Resampled scores of the parts of a key."""
-
-    parts: Mapping[str, IntArray]
-    """Indices of the items of each part, by value."""
-    scores: Mapping[str, FloatArray]
-    """(resamples, parts) scores by system."""
-    units: IntArray | None
-    """(items,) sampling unit of each item; None: each item is a unit."""
-
-    def has_few_units(self, rows: IntArray) -> bool:
-        """Return whether the items `rows` belong to fewer than `MIN_UNITS` units."""
-        return len(rows if self.units is None else np.unique(self.units[rows])) < MIN_UNITS
-
-    @property
-    def means(self) -> dict[str, FloatArray]:
-        """Mean over the parts that occur in a resample, by system: (resamples,)."""
-        return {name: np.nanmean(scores, axis=-1) for name, scores in self.scores.items()}
-
-
-def draw_slices(
-    counts: Mapping[str, Sequence[NDArray[Any]]],
-    slices: Slices,
-    statistic: Statistic,
-    resamples: int,
-    seed: int,
-    units: Sequence[int] | None = None,
-) -> dict[str, SliceDraws]:
-    """Return the scores of all parts, by key, in the same resamples as the whole test set with this seed."""
-    unit_array = None if units is None else np.asarray(units)
-    return {
-        key: SliceDraws(
-            parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed, units), unit_array
-        )
-        for key, parts in slices.rows.items()
-    }
+def has_few_units(rows: IntArray, units: Sequence[int] | None) -> bool:
+    """Whether the items `rows` belong to fewer than `MIN_UNITS` units; `units` is None if each item is a unit."""
+    return len(rows if units is None else np.unique(np.asarray(units)[rows])) < MIN_UNITS
 
 
 def add_slices(
     summaries: dict[str, dict[str, Any]],
     paired: Sequence[dict[str, Any]],
     counts: Mapping[str, Sequence[NDArray[Any]]],
-    drawn: Mapping[str, SliceDraws],
-    score: str,
+    slices: Slices,
+    draws: Mapping[str, Mapping[str, FloatArray]],
     statistic: Statistic,
+    units: Sequence[int] | None,
     undefined: Callable[[NDArray[Any]], Mapping[str, str]],
 ) -> None:
     """Add `slices` to the summary of each system and to each pair of systems.
 
     A system gets, by key and value, the `count` of items, the score (mean over seeds), its interval, and `few` if there
     are few units; a pair gets the differences. If a model has no score (`undefined`), score, interval and difference
-    are None.
+    are None. `draws` are the resampled scores of the parts, (resamples, parts), by key and system.
     """
 
-    def mean(name: str, rows: NDArray[np.int64]) -> float | None:  # over the seeds of a system
-        if any(score in undefined(model_counts[rows]) for model_counts in counts[name]):
+    def mean_over_seeds(system: str, rows: IntArray) -> float | None:
+        seed_counts = [model_counts[rows] for model_counts in counts[system]]
+        if any(slices.score in undefined(part_counts) for part_counts in seed_counts):
             return None
-        return float(np.mean([score_once(statistic, model_counts[rows]) for model_counts in counts[name]]))
+        return float(np.mean([score_once(statistic, part_counts) for part_counts in seed_counts]))
 
-    for name, summary in summaries.items():
+    for system, summary in summaries.items():
         summary["slices"] = {
             key: {
                 part: {
                     "count": len(rows),
-                    score: (value := mean(name, rows)),
-                    "interval": None if value is None else list(interval(result.scores[name][:, index])),
-                    **({"few": True} if result.has_few_units(rows) else {}),
+                    slices.score: (score := mean_over_seeds(system, rows)),
+                    "interval": None if score is None else list(interval(draws[key][system][:, index])),
+                    **({"few": True} if has_few_units(rows, units) else {}),
                 }
-                for index, (part, rows) in enumerate(result.parts.items())
+                for index, (part, rows) in enumerate(parts.items())
             }
-            for key, result in drawn.items()
+            for key, parts in slices.rows.items()
         }
     for pair in paired:
         a, b = pair["a"], pair["b"]
@@ -133,11 +101,11 @@ def add_slices(
         pair["slices"] = {
             key: {
                 part: compare_scores(
-                    slices_a[key][part][score],
-                    slices_b[key][part][score],
-                    result.scores[a][:, index] - result.scores[b][:, index],
+                    slices_a[key][part][slices.score],
+                    slices_b[key][part][slices.score],
+                    draws[key][a][:, index] - draws[key][b][:, index],
                 )
-                for index, part in enumerate(result.parts)
+                for index, part in enumerate(parts)
             }
-            for key, result in drawn.items()
+            for key, parts in slices.rows.items()
         }

@@ -7,21 +7,23 @@ intervals include the variation of the seeds (see `bootstrap`).
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, resample_scores
+from domainbert.metrics.bootstrap import Statistic, compare_scores, interval, resample_parts, resample_scores
 from domainbert.metrics.counts import FloatArray
-from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
+from domainbert.metrics.slices import NO_SLICES, Slices, add_slices
 
 Summary = dict[str, Any]
 """`systems`: scores by name; `paired`: first system - each later system; `draws`: headline of each system in every
 resample; `warnings`: models that have not learned. See `summarize`."""
 
+Prediction = TypeVar("Prediction")
 Predictions = TypeVar("Predictions")
 Systems = Mapping[str, Mapping[str, Predictions]]
 """Predictions on a test set, by system and seed."""
@@ -82,10 +84,15 @@ def summarize(
     settings = resampling.resamples, resampling.seed, resampling.units
     resampled = {name: resample_scores(counts, statistic, *settings) for name, statistic in statistics.items()}
     if slice_statistic is not None:
-        parts = draw_slices(counts, slices, slice_statistic, *settings)
-        add_slices(summaries, paired, counts, parts, slices.score, slice_statistic, undefined)
+        slice_draws = {
+            key: resample_parts(counts, list(parts.values()), slice_statistic, *settings)
+            for key, parts in slices.rows.items()
+        }
+        add_slices(summaries, paired, counts, slices, slice_draws, slice_statistic, resampling.units, undefined)
         if slices.mean_over is not None:
-            resampled[slices.mean_key] = parts[slices.mean_over].means
+            # the mean over the parts that occur in a resample
+            by_system = slice_draws[slices.mean_over]
+            resampled[slices.mean_key] = {name: np.nanmean(draws, axis=-1) for name, draws in by_system.items()}
     for name, draws in resampled.items():
         _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", draws)
     headline_draws = {system: draws.tolist() for system, draws in resampled[headline].items()}
@@ -109,14 +116,28 @@ def _add_intervals(
 
 
 def collapse_warnings(
-    systems: Systems[Predictions], has_collapsed: Callable[[Predictions], bool], description: str
+    systems: Systems[Sequence[Prediction]],
+    values: Callable[[Prediction], Iterable[Hashable]],
+    gold: Iterable[Hashable],
+    description: str,
+    max_values: int = 1,
 ) -> list[str]:
-    """Return a warning for each system with collapsed models, such as "predicts one label only" (`description`)."""
-    advice = "it has not learned; train it with another optim.lr or longer"
+    """Return a warning for each system with models that have not learned: they predict too few different values.
+
+    Args:
+        systems: the predictions of all items.
+        values: returns the values in the prediction of an item, such as its labels.
+        gold: the gold values of all items; there are no warnings if at most `max_values` of them are different.
+        description: what the models do, such as "predicts one label only".
+        max_values: number of different values up to which a model has not learned: 1, or 0 if an item may have none.
+    """
+    if len(set(gold)) <= max_values:
+        return []
     seeds = {
-        name: [seed for seed, predictions in runs.items() if has_collapsed(predictions)]
+        name: [seed for seed, run in runs.items() if len(set(chain.from_iterable(map(values, run)))) <= max_values]
         for name, runs in systems.items()
     }
+    advice = "it has not learned; train it with another optim.lr or longer"
     return [f"{name} ({', '.join(models)}) {description}: {advice}" for name, models in seeds.items() if models]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -14,26 +15,42 @@ _MAX_LABELS = 12  # of a printed confusion matrix
 CALIBRATION_TITLES = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
 """Column titles of calibration scores, by name."""
 
-_F1 = {"f1": ""}
-_ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}
+_ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}  # suffix of a column title, by name
 
 SystemScores = Mapping[str, dict[str, Any]]
 """Scores by system."""
 
 
-def entity_lines(summary: Summary) -> list[str]:
-    """Return lines with the headline, differences, scores by type, F1 by length and novelty, and kinds of errors."""
-    further = {"precision": "precision", "recall": "recall", "macro_f1": "macro F1"}
-    further |= {"lenient.f1": "lenient F1", "partial.f1": "partial F1"}
-    systems = summary["systems"]
-    lines = score_lines(summary, {"f1": "F1"}, further=further)
-    lines += _scores_by_slice("by type", systems, "per_type", _ALL_SCORES)
-    lines += _scores_by_slice("F1 by words", systems, "by_length", _F1)
-    if all("by_novelty" in scores for scores in systems.values()):
-        lines += _scores_by_slice("F1 by surface in training", systems, "by_novelty", _F1)
+@dataclass(frozen=True)
+class Breakdown:
+    """A table with precision, recall and F1 of groups, such as labels, or only with their F1."""
+
+    title: str
+    """Title of the first column, such as "by label"."""
+    key: str
+    """Key of the groups in the scores of a system, such as `per_label`. Without this key there is no table."""
+    only_f1: bool = False
+
+    def lines(self, systems: SystemScores) -> list[str]:
+        """Return the lines of the table; the gold support is the same for all systems."""
+        groups = next(iter(systems.values())).get(self.key)
+        if groups is None:
+            return []
+        columns = {"f1": ""} if self.only_f1 else _ALL_SCORES
+        header = [self.title, "support", *(f"{name}{suffix}" for name in systems for suffix in columns.values())]
+        rows = [
+            [group, f"{groups[group]['support']:,}"]
+            + [f"{100 * scores[self.key][group][column]:.2f}" for scores in systems.values() for column in columns]
+            for group in groups
+        ]
+        return ["", *_table(header, rows)]
+
+
+def error_lines(systems: SystemScores) -> list[str]:
+    """Return lines with the number of entities by kind of error, mean of seeds."""
     errors = [scores["errors"] for scores in systems.values()]
     rows = [[kind, *(f"{counts[kind]:,.1f}" for counts in errors)] for kind in errors[0]]
-    return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
+    return ["", *_table(["entities, mean of seeds", *systems], rows)]
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
@@ -46,45 +63,6 @@ def raw_text_line(system: Mapping[str, Any]) -> str:
         return line
     share = f"{100 * raw['words_split_differently']:.1f} % of the words of the file are split differently in raw text"
     return f"{line} ({share}; other words may have different pieces, because there is no space between them)"
-
-
-def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
-    """Return lines with the headline, differences, and scores by slice and by class."""
-    further = {"precision": "macro precision", "recall": "macro recall"}
-    further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
-    names = {headline: name} | {"f1": "macro F1", "accuracy": "accuracy"}
-    lines = score_lines(summary, names, further=further) + slice_lines(summary, "f1")
-    return lines + _scores_by_slice("by class", summary["systems"], "per_class", _ALL_SCORES)
-
-
-def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro F1") -> list[str]:
-    """Return lines with the headline, differences, and scores by slice and by label."""
-    further = {"precision": "precision", "recall": "recall", "weighted_f1": "weighted F1", "exact": "exact"}
-    names = {headline: name} | {"f1": "micro F1", "macro_f1": "macro F1"}
-    lines = score_lines(summary, names, further=further) + slice_lines(summary, "f1")
-    return lines + _scores_by_slice("by label", summary["systems"], "per_label", _ALL_SCORES)
-
-
-def tree_lines(summary: Summary) -> list[str]:
-    """Return lines with the headline, differences, and scores by label and by length of the arc."""
-    names = {"las": "LAS", "uas": "UAS"}
-    names |= {"las_no_punctuation": "LAS, no punctuation", "uas_no_punctuation": "UAS, no punctuation"}
-    lines = score_lines(summary, names, further={"exact": "exact trees"})
-    lines += _scores_by_slice("by label", summary["systems"], "per_label", _ALL_SCORES)
-    return lines + _scores_by_slice("F1 of heads by distance", summary["systems"], "by_length", _F1)
-
-
-def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
-    """Return lines with scores and intervals (`names`: titles by name, the headline first), and scores by label."""
-    lines = score_lines(summary, names, further={"precision": "precision", "recall": "recall"})
-    return lines + _scores_by_slice("by label", summary["systems"], "per_label", _ALL_SCORES)
-
-
-def regression_lines(summary: Summary, headline: str = "pearson", name: str = "Pearson") -> list[str]:
-    """Return lines with correlations, errors (in the unit of the numbers) and R2 with differences, and scores by
-    slice."""
-    names = {headline: name} | {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
-    return score_lines(summary, names, percent=False) + slice_lines(summary, "pearson", percent=False)
 
 
 def score_lines(
@@ -207,18 +185,6 @@ def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: 
     ]
     header = [f"paired difference, {metric}", "points" if percent else "by", "95 % interval"]
     return ["", *_table(header, rows)] if rows else []
-
-
-def _scores_by_slice(title: str, systems: SystemScores, key: str, columns: Mapping[str, str]) -> list[str]:
-    """Return lines with the scores of each slice; the gold support is the same for all systems."""
-    slices = next(iter(systems.values()))[key]
-    header = [title, "support", *(f"{name}{suffix}" for name in systems for suffix in columns.values())]
-    rows = [
-        [name, f"{slices[name]['support']:,}"]
-        + [f"{100 * scores[key][name][column]:.2f}" for scores in systems.values() for column in columns]
-        for name in slices
-    ]
-    return ["", *_table(header, rows)]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,19 +9,23 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from domainbert.labelled.items import label_set
 from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.classification import NULL_CLASS_STATISTICS, scores_without_null
 from domainbert.metrics.counts import scores, scores_by_name
-from domainbert.metrics.null_class import STATISTICS, scores_without_null
-from domainbert.metrics.summary import Summary, collapse_warnings
-from domainbert.metrics.table import per_label_lines, slice_lines
+from domainbert.metrics.summary import collapse_warnings
+from domainbert.metrics.table import Breakdown
 from domainbert.tasks.scoring import CountedScoring
 
 
 class NullLabelScoring(CountedScoring):
     """Macro and micro F1 without the negative label, and accuracy over all labels; `count` returns the counts of
-    `metrics.null_class.without_null_class`."""
+    `metrics.classification.without_null_class`."""
 
-    statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
+    statistics: ClassVar[Mapping[str, Statistic]] = NULL_CLASS_STATISTICS
+    titles: ClassVar[Mapping[str, str]] = {"macro_f1": "macro F1", "micro_f1": "micro F1"}
+    further: ClassVar[Mapping[str, str]] = {"precision": "precision", "recall": "recall"}
+    breakdowns = (Breakdown("by label", "per_label"),)
 
     setting: ClassVar[str]
     """Name of the setting with the null label."""
@@ -33,8 +37,8 @@ class NullLabelScoring(CountedScoring):
         return label
 
     @abstractmethod
-    def labels_of(self, predictions: Sequence[Any]) -> Iterable[str]:
-        """Return the labels of all predictions."""
+    def labels_of(self, prediction: Any) -> Iterable[str]:
+        """Return the labels in the prediction of an item."""
 
     @property
     def classes(self) -> list[str]:
@@ -52,21 +56,12 @@ class NullLabelScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single label although gold has several."""
-        gold = {label for item in self.test.items for label in item.labels}
-        same = collapse_warnings(
-            self.predictions, lambda run: len(set(self.labels_of(run))) == 1, "predicts one label only"
+        return collapse_warnings(
+            self.predictions, self.labels_of, label_set(self.test.items), "predicts one label only"
         )
-        return same if len(gold) > 1 else []
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
         """Return the reasons for undefined scores; accuracy is always defined."""
         reasons = super().undefined(counts[..., :-1, :])
         return {name: reason for name, reason in reasons.items() if name != "accuracy"}
-
-    @override
-    def lines(self, summary: Summary) -> list[str]:
-        others = {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "accuracy"}
-        del others[self.headline.key]
-        lines = per_label_lines(summary, {self.headline.key: self.headline.name, **others})
-        return lines + slice_lines(summary, self.headline.averaged_key)

@@ -18,12 +18,10 @@ from domainbert.labelled.contents import located_errors, words_of_content
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import check_set_known
 from domainbert.metrics.bootstrap import Statistic, score_once
-from domainbert.metrics.confusion import Pair, confusion
-from domainbert.metrics.lengths import accuracy_by_length
-from domainbert.metrics.reliability import reliability
+from domainbert.metrics.diagnostics import Pair, accuracy_by_length, confusion, reliability
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
-from domainbert.metrics.table import score_lines, slice_lines
+from domainbert.metrics.table import Breakdown, score_lines, slice_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake
 from domainbert.tasks.output import json_line
@@ -189,6 +187,15 @@ class CountedScoring(Scoring):
     statistics: ClassVar[Mapping[str, Statistic]]
     """Scores with intervals, by name; includes the headline."""
 
+    titles: ClassVar[Mapping[str, str]] = {}
+    """Titles of `statistics` in tables, by name; by default the name, or for the headline `headline.name`."""
+
+    further: ClassVar[Mapping[str, str]] = {}
+    """Titles of scores without intervals in tables, by name; "a.b" is the nested score `b` of `a`."""
+
+    breakdowns: ClassVar[Sequence[Breakdown]] = ()
+    """Tables of scores by group, such as by label."""
+
     @abstractmethod
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
         """Return counts (items, labels, counts), to be summed over items; scores are functions of these sums."""
@@ -221,9 +228,11 @@ class CountedScoring(Scoring):
     @override
     def lines(self, summary: Summary) -> list[str]:
         headline = self.headline
-        others = {name: name for name in self.statistics if name != headline.key}
-        lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
-        return lines + slice_lines(summary, headline.averaged_key, headline.percent)
+        others = {name: name for name in self.statistics if name != headline.key and name not in self.further}
+        names = {headline.key: headline.name, **others, **self.titles}
+        lines = score_lines(summary, names, headline.percent, self.further)
+        lines += slice_lines(summary, headline.averaged_key, headline.percent)
+        return lines + [line for table in self.breakdowns for line in table.lines(summary["systems"])]
 
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:

@@ -144,7 +144,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
     """Return a validation metric that stores a row of `width` numbers per item, see `RowScores`."""
-    from domainbert.metrics.validation import RowScores
+    from domainbert.metrics.modules import RowScores
 
     return RowScores(scores, width)
 

@@ -22,10 +22,9 @@ from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS
 from domainbert.tasks.question_answering.files import Answer, Question
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask
-from domainbert.tasks.relations.config import RelationFormat
+from domainbert.tasks.relations.config import RelationFormat, outputs_at_starts
 from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import find_markers
-from domainbert.tasks.relations.outputs import outputs_at_starts
 from domainbert.tasks.relations.reading import MarkerReading
 from domainbert.tasks.relations.task import StartsRelationsTask
 from domainbert.tasks.task import Task

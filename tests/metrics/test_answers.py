@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from domainbert.metrics.answers import best_threshold, midpoint_threshold, normalise, score_answer, validation_scores
-from domainbert.metrics.modules import AnswerScores
-from domainbert.metrics.validation import RowScores
+from domainbert.metrics.modules import AnswerScores, RowScores
 
 WORDS = [
     "the",

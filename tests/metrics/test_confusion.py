@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 
-from domainbert.metrics.confusion import confusion
+from domainbert.metrics.diagnostics import confusion
 from domainbert.metrics.table import confusion_lines
 
 label = st.sampled_from(["β", "a", "é"])

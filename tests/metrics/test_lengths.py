@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from domainbert.metrics.lengths import LENGTHS, accuracy_by_length
+from domainbert.metrics.diagnostics import LENGTHS, accuracy_by_length
 
 
 def test_lengths_in_words():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
-from domainbert.metrics.reliability import reliability
+from domainbert.metrics.diagnostics import reliability
 
 probability = st.sampled_from([0.0, 0.25, 1.0]) | st.floats(0, 1)
 

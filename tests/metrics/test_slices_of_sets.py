@@ -9,9 +9,8 @@ from sklearn.metrics import f1_score
 
 from domainbert.metrics.bootstrap import resample_parts, score_once
 from domainbert.metrics.classification import count_classes
-from domainbert.metrics.counts import macro_f1
 from domainbert.metrics.regression import Spearman, regression_terms
-from domainbert.metrics.slices import Slices, draw_slices
+from domainbert.metrics.slices import Slices, has_few_units
 from domainbert.metrics.summary import Resampling
 from tests.metrics.drawn_seeds import drawn_seeds
 from tests.metrics.scored import classes
@@ -128,6 +127,4 @@ def test_a_slice_of_many_items_in_few_texts_is_marked() -> None:
     """A pair of entities says little that others of its text do not say."""
     slices = Slices.from_values({"l": ["a"] * 100 + ["b"] * 200}, "f1")
     units = [*(number // 4 for number in range(100)), *range(25, 225)]
-    counts = {"good": [count_classes(GOLD, one, LABELS) for one in SYSTEMS["good"].values()]}
-    drawn = draw_slices(counts, slices, macro_f1, 100, 0, units)["l"]
-    assert {value: drawn.has_few_units(rows) for value, rows in drawn.parts.items()} == {"a": True, "b": False}
+    assert {value: has_few_units(rows, units) for value, rows in slices.rows["l"].items()} == {"a": True, "b": False}

@@ -60,9 +60,17 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "metrics/calibration.py": (("tests/metrics/test_calibration.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/classification.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_multi_label.py"),
-        ("tests/stages/test_evaluate.py", "tests/tasks/test_multi_label.py"),
+        (
+            "tests/stages/test_evaluate.py",
+            "tests/tasks/test_multi_label.py",
+            "tests/tasks/test_token_labels.py",
+            "tests/tasks/test_relations.py",
+        ),
     ),
-    "metrics/confusion.py": (("tests/metrics/test_confusion.py",), ("tests/tasks/test_mistakes.py",)),
+    "metrics/diagnostics.py": (
+        ("tests/metrics/test_confusion.py", "tests/metrics/test_lengths.py", "tests/metrics/test_reliability.py"),
+        ("tests/tasks/test_mistakes.py",),
+    ),
     "metrics/counts.py": (
         ("tests/metrics/test_summary.py", "tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_evaluate.py",),
@@ -71,13 +79,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py", "tests/metrics/test_slices.py"),
         ("tests/stages/test_evaluate.py", "tests/tasks/test_mistakes.py"),
     ),
-    "metrics/lengths.py": (("tests/metrics/test_lengths.py",), ()),
     "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
-    "metrics/null_class.py": (("tests/tasks/test_token_labels.py", "tests/tasks/test_relations.py"), ()),
-    "metrics/reliability.py": (("tests/metrics/test_reliability.py",), ("tests/tasks/test_mistakes.py",)),
     "metrics/slices.py": (("tests/metrics/test_slices_of_sets.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
-    "metrics/validation.py": (
+    "metrics/modules.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_finetune.py",),
     ),
@@ -146,7 +151,6 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/objectives/sentence_pairs/sentences.py": (_PAIRS, _PAIRS_STAGES),
     "encoders/biaffine.py": (("tests/encoders/test_biaffine.py", _OPINIONS), ("tests/tasks/test_parsing.py",)),
     "metrics/attachment.py": (("tests/metrics/test_attachment.py",), ("tests/tasks/test_parsing_stages.py",)),
-    "tasks/parsing/spanning.py": (("tests/tasks/test_trees.py",), ()),
     "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
     "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
     "tasks/parsing/task.py": (("tests/tasks/test_parsing.py", _OPINIONS), ("tests/tasks/test_parsing_stages.py",)),
@@ -155,7 +159,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/question_answering/spans.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
     "tasks/relations/marked.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/relations/task.py": (("tests/tasks/test_relations.py", _OPINIONS), ()),
-    "tasks/relations/windows.py": (("tests/tasks/test_relations.py",), ()),
+    "tasks/relations/reading.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/token_labels/task.py": (("tests/tasks/test_token_labels.py",), ()),
     "tasks/word_losses.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),
     "tasks/ner/confidence.py": (("tests/tasks/test_schemes.py",), _PREDICTING),

@@ -33,14 +33,12 @@ from domainbert.stages.distill_task import DistillTask
 from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments, evaluate
 from domainbert.tasks.config import TASK_KEY
-from domainbert.tasks.relations.config import RelationFormat, Relations
+from domainbert.tasks.relations.config import RelationFormat, Relations, classes_of, outputs_at_starts
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
 from domainbert.tasks.relations.marked import find_markers, insert_markers, marked_text
-from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
-from domainbert.tasks.relations.reading import ADDED_MARKERS, MarkerReading
+from domainbert.tasks.relations.reading import ADDED_MARKERS, MarkerReading, centred_window
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
-from domainbert.tasks.relations.windows import centred_window
 from domainbert.tasks.task import encode_file
 from domainbert.tokenization.align import align_text, basic_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend

@@ -23,8 +23,8 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.items import label_counts
 from domainbert.labelled.tagged_files import TaggedSentence
+from domainbert.metrics.classification import scores_without_null
 from domainbert.metrics.modules import LabelScores
-from domainbert.metrics.null_class import scores_without_null
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.token_labels.config import TokenLabels

@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from domainbert.tasks.parsing.spanning import best_tree, greedy_heads
-from domainbert.tasks.parsing.trees import find_cycle, is_tree, roots
+from domainbert.tasks.parsing.trees import best_tree, find_cycle, greedy_heads, is_tree, roots
 
 
 def leads_to_root(heads: tuple[int, ...]) -> bool:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from domainbert.labelled.items import label_set
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import count_labels
-from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import macro_f1, micro_f1, scores, scores_by_name, weighted_f1
-from domainbert.metrics.summary import Summary, collapse_warnings
-from domainbert.metrics.table import multi_label_lines
+from domainbert.metrics.diagnostics import Pair
+from domainbert.metrics.summary import collapse_warnings
+from domainbert.metrics.table import Breakdown
 from domainbert.tasks.mistakes import CORRECT, MISSED, SPURIOUS, Mark, Mistake
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.scoring import CountedScoring
@@ -33,6 +35,14 @@ class MultiLabelScoring(CountedScoring):
     """Scoring with micro F1, and macro F1 over the labels in gold or predictions."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1, "macro_f1": macro_f1}
+    titles: ClassVar[Mapping[str, str]] = {"f1": "micro F1", "macro_f1": "macro F1"}
+    further: ClassVar[Mapping[str, str]] = {
+        "precision": "precision",
+        "recall": "recall",
+        "weighted_f1": "weighted F1",
+        "exact": "exact",
+    }
+    breakdowns = (Breakdown("by label", "per_label"),)
 
     @property
     @override
@@ -94,14 +104,8 @@ class MultiLabelScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict no label although gold has labels; otherwise []."""
-        silent = collapse_warnings(
-            self.predictions, lambda run: not any(text.labels for text in run), "predicts no label at all"
-        )
-        return silent if self.num_gold else []
-
-    @override
-    def lines(self, summary: Summary) -> list[str]:
-        return multi_label_lines(summary, self.headline.key, self.headline.name)
+        gold = label_set(self.test.items)
+        return collapse_warnings(self.predictions, attrgetter("labels"), gold, "predicts no label at all", max_values=0)
 
 
 def _wrong_labels(item: LabelledText, prediction: LabelsOfText) -> tuple[list[str], list[str]]:

@@ -16,11 +16,11 @@ from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import IntArray, micro_f1
+from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
 from domainbert.metrics.summary import Resampling, Summary, collapse_warnings
-from domainbert.metrics.table import entity_lines, raw_text_line
+from domainbert.metrics.table import Breakdown, error_lines, raw_text_line
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.raw_text import raw_text_scores
@@ -36,6 +36,19 @@ class EntityScoring(TaggedScoring, CountedScoring):
     config: Ner
     test: NerFile
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1}
+    titles: ClassVar[Mapping[str, str]] = {"f1": "F1"}
+    further: ClassVar[Mapping[str, str]] = {
+        "precision": "precision",
+        "recall": "recall",
+        "macro_f1": "macro F1",
+        "lenient.f1": "lenient F1",
+        "partial.f1": "partial F1",
+    }
+    breakdowns = (
+        Breakdown("by type", "per_type"),
+        Breakdown("F1 by words", "by_length", only_f1=True),
+        Breakdown("F1 by surface in training", "by_novelty", only_f1=True),
+    )
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None = None) -> None:
         super().__init__(config, test, train)
@@ -91,8 +104,10 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict no entity although gold has entities; otherwise []."""
-        silent = collapse_warnings(self.predictions, lambda run: not any(_spans(run)), "predicts no entity at all")
-        return silent if self.num_gold else []
+        gold, description = label_set(self.test.items), "predicts no entity at all"
+        return collapse_warnings(
+            self.predictions, lambda tagged: spans_from_tags(tagged.tags), gold, description, max_values=0
+        )
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
@@ -150,9 +165,9 @@ class EntityScoring(TaggedScoring, CountedScoring):
     def lines(self, summary: Summary) -> list[str]:
         note = "stray I- tags in the predictions were read as B-"
         repaired = [f"{name}: {count:,} {note}" for name, count in self._repaired.items() if count]
-        systems = summary["systems"].items()
-        raw = [f"{name}: {raw_text_line(system)}" for name, system in systems if "raw_text" in system]
-        return [*entity_lines(summary), *([""] if raw or repaired else []), *raw, *repaired]
+        systems = summary["systems"]
+        raw = [f"{name}: {raw_text_line(system)}" for name, system in systems.items() if "raw_text" in system]
+        return [*super().lines(summary), *error_lines(systems), *([""] if raw or repaired else []), *raw, *repaired]
 
 
 def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:

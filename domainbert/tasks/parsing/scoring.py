@@ -14,10 +14,10 @@ from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.items import label_set
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import scores_by_name
-from domainbert.metrics.summary import Summary, collapse_warnings
-from domainbert.metrics.table import tree_lines
+from domainbert.metrics.diagnostics import Pair
+from domainbert.metrics.summary import collapse_warnings
+from domainbert.metrics.table import Breakdown
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
@@ -32,6 +32,16 @@ class TreeScoring(CountedScoring):
 
     suffix = ".conllu"
     statistics: ClassVar[Mapping[str, Statistic]] = ATTACHMENT
+    titles: ClassVar[Mapping[str, str]] = {
+        "uas": "UAS",
+        "las_no_punctuation": "LAS, no punctuation",
+        "uas_no_punctuation": "UAS, no punctuation",
+    }
+    further: ClassVar[Mapping[str, str]] = {"exact": "exact trees"}
+    breakdowns = (
+        Breakdown("by label", "per_label"),
+        Breakdown("F1 of heads by distance", "by_length", only_f1=True),
+    )
     config: Parsing
     test: Treebank
 
@@ -103,16 +113,10 @@ class TreeScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single label although gold has several; otherwise []."""
-        same = collapse_warnings(
-            self.predictions,
-            lambda trees: len({arc[1] for tree in trees for arc in tree.arcs}) == 1,
-            "gives every arc the same label",
+        gold = label_set(self.test.items)
+        return collapse_warnings(
+            self.predictions, lambda tree: [label for _, label in tree.arcs], gold, "gives every arc the same label"
         )
-        return same if len(label_set(self.test.items)) > 1 else []
-
-    @override
-    def lines(self, summary: Summary) -> list[str]:
-        return tree_lines(summary)
 
 
 def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:

@@ -26,7 +26,7 @@ from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
-from domainbert.tasks.parsing.spanning import best_tree, greedy_heads
+from domainbert.tasks.parsing.trees import best_tree, greedy_heads
 from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words

@@ -1,8 +1,19 @@
-"""Checks of dependency trees, given as heads of words. Words are numbered from 1; head 0 is the root."""
+"""Dependency trees, given as heads of words: checks, and the best tree. Words are numbered from 1; head 0 is the root.
+
+The best tree is a maximum spanning tree with a single root: the algorithm of Chu and Liu (1965) and Edmonds (1967).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
 
 
 def find_cycle(heads: Sequence[int]) -> list[int]:
@@ -32,3 +43,78 @@ def roots(heads: Sequence[int]) -> list[int]:
 def is_tree(heads: Sequence[int]) -> bool:
     """Whether the heads have one root and no cycle."""
     return len(roots(heads)) == 1 and not find_cycle(heads)
+
+
+def best_tree(scores: Scores) -> list[int]:
+    """Return the heads of the tree with the highest sum of scores in which one word has the root as head.
+
+    A penalty on arcs from the root that exceeds any gain from other arcs enforces the single root (Stanojević and Cohen
+    2021, "A Root of a Problem", EMNLP).
+
+    Args:
+        scores: (W, 1 + W) score of each head for each word, -inf for impossible heads; head 0 is the root.
+
+    Returns:
+        (W,) the number of each word's head: words from 1, or 0 for the root.
+    """
+    heads = scores.argmax(axis=1)
+    if is_tree(heads.tolist()):
+        return heads.tolist()
+    size = len(scores) + 1
+    table = np.full((size, size), -np.inf)  # rows are nodes, the root first; columns are their heads
+    table[1:] = scores
+    finite = table[np.isfinite(table)]
+    table[1:, 0] -= 1 + size * (finite.max() - finite.min())
+    return _best_arcs(table)[1:].tolist()
+
+
+def greedy_heads(scores: Scores) -> list[int]:
+    """Return the best head of each word independently; `scores` as for `best_tree`."""
+    return scores.argmax(axis=1).tolist()
+
+
+def _best_arcs(table: Scores) -> Ints:
+    """Return the head of each node (n,) in the best tree, from scores (n, n); the row of the root is -inf, its head 0.
+
+    Each node takes its best head. One node of a resulting cycle must change its head: the cycle is contracted to one
+    node, whose best head determines the member with the smallest loss; the other members keep their heads.
+    """
+    contractions: list[_Contraction] = []
+    heads = table.argmax(axis=1)
+    while cycle := find_cycle(heads[1:].tolist()):
+        table, contraction = _contract(table, heads, np.array(cycle))
+        contractions.append(contraction)
+        heads = table.argmax(axis=1)
+    for contraction in reversed(contractions):
+        heads = contraction.expand(heads)
+    return heads
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """A cycle contracted to a node, which is last; the other nodes keep their order."""
+
+    heads: Ints  # (n,) heads before the contraction
+    outside: Ints  # (o,) nodes outside of the cycle
+    entered: Ints  # (o,) member of the cycle that changes its head to the outside node, if it is chosen
+    chosen: Ints  # (o,) member of the cycle that is the best head of the outside node
+
+    def expand(self, contracted_heads: Ints) -> Ints:
+        """Return heads (n,) before the contraction from heads (o + 1,) after it."""
+        heads, outside_heads, cycle_head = self.heads.copy(), contracted_heads[:-1], contracted_heads[-1]
+        nodes = np.append(self.outside, -1)
+        heads[self.outside] = np.where(outside_heads == len(self.outside), self.chosen, nodes[outside_heads])
+        heads[self.entered[cycle_head]] = self.outside[cycle_head]
+        return heads
+
+
+def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contraction]:
+    """Contract a cycle of the best heads (n,) to one node; return the new scores (o + 1, o + 1) and the contraction."""
+    outside = np.setdiff1d(np.arange(len(table)), cycle)
+    entering = table[np.ix_(cycle, outside)] - table[cycle, heads[cycle]][:, None]
+    leaving = table[np.ix_(outside, cycle)]
+    smaller = np.full((len(outside) + 1,) * 2, -np.inf)
+    smaller[:-1, :-1] = table[np.ix_(outside, outside)]
+    smaller[-1, :-1], smaller[:-1, -1] = entering.max(axis=0), leaving.max(axis=1)
+    entered, chosen = cycle[entering.argmax(axis=0)], cycle[leaving.argmax(axis=1)]
+    return smaller, _Contraction(heads, outside, entered, chosen)

@@ -1,11 +1,13 @@
-"""Reader of questions with contexts and answers in SQuAD's JSON or JSONL. Free of torch."""
+"""Reader of questions with contexts and answers in SQuAD's JSON, 1.1 and 2.0, or JSONL. Free of torch."""
 
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 import zlib
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -17,8 +19,8 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.files import open_bytes, unreadable
-from domainbert.corpus.rows import Rows, json_rows
+from domainbert.corpus.files import open_bytes, read_text, unreadable
+from domainbert.corpus.rows import Rows, json_rows, object_with_unique_keys
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.items import Labelled, Unit
 from domainbert.labelled.plain_items import PlainItem
@@ -33,11 +35,11 @@ from domainbert.labelled.row_values import (
 from domainbert.labelled.sets import path_of
 from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.question_answering.squad import read_squad
 
 Row = dict[str, Any]
 
 _MAX_FIRST_LINE = 1 << 20  # bytes read to detect the format
+_ID_FIELD = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
     else:
         check_regular(path)
         kind = _detect_kind(path) if requested == "auto" else requested
-        rows = read_squad(path, problems) if kind == "json" else json_rows(path, problems)
+        rows = _squad_rows(path, problems) if kind == "json" else json_rows(path, problems)
     questions = parse_rows(rows, problems, _parse_squad if kind == "json" else _parse_jsonl)
     _check_ids(questions, problems)
     problems.raise_if_any()
@@ -187,7 +189,7 @@ def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
 
 
 def _parse_squad(row: Row, line: int) -> Question:
-    """Return the question of a row of `read_squad`; raise `DomainbertError` with the id of an invalid question."""
+    """Return the question of a row of `_squad_rows`; raise `DomainbertError` with the id of an invalid question."""
     try:
         raise_problems(problem_with_text(row, "id"), problem_with_list(row, "answers"))
         impossible = row.get("is_impossible", False)
@@ -252,3 +254,59 @@ def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
             id = reprlib.repr(item.id)
             problems.add(f"{problems.subject}:{item.line}: question {id} again; expected each id once")
         seen.add(item.id)
+
+
+def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
+    """Yield (line of the id, question); `context` and `place`, the JSON path of the question, are added to its keys.
+
+    Articles, paragraphs and questions that are not objects, and values that are not lists, are added to `problems`.
+
+    Raises:
+        DomainbertError: unreadable file, or a file that is not SQuAD's JSON.
+    """
+    text = read_text(path)
+    lines = _lines_of_ids(text)
+    for article_path, article in _objects(_parse_json(path, text), "data", "", problems):
+        for paragraph_path, paragraph in _objects(article, "paragraphs", article_path, problems):
+            for question_path, question in _objects(paragraph, "qas", paragraph_path, problems):
+                line = lines.get(str(question.get("id")), 1)
+                yield line, {**question, "context": paragraph.get("context"), "place": question_path}
+
+
+def _parse_json(path: Path, text: str) -> Row:
+    """Return the JSON object of a SQuAD file; raise `DomainbertError` if it is not one."""
+    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question per line (format.kind)'
+    try:
+        whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
+    except json.JSONDecodeError as error:
+        found = f"{error.msg} at character {error.colno:,} of the line"
+        raise DomainbertError(f"{path}:{error.lineno}: not JSON ({found}); {expected}") from error
+    except (ValueError, RecursionError) as error:
+        raise DomainbertError(f"{path}: JSON that cannot be read ({error}); {expected}") from error
+    if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
+        found = shown(whole) if not isinstance(whole, dict) else "no list under 'data'"
+        raise DomainbertError(f"{path}:1: {found}; {expected}")
+    return whole
+
+
+def _objects(parent: Row, key: str, parent_path: str, problems: Problems) -> Iterator[tuple[str, Row]]:
+    """Yield the objects in the list `parent[key]` with their JSON paths, such as `data[0].paragraphs[3]`."""
+    where = f"{parent_path}.{key}" if parent_path else key
+    values = parent.get(key)
+    if not isinstance(values, list):
+        problems.add(f"{problems.subject}:1: {where} is {shown(values)}; expected a list")
+        return
+    for index, value in enumerate(values):
+        if isinstance(value, dict):
+            yield f"{where}[{index}]", value
+        else:
+            problems.add(f"{problems.subject}:1: {where}[{index}] is {shown(value)}; expected an object")
+
+
+def _lines_of_ids(text: str) -> dict[str, int]:
+    """Return the line of each question by id; the last line of a duplicate id."""
+    breaks = [match.start() for match in re.finditer("\n", text)]
+    return {
+        json.loads(match[1], strict=False): bisect_right(breaks, match.start()) + 1
+        for match in _ID_FIELD.finditer(text)
+    }

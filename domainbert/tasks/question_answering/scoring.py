@@ -15,8 +15,8 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.answers import best_threshold, score_answer
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import FloatArray
+from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import Summary, collapse_warnings
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
@@ -150,10 +150,10 @@ class AnswerScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that answer no question although some have answers; otherwise []."""
-        silent = collapse_warnings(
-            self.predictions, lambda run: not any(reply.answer for reply in run), "answers no question"
+        gold = [answer.text for item in self.test.items for answer in item.answers]
+        return collapse_warnings(
+            self.predictions, lambda reply: filter(None, [reply.answer]), gold, "answers no question", max_values=0
         )
-        return silent if any(item.answers for item in self.test.items) else []
 
     @override
     def lines(self, summary: Summary) -> list[str]:

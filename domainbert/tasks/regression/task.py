@@ -22,8 +22,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, regression_terms
-from domainbert.metrics.summary import Summary, collapse_warnings
-from domainbert.metrics.table import regression_lines
+from domainbert.metrics.summary import collapse_warnings
 from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.capabilities import (
     DistillationTargets,
@@ -64,6 +63,13 @@ class RegressionScoring(CountedScoring):
     """Scoring of text regression: correlations and errors."""
 
     statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
+    titles: ClassVar[Mapping[str, str]] = {
+        "pearson": "Pearson",
+        "spearman": "Spearman",
+        "rmse": "RMSE",
+        "mae": "MAE",
+        "r2": "R2",
+    }
 
     @override
     def row(self, item: NumberedText, prediction: Estimate) -> dict[str, Any]:
@@ -102,14 +108,10 @@ class RegressionScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single number although gold has several; otherwise []."""
-        same = collapse_warnings(
-            self.predictions, lambda run: len({text.value for text in run}) == 1, "predicts one number for every text"
+        gold = [item.number for item in self.test.items]
+        return collapse_warnings(
+            self.predictions, lambda text: [text.value], gold, "predicts one number for every text"
         )
-        return same if len({item.number for item in self.test.items}) > 1 else []
-
-    @override
-    def lines(self, summary: Summary) -> list[str]:
-        return regression_lines(summary, self.headline.key, self.headline.name)
 
 
 def _format_number(number: float) -> str:

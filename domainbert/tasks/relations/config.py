@@ -16,9 +16,24 @@ from domainbert.labelled.infer_columns import row_keys
 from domainbert.labelled.label_names import is_visible
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import DetectedTask, Distillation, FormatDetector, NullLabelEvaluation, TaskConfig
-from domainbert.tasks.relations.outputs import classes_of
 
 _MIN_MARKED = 0.95  # minimum share of texts with two entities; the strict reader reports the others
+_OUTPUT_SUFFIXES = (" at head", " at tail")
+
+
+def outputs_at_starts(classes: Sequence[str]) -> tuple[str, ...]:
+    """Return two output names per class: first of all classes at the head, then of all classes at the tail.
+
+    >>> outputs_at_starts(["part-of", "used-for"])
+    ('part-of at head', 'used-for at head', 'part-of at tail', 'used-for at tail')
+    """
+    return tuple(label + suffix for suffix in _OUTPUT_SUFFIXES for label in classes)
+
+
+def classes_of(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes of a model from the names of its outputs, with one or two outputs per class."""
+    classes = [name.removesuffix(_OUTPUT_SUFFIXES[0]) for name in outputs[: len(outputs) // 2]]
+    return tuple(classes) if classes and outputs_at_starts(classes) == tuple(outputs) else tuple(outputs)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from domainbert.metrics.classification import count_classes
-from domainbert.metrics.confusion import Pair
-from domainbert.metrics.null_class import without_null_class
+from domainbert.metrics.classification import count_classes, without_null_class
+from domainbert.metrics.diagnostics import Pair
 from domainbert.tasks.mistakes import Mark, Mistake, label_marks
 from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.relations.config import Relations
@@ -64,12 +63,12 @@ class RelationScoring(NullLabelScoring):
         return [(prediction.scores[prediction.label], item.label == prediction.label)]
 
     @override
-    def labels_of(self, predictions: Sequence[Relation]) -> Iterable[str]:
-        return (prediction.label for prediction in predictions)
+    def labels_of(self, prediction: Relation) -> list[str]:
+        return [prediction.label]
 
     @override
     def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
         """Return counts (pairs of entities, ...), as `without_null_class` arranges them."""
         gold = [item.label for item in self.test.items]
-        counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
+        counts = count_classes(gold, [prediction.label for prediction in predictions], self.classes)
         return without_null_class(counts, self.classes, self.null_label)

@@ -28,13 +28,11 @@ from domainbert.tasks.capabilities import (
 )
 from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.relations.config import Relations, classes_of, outputs_at_starts
 from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import MarkedText, find_markers, marked_text
-from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
-from domainbert.tasks.relations.reading import MarkerReading
+from domainbert.tasks.relations.reading import MarkerReading, locate_entities, relation_example
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
-from domainbert.tasks.relations.windows import locate_entities, relation_example
 from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 from domainbert.tokenization.align import align_text

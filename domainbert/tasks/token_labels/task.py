@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,9 +21,8 @@ from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled, label_counts, label_set
 from domainbert.labelled.tagged_files import TaggedSentence
-from domainbert.metrics.classification import count_classes
-from domainbert.metrics.confusion import Pair
-from domainbert.metrics.null_class import without_null_class
+from domainbert.metrics.classification import count_classes, without_null_class
+from domainbert.metrics.diagnostics import Pair
 from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
 from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
 from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
@@ -91,6 +90,7 @@ class WordScoring(TaggedScoring, NullLabelScoring):
     """Scoring of labels of words; the bootstrap resamples documents."""
 
     config: TokenLabels
+    titles: ClassVar[Mapping[str, str]] = {"micro_f1": "micro F1"}  # macro F1 is the headline "mean token F1"
     setting = "outside"
 
     @property
@@ -128,8 +128,8 @@ class WordScoring(TaggedScoring, NullLabelScoring):
         return zip(prediction.scores, map(eq, item.tags, prediction.tags), strict=True)
 
     @override
-    def labels_of(self, predictions: Sequence[TaggedWords]) -> Iterable[str]:
-        return chain.from_iterable(prediction.tags for prediction in predictions)
+    def labels_of(self, prediction: TaggedWords) -> list[str]:
+        return prediction.tags
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
