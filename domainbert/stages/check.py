@@ -158,7 +158,8 @@ def _read_sets(settings: Check, inputs: Inputs) -> LabelledCheck:
     for name, labelled_set in (settings.labelled or LabelledSets()).named_sets().items():
         assert settings.task is not None
         checked, unreadable = read_checked(settings.task, name, labelled_set, inputs.labelled)
-        sets += [] if checked is None else [checked]
+        if checked is not None:
+            sets.append(checked)
         problems += unreadable
     tokenizer = None if settings.tokenizer is None else _load_tokenizer(settings.tokenizer, inputs)
     max_length = settings.max_length or (None if tokenizer is None else tokenizer.model_max_length)

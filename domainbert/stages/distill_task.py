@@ -143,10 +143,10 @@ def _check_vocabularies(arguments: StageArguments) -> None:
     paths = [*([] if arguments["model"] is None else [arguments["model"]]), *arguments["teachers"]]
     fingerprints: list[str | None] = []
     for path in paths:
-        folder = arguments.readable_model(path) if arguments.is_ready(path) else None
-        fingerprints.append(None)
+        folder, fingerprint = arguments.readable_model(path) if arguments.is_ready(path) else None, None
         with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
-            fingerprints[-1] = None if folder is None else folder.tokenizer().fingerprint
+            fingerprint = None if folder is None else folder.tokenizer().fingerprint
+        fingerprints.append(fingerprint)
     with arguments.record_problems("model"):
         check_one_vocabulary(arguments["task"], arguments["losses"], arguments["model"] is not None, fingerprints)
 

@@ -188,7 +188,7 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
             _check_task_name(name, path, task_name, task)
         training = pending.get("task")
         if isinstance(training, TaskConfig) and training.reads_pairs != task.reads_pairs:
-            found, expected = (("pairs" if config.reads_pairs else "single texts") for config in (task, training))
+            found, expected = ("pairs", "single texts") if task.reads_pairs else ("single texts", "pairs")
             raise DomainbertError(f"task: reads {found}; expected {expected}, which models.{name} is trained on")
         if isinstance(training, type(task)):
             _check_settings(name, vars(training), task)
@@ -199,7 +199,7 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
         opened = arguments.inputs.model(folder)
         _check_task_name(name, folder, arguments.task_of_model(folder), task)
         _check_settings(name, task.evaluation.settings_from_model_config(opened.fields), task)
-        labels = opened.labels
+        labels = opened.labels  # all seeds have the same
     return tuple(task.known_labels(labels))
 
 

@@ -239,8 +239,8 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         if pair["difference"] is None:
             scores.append(f"{pair['b']} {format_score(score, percent)}")
             continue
-        change = -pair["difference"] + 0.0
-        low, high = sorted(-bound + 0.0 for bound in pair["interval"])
+        change = 0.0 - pair["difference"]  # pairs are torch minus file; 0.0 - x is never -0.0
+        low, high = sorted(0.0 - bound for bound in pair["interval"])
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
         change_text = f"{format_score(change, percent, '+')} {format_interval([low, high], percent, '+')}"
         scores.append(f"{pair['b']} {format_score(score, percent)} ({change_text})")
@@ -250,8 +250,12 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
-    default = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
-    model_type = default if task is None else task.title
+    if task is not None:
+        model_type = task.title
+    elif folder.labels:
+        model_type = "Model"
+    else:
+        model_type = "Encoder" if folder.head is None else "Masked language model"
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)

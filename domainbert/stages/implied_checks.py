@@ -101,19 +101,29 @@ def _training_groups(stages: Mapping[str, RecipeStage]) -> list[_Group]:
             key = (_reading_key(settings.task), repr(settings.train), repr(settings.validation))
             groups.setdefault(key, _Group([], stage.node)).stages.append(name)
         elif stage.function == "evaluate":
-            scored = _referred_stages(stage.node.value["models"])
-            exports = [stages[other].node.value["model"] for other in scored if stages[other].function == "export"]
-            scored = scored.union(*map(_referred_stages, exports))
-            reading, test = _reading_key(stage.settings.task), stage.node.value["test"]
-            trained = [
-                (key, group) for key, group in groups.items() if scored & set(group.stages) and key[0][0] is reading[0]
-            ]
-            for (_, *sets), group in trained:
-                node = Node({**group.node.value, "task": stage.node.value["task"]}, group.node.where)
-                same_reading = groups.setdefault((reading, *sets), _Group(list(group.stages), node))
-                if test.plain() not in [other.plain() for other in same_reading.tests]:
-                    same_reading.tests.append(test)
+            _add_test_set(groups, stages, stage)
     return list(groups.values())
+
+
+def _add_test_set(
+    groups: dict[tuple[Any, ...], _Group], stages: Mapping[str, RecipeStage], evaluation: RecipeStage
+) -> None:
+    """Add the test set of a stage `evaluate` to the groups of the trainings that it scores, also through `export`.
+
+    If the test set is read with other settings than the training sets, add a group with the settings of the evaluation.
+    """
+    scored = _referred_stages(evaluation.node.value["models"])
+    exports = [stages[name].node.value["model"] for name in scored if stages[name].function == "export"]
+    scored = scored.union(*map(_referred_stages, exports))
+    task_type, reading = _reading_key(evaluation.settings.task)
+    for ((group_type, _), *sets), group in list(groups.items()):
+        if group_type is not task_type or not scored & set(group.stages):
+            continue
+        node = Node({**group.node.value, "task": evaluation.node.value["task"]}, group.node.where)
+        group_of_test = groups.setdefault(((task_type, reading), *sets), _Group(list(group.stages), node))
+        test = evaluation.node.value["test"]
+        if test.plain() not in [other.plain() for other in group_of_test.tests]:
+            group_of_test.tests.append(test)
 
 
 def _reading_key(task: Any) -> tuple[type, str]:

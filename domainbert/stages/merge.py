@@ -48,22 +48,25 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
     from domainbert.data.prepared_facts import TOKENIZER_FOLDER, read_facts
     from domainbert.tokenization.load import load_tokenizer
 
-    problems, folders, expected = Problems("prepared"), dict[Path, Path](), list[Any]()
+    problems, folders = Problems("prepared"), dict[Path, Path]()
+    first_folder, first_fingerprint, first_lengths = settings.prepared[0], None, list[int]()
     for folder in settings.prepared:
         corpus = read_facts(folder)
         if "parts" not in corpus:
             problems.add(f"{folder}: prepared as a whole; expected a folder that `prepare` wrote with row_lengths")
             continue
         lengths = sorted(map(int, corpus["parts"][0]["splits"]["train"]["plans"]))
-        expected = expected or [folder, corpus["tokenizer_fingerprint"], lengths]
-        if corpus["tokenizer_fingerprint"] != expected[1]:
-            problems.add(f"{folder}: prepared with another tokenizer than {expected[0]}; expected the same")
-        if lengths != expected[2]:
-            problems.add(f"{folder}: row_lengths {lengths}; expected {expected[2]}, as in {expected[0]}")
+        if first_fingerprint is None:
+            first_folder, first_fingerprint, first_lengths = folder, corpus["tokenizer_fingerprint"], lengths
+        if corpus["tokenizer_fingerprint"] != first_fingerprint:
+            problems.add(f"{folder}: prepared with another tokenizer than {first_folder}; expected the same")
+        if lengths != first_lengths:
+            problems.add(f"{folder}: row_lengths {lengths}; expected {first_lengths}, as in {first_folder}")
         for part in corpus["parts"]:
             path = folder / part["folder"]
-            if (first := folders.setdefault(path.resolve(), path)) is not path:
-                problems.add(f"{path}: the same part as {first}; expected each part once")
+            earlier_path = folders.setdefault(path.resolve(), path)
+            if earlier_path is not path:
+                problems.add(f"{path}: the same part as {earlier_path}; expected each part once")
     problems.raise_if_any()
     tokenizer = load_tokenizer(settings.prepared[0] / TOKENIZER_FOLDER)
     facts = bind_parts(out, tokenizer, read_parts(folders.values()), settings.window, settings.url)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Method = Literal["mean", "fvt", "focus", "random"]
 
 _MAX_SAMPLE_BYTES = 1_000_000_000  # bytes of text whose words are counted
+_MAX_EXAMPLES = 20  # added words in the message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +122,10 @@ def check_arguments(arguments: StageArguments) -> None:
         with arguments.record_problems("model"):
             folder = arguments.inputs.model(arguments["model"])
             need_weights(folder)
-            load_vocabulary(folder.path) if arguments["extend"] is None else arguments.inputs.tokenizer(folder.path)
+            if arguments["extend"] is None:
+                load_vocabulary(folder.path)
+            else:
+                arguments.inputs.tokenizer(folder.path)
 
 
 def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
@@ -148,7 +152,8 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
         return inputs.tokenizer(settings.tokenizer)
     old = inputs.tokenizer(path)
     added = words_to_add(old, counter.words(old.kind.word_splitter(old.backend)), settings.extend)
-    print(f"added {len(added):,} words: {', '.join(map(str.strip, added[:20]))}{', ...' if len(added) > 20 else ''}")
+    examples = [word.strip() for word in added[:_MAX_EXAMPLES]] + ["..."] * (len(added) > _MAX_EXAMPLES)
+    print(f"added {len(added):,} words: {', '.join(examples)}")
     return extend_tokenizer(old, added)
 
 
